@@ -1,0 +1,1 @@
+"""Products a newsroom runs; they compose downstream models and train none."""

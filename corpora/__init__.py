@@ -1,0 +1,1 @@
+"""Korean text in, clean documents out."""

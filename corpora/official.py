@@ -1,0 +1,128 @@
+"""Official data files: where they are published, what bytes they have, and how they come under the data root.
+
+The data root is `--data`, else `PRESSBERT_DATA`, else the user's cache. A file that is missing there is downloaded from
+its official public location and kept only if its SHA-256 is the one on record.
+"""
+
+import functools
+import logging
+import os
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tqdm import tqdm
+
+from corpora.runtime import DataError, DataUnavailableError, SuiteError, atomic_file, sha256
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class OfficialFile:
+    """One published file."""
+
+    path: str
+    """Place under the data root, as its publisher lays it out."""
+    url: str
+    """Official public location."""
+    licence: str
+    """SPDX expression, or the publisher's words."""
+    sha256: str | None = None
+    """Of the published bytes; None where no trustworthy record was found (the reader's counts still hold)."""
+    size_bytes: int | None = None
+    """Of the published bytes; None where not on record."""
+
+
+def data_root(given: Path | None) -> Path:
+    """Return the data root: GIVEN, else `PRESSBERT_DATA`, else the user's cache.
+
+    Raises:
+        DataError: the folder was named and does not exist.
+    """
+    named = given or (Path(os.environ["PRESSBERT_DATA"]) if os.environ.get("PRESSBERT_DATA") else None)
+    if named is not None and not named.is_dir():
+        where = "--data" if given else "PRESSBERT_DATA"
+        raise DataError(where, f"'{named}' is not a folder", "give the folder that holds nsmc/, klue/, korquad/")
+    return named or cache_root()
+
+
+def cache_root() -> Path:
+    """Return the folder of the user's cache that holds downloaded data."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pressbert" / "data"
+
+
+def locate(file: OfficialFile, root: Path) -> Path:
+    """Return where FILE lies, downloading it if it is missing.
+
+    Looked for under ROOT, then in the user's cache; downloaded to ROOT where that can be written, else to the cache.
+
+    Raises:
+        DataUnavailableError: it is not there and cannot be downloaded; the message holds the command that would help.
+        DataError: the downloaded bytes are not the published ones.
+    """
+    roots = list(dict.fromkeys([root, cache_root()]))
+    for folder in roots:
+        if (folder / file.path).is_file():
+            return folder / file.path
+    target = next((folder for folder in roots if os.access(folder, os.W_OK)), roots[-1]) / file.path
+    fix = f"run: curl -fL --create-dirs -o '{target}' '{file.url}'"
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in {"", "0"}:
+        raise DataUnavailableError(file.path, f"not under {root}, and HF_HUB_OFFLINE forbids downloads", fix)
+    if (refusal := _unreachable(urlsplit(file.url).netloc)) is not None:
+        raise DataUnavailableError(file.path, f"not under {root}, and its host cannot be reached ({refusal})", fix)
+    try:
+        download(file, target)
+    except (urllib.error.URLError, TimeoutError, OSError) as error:
+        raise DataUnavailableError(file.path, f"not under {root}, and the download failed ({error})", fix) from error
+    return target
+
+
+@functools.cache
+def _unreachable(host: str) -> str | None:
+    """Say why HOST cannot be reached, asked once per process, so that twenty cells do not wait twenty times."""
+    try:
+        with urllib.request.urlopen(f"https://{host}/", timeout=TIMEOUT_S):
+            return None
+    except urllib.error.HTTPError:
+        return None  # it answered, if only to say that its front page is not for us
+    except (urllib.error.URLError, TimeoutError, OSError) as error:
+        return str(getattr(error, "reason", error))
+
+
+def download(file: OfficialFile, target: Path) -> None:
+    """Download FILE to TARGET with a progress bar; the old TARGET stays until the new bytes are proven.
+
+    Raises:
+        DataError: the bytes are not the published ones.
+        urllib.error.URLError: the server does not deliver.
+    """
+    logger.info("downloading %s to %s", file.url, target)
+    part = target.with_name(target.name + ".download")
+    with urllib.request.urlopen(file.url, timeout=TIMEOUT_S) as response, atomic_file(part, "wb") as out:
+        total = int(response.headers.get("Content-Length") or file.size_bytes or 0) or None
+        with tqdm(total=total, unit="B", unit_scale=True, desc=file.path, disable=None) as bar:
+            for block in iter(lambda: response.read(1 << 16), b""):
+                out.write(block)
+                bar.update(len(block))
+    try:
+        verify(file, part)
+        part.replace(target)
+    except SuiteError:
+        part.unlink()
+        raise
+
+
+def verify(file: OfficialFile, path: Path) -> None:
+    """Check PATH's bytes against the record of FILE.
+
+    Raises:
+        DataError: they differ.
+    """
+    if file.sha256 is not None and (seen := sha256(path)) != file.sha256:
+        what = f"sha256 {seen[:12]}… is not the published {file.sha256[:12]}…"
+        raise DataError(path, what, "delete the file and run the command again")

@@ -1,0 +1,1 @@
+"""Encoder in, tools out: tasks, metrics and fine-tuning."""

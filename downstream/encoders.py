@@ -1,0 +1,292 @@
+"""Load any compared encoder with its tokenizer; the one place that knows their quirks.
+
+Every source ends as a local folder: a known key or hub id is fetched into the hub cache, a folder is taken as it is.
+Weights are read from safetensors only. Models that are published as pickled weights alone are converted once:
+
+    python -m downstream.encoders SOURCE --out DIR
+
+Quirks (sources: the models' repositories and model cards):
+
+* kpfBERT has neither a trained pooler nor an NSP head; fine-tuning starts from a random pooler.
+* All five are cased. Lower-casing would strip accents by NFD and with them the Hangul.
+* KoBERT's vocabulary is a SentencePiece model with `[UNK] 0 [PAD] 1 [CLS] 2 [SEP] 3 [MASK] 4`; its hub folder names
+  XLNet's tokenizer, which puts the special tokens last.
+* KorBERT (ETRI, by licence only) marks the end of an eojeol by `_` instead of word continuations by `##`, splits on
+  white space alone, and lists its pieces with counts in `vocab.korean.rawtext.list`.
+* Only BERT, XLNet and ELECTRA take `token_type_ids`.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpora.runtime import (
+    EXIT_DONE,
+    ArgumentParser,
+    CheckpointError,
+    cannot_write,
+    nearest,
+    run_command,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A published encoder of the comparison."""
+
+    title: str
+    hub_id: str | None
+    """None where the weights are handed out by licence only."""
+    vocab_size: int
+    note: str = ""
+
+
+ENCODERS: Mapping[str, Encoder] = {
+    "kpfbert": Encoder("kpfBERT", "jinmang2/kpfbert", 36_440, "third-party upload of KPFBERT/kpfbert"),
+    "klue-bert": Encoder("KLUE-BERT", "klue/bert-base", 32_000),
+    "korbert": Encoder("KorBERT", None, 30_797, "WordPiece variant; ETRI licence, files by application"),
+    "kobert": Encoder("KoBERT", "skt/kobert-base-v1", 8_002),
+    "mbert": Encoder("mBERT", "google-bert/bert-base-multilingual-cased", 119_547),
+}
+
+KORBERT_VOCAB = "vocab.korean.rawtext.list"
+SAFE_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", KORBERT_VOCAB)
+PICKLED_WEIGHTS = ("pytorch_model.bin",)
+TYPED_MODELS = {"bert", "xlnet", "electra"}
+
+
+def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
+    """Return the local folder of an encoder.
+
+    Args:
+        name: a folder, a key of `ENCODERS`, or a hub id such as `klue/bert-base`.
+        patterns: files to fetch from the hub; never code, and no pickles unless asked.
+
+    Raises:
+        CheckpointError: nothing is known by that name, or the hub cannot be reached.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    known = ENCODERS.get(name)
+    if known is not None and known.hub_id is None:
+        fix = f"give its folder, e.g. --models {name}=FOLDER"
+        raise CheckpointError(name, f"{known.title} is not on a hub ({known.note})", fix)
+    hub_id = known.hub_id if known is not None else name
+    if hub_id is None or hub_id.count("/") != 1 or hub_id.startswith((".", "/")):
+        raise CheckpointError(name, "no such folder, known encoder or hub id", nearest(name, ENCODERS))
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        fix = f"check the name and the network, or give a folder: --models {name.split('/')[-1]}=FOLDER"
+        raise CheckpointError(name, f"'{hub_id}' is not in the local cache and cannot be downloaded", fix) from error
+
+
+def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    """Load the tokenizer of an encoder folder, always a fast one: span answers need its offsets.
+
+    Raises:
+        CheckpointError: the folder holds no vocabulary that is understood.
+    """
+    from transformers import AutoTokenizer, BertTokenizer
+
+    config = _read_config(folder)
+    pieces = sorted(folder.glob("*.model"))
+    if (folder / KORBERT_VOCAB).is_file():
+        tokenizer = _korbert_tokenizer(folder / KORBERT_VOCAB)
+    elif pieces and config.get("model_type", "bert") == "bert" and not _is_plain(folder):
+        tokenizer = _sentencepiece_tokenizer(pieces[0])
+    elif (folder / "vocab.txt").is_file():
+        tokenizer = BertTokenizer.from_pretrained(folder, do_lower_case=False, strip_accents=False)
+    elif (folder / "tokenizer.json").is_file():
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    else:
+        raise CheckpointError(folder, "no vocab.txt, tokenizer.json or *.model in it", "copy the tokenizer files in")
+    if config.get("model_type", "bert") in TYPED_MODELS:
+        tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    else:
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    positions = int(config.get("max_position_embeddings", 512))
+    # RoBERTa numbers positions from pad_token_id + 1.
+    offset = int(config.get("pad_token_id", 1)) + 1 if config.get("model_type") in {"roberta", "xlm-roberta"} else 0
+    tokenizer.model_max_length = positions - offset
+    return tokenizer
+
+
+def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: str, head: Mapping[str, Any]) -> Any:
+    """Load an encoder with a task head in single precision; the head, and a missing pooler, start at random.
+
+    Args:
+        folder: a plain transformers folder with safetensors weights.
+        tokenizer: its tokenizer; the model's padding id is set to the tokenizer's.
+        auto_class: name of the transformers class, e.g. `AutoModelForSequenceClassification`.
+        head: config entries of the head.
+
+    Raises:
+        CheckpointError: the weights are missing, pickled, damaged, or do not fit the vocabulary.
+    """
+    import transformers
+    from safetensors import SafetensorError
+
+    if not any(folder.glob("*.safetensors")):
+        pickled = [name for name in PICKLED_WEIGHTS if (folder / name).is_file()]
+        what = f"only pickled weights ({pickled[0]})" if pickled else "no model.safetensors in it"
+        raise CheckpointError(folder, what, f"convert once: python -m downstream.encoders '{folder}' --out DIR")
+    config = transformers.AutoConfig.from_pretrained(folder, **head)
+    config.pad_token_id = tokenizer.pad_token_id
+    if len(tokenizer) > config.vocab_size:
+        what = f"the tokenizer has {len(tokenizer):,} pieces and the model {config.vocab_size:,}"
+        raise CheckpointError(folder, what, "put tokenizer and weights of the same model in the folder")
+    try:
+        # The stored dtype may be half precision, which CPUs without bf16 units run a hundred times slower.
+        return getattr(transformers, auto_class).from_pretrained(folder, config=config, dtype="float32")
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise CheckpointError(folder, f"the weights cannot be read ({error})", "download the folder again") from error
+
+
+def weights_sha256_paths(folder: Path) -> list[Path]:
+    """Return the files that decide what the encoder computes: weights, config and tokenizer, in a fixed order."""
+    return sorted(p for pattern in SAFE_FILES for p in folder.glob(pattern) if p.name != "result.json")
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    for name in ("config.json", "bert_config.json"):
+        if (folder / name).is_file():
+            try:
+                config = json.loads((folder / name).read_text(encoding="utf-8"))
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise CheckpointError(folder / name, f"not valid JSON ({error})", "download it again") from error
+            return config if isinstance(config, dict) else {}
+    raise CheckpointError(folder, "no config.json in it", "give the folder of a transformers model")
+
+
+def _is_plain(folder: Path) -> bool:
+    """Whether the folder was saved by this suite, whose tokenizer.json already has every quirk resolved."""
+    path = folder / "tokenizer_config.json"
+    if not path.is_file() or not (folder / "tokenizer.json").is_file():
+        return False
+    name = str(json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class", ""))
+    return name in {"PreTrainedTokenizerFast", "TokenizersBackend"}
+
+
+def _wrap(tokenizer: Any) -> "PreTrainedTokenizerBase":
+    """Dress a `tokenizers` tokenizer as a BERT one: template, special tokens, right padding."""
+    from tokenizers import processors
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {name: tokenizer.token_to_id(f"[{name}]") for name in ("UNK", "PAD", "CLS", "SEP", "MASK")}
+    missing = [f"[{name}]" for name, id_ in ids.items() if id_ is None]
+    if missing:
+        raise CheckpointError("tokenizer", f"the vocabulary lacks {', '.join(missing)}", "use the model's own files")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["CLS"]), ("[SEP]", ids["SEP"])],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        padding_side="right",
+    )
+
+
+def _sentencepiece_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
+    """KoBERT: the pieces of a SentencePiece model in BERT's template."""
+    from transformers.convert_slow_tokenizer import SpmConverter
+
+    class Original:
+        vocab_file = str(path)
+
+    try:
+        return _wrap(SpmConverter(Original()).converted())
+    except (ValueError, RuntimeError) as error:
+        raise CheckpointError(path, f"not a SentencePiece model ({error})", "download it again") from error
+
+
+def _korbert_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
+    """KorBERT's WordPiece variant: greedy longest match over `eojeol_`, no `##`, lines of `piece<TAB>count`."""
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    vocab: dict[str, int] = {}
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        if line and not line.startswith(("n_iters=", "max_length=")):
+            vocab[line.split("\t")[0].strip()] = len(vocab)
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", continuing_subword_prefix=""))
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.BertNormalizer(handle_chinese_chars=False, lowercase=False, strip_accents=False),
+            normalizers.Replace(Regex(r"(?<=\S)(?=\s|\z)"), "_"),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return _wrap(tokenizer)
+
+
+def convert(source: str, out: Path) -> None:
+    """Save an encoder as a plain folder: config.json, tokenizer.json, model.safetensors.
+
+    Pickled weights are read by torch's restricted unpickler (`weights_only=True`), which builds tensors and nothing
+    else; use it on files whose origin you know.
+
+    Raises:
+        CheckpointError: the source cannot be found or read.
+        ResultError: OUT cannot be written.
+    """
+    import torch
+    from transformers import AutoModelForMaskedLM, BertConfig
+
+    folder = resolve(source, patterns=(*SAFE_FILES, *PICKLED_WEIGHTS))
+    tokenizer = load_tokenizer(folder)
+    config = BertConfig(**{k: v for k, v in _read_config(folder).items() if k not in {"architectures", "dtype"}})
+    config.pad_token_id = tokenizer.pad_token_id
+    pickled = next((folder / name for name in PICKLED_WEIGHTS if (folder / name).is_file()), None)
+    with tempfile.TemporaryDirectory() as scratch:
+        if pickled is None or any(folder.glob("*.safetensors")):
+            model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {})
+        else:
+            try:
+                state = torch.load(pickled, map_location="cpu", weights_only=True)
+            except Exception as error:  # the unpickler raises whatever the broken bytes lead it to
+                raise CheckpointError(pickled, f"cannot be read as weights ({error})", "download it again") from error
+            model = AutoModelForMaskedLM.from_config(config)
+            # Checkpoints older than 2019 name LayerNorm's tensors gamma and beta.
+            renamed = {k.replace("gamma", "weight").replace("beta", "bias"): v for k, v in state.items()}
+            missing, _ = model.load_state_dict(renamed, strict=False)
+            lost = [key for key in missing if ".encoder." in key or ".embeddings." in key]
+            if lost:
+                raise CheckpointError(pickled, f"{len(lost)} encoder weights are missing", "give a BERT checkpoint")
+        model.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+        try:
+            shutil.copytree(scratch, out, dirs_exist_ok=True)
+        except OSError as error:
+            raise cannot_write(out, error) from error
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Convert an encoder from the command line."""
+    parser = ArgumentParser("python -m downstream.encoders", "Save an encoder as a plain folder with safetensors.")
+    parser.add_argument("source", help=f"folder, hub id, or one of {', '.join(ENCODERS)}")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    arguments = parser.parse(argv)
+    convert(arguments.source, arguments.out)
+    sys.stdout.write(f"{arguments.out}\n")
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)

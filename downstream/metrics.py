@@ -1,0 +1,293 @@
+"""The tasks' official metrics as pure functions, and the bootstrap over examples.
+
+A `Metric` first turns every example into a row of numbers (`columns`), then folds weighted rows into one figure
+(`aggregate`). The score is the fold with weight one each; a bootstrap round is the same fold with multinomial weights,
+so an interval costs no second pass over the texts and is exact for means, correlations and F1 alike.
+
+Figures are fractions. An undefined figure (Pearson of a constant, F1 of nothing) is NaN.
+
+Sources: korquad/korquad.github.io `evaluate-v1.0.py`; KLUE-benchmark/KLUE-baseline `klue_baseline/metrics`;
+scikit-learn's macro averages and SciPy's correlations, as monologg/KoELECTRA calls them.
+"""
+
+import collections
+import difflib
+import re
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+BOOTSTRAP_ROUNDS = 10_000
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of merit: `metric(predictions, golds)` is its value as a fraction."""
+
+    key: str
+    """Name in results, e.g. `exact_match`."""
+    title: str
+    """Name in tables."""
+    columns: Callable[[Sequence[Any], Sequence[Any]], FloatArray]
+    """Predictions and golds of N examples → (N, K) numbers that suffice for the figure."""
+    aggregate: Callable[[FloatArray, FloatArray], FloatArray]
+    """Rows (U, K) and weights (R, U) → R figures."""
+
+    def __call__(self, predictions: Sequence[Any], golds: Sequence[Any]) -> float:
+        """Score PREDICTIONS against GOLDS.
+
+        Raises:
+            ValueError: their numbers differ, or there are none.
+        """
+        if len(predictions) != len(golds) or not golds:
+            raise ValueError(f"{self.key}: {len(predictions)} predictions for {len(golds)} examples")
+        return self.fold(self.columns(predictions, golds))
+
+    def fold(self, columns: FloatArray) -> float:
+        """Return the figure of (N, K) columns, each example counting once."""
+        return float(self.aggregate(columns, np.ones((1, len(columns))))[0])
+
+
+def bootstrap_ci95(
+    metric: Metric, columns: Sequence[FloatArray], *, seed: int = 0, rounds: int = BOOTSTRAP_ROUNDS
+) -> tuple[float, float] | None:
+    """Return the 95 % percentile interval over examples of a metric averaged over seeds.
+
+    One round draws N examples with replacement, the same for every seed, and averages the seeds' figures.
+
+    Args:
+        metric: what is folded.
+        columns: one (N, K) array per seed, examples in the same order.
+        seed: of the resampling.
+        rounds: resamples.
+
+    Returns:
+        Lower and upper bound, or None where the figure itself is undefined.
+    """
+    if any(np.isnan(metric.fold(array)) for array in columns):
+        return None
+    # Equal rows are interchangeable: drawing how often each distinct row occurs is the same experiment, and for
+    # 50,000 right-or-wrong answers it is a binomial draw instead of 50,000 indices.
+    rows, counts = np.unique(np.concatenate(columns, axis=1), axis=0, return_counts=True)
+    width = columns[0].shape[1]
+    generator = np.random.default_rng(seed)
+    figures: list[FloatArray] = []
+    block = max(1, 2_000_000 // len(rows))
+    for first in range(0, rounds, block):
+        size = min(block, rounds - first)
+        weights = generator.multinomial(counts.sum(), counts / counts.sum(), size=size).astype(np.float64)
+        per_seed = [
+            metric.aggregate(rows[:, k * width : (k + 1) * width], weights) for k in range(len(columns))
+        ]
+        figures.append(np.mean(per_seed, axis=0))
+    low, high = np.nanpercentile(np.concatenate(figures), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _weighted_mean(columns: FloatArray, weights: FloatArray) -> FloatArray:
+    known = ~np.isnan(columns[:, 0])
+    total = weights[:, known].sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(weights[:, known] @ columns[known, 0] / total)
+
+
+# --- classification -------------------------------------------------------------------------------------------------
+
+
+def _matches(predictions: Sequence[Any], golds: Sequence[Any]) -> FloatArray:
+    return np.array([[float(p == g)] for p, g in zip(predictions, golds, strict=True)])
+
+
+def _label_pairs(predictions: Sequence[Any], golds: Sequence[Any]) -> FloatArray:
+    ids = {label: k for k, label in enumerate(sorted({*map(str, predictions), *map(str, golds)}))}
+    return np.array([[ids[str(p)], ids[str(g)]] for p, g in zip(predictions, golds, strict=True)], dtype=np.float64)
+
+
+def _macro(which: Callable[[FloatArray, FloatArray, FloatArray], FloatArray]) -> Callable[..., FloatArray]:
+    """Average `which(hits, predicted, gold)` over the classes that occur in predictions or golds, as scikit-learn."""
+
+    def aggregate(columns: FloatArray, weights: FloatArray) -> FloatArray:
+        classes = np.unique(columns)
+        predicted = np.stack([weights @ (columns[:, 0] == c) for c in classes])  # (C, R)
+        gold = np.stack([weights @ (columns[:, 1] == c) for c in classes])
+        hits = np.stack([weights @ ((columns[:, 0] == c) & (columns[:, 1] == c)) for c in classes])
+        occurs = predicted + gold > 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scores = np.where(hits > 0, which(hits, predicted, gold), 0.0)
+        return np.asarray((scores * occurs).sum(axis=0) / occurs.sum(axis=0))
+
+    return aggregate
+
+
+accuracy = Metric("accuracy", "Acc", _matches, _weighted_mean)
+macro_f1 = Metric("macro_f1", "macro-F1", _label_pairs, _macro(lambda hits, p, g: 2 * hits / (p + g)))
+macro_precision = Metric("macro_precision", "macro-P", _label_pairs, _macro(lambda hits, p, _: hits / p))
+macro_recall = Metric("macro_recall", "macro-R", _label_pairs, _macro(lambda hits, _, g: hits / g))
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+def _score_pairs(predictions: Sequence[Any], golds: Sequence[Any]) -> FloatArray:
+    return np.array([[float(p), float(g)] for p, g in zip(predictions, golds, strict=True)])
+
+
+def _pearson(columns: FloatArray, weights: FloatArray) -> FloatArray:
+    return _correlate(columns[:, 0], columns[:, 1], weights)
+
+
+def _correlate(x: FloatArray, y: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted Pearson r; x and y are (U,) or (R, U), weights (R, U)."""
+    total = weights.sum(axis=1, keepdims=True)
+    dx = x - (weights * x).sum(axis=1, keepdims=True) / total
+    dy = y - (weights * y).sum(axis=1, keepdims=True) / total
+    covariance = (weights * dx * dy).sum(axis=1)
+    spread_x, spread_y = (weights * dx * dx).sum(axis=1), (weights * dy * dy).sum(axis=1)
+    # A constant leaves rounding dust instead of zero: what is below it is no spread.
+    dust = 1e-24 * total[:, 0]
+    varies = (spread_x > dust * np.max(x**2, initial=1.0)) & (spread_y > dust * np.max(y**2, initial=1.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(varies, covariance / np.sqrt(spread_x * spread_y), np.nan)
+
+
+def _mean_ranks(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Average ranks (R, U) that VALUES (U,) get when each occurs `weights` times."""
+    distinct, place = np.unique(values, return_inverse=True)
+    occurrences = np.zeros((len(weights), len(distinct)))
+    np.add.at(occurrences.T, place, weights.T)
+    below = np.cumsum(occurrences, axis=1) - occurrences
+    return np.asarray((below + (occurrences + 1) / 2)[:, place])
+
+
+def _spearman(columns: FloatArray, weights: FloatArray) -> FloatArray:
+    ranks = (_mean_ranks(columns[:, k], weights) for k in range(2))
+    return _correlate(*ranks, weights)
+
+
+def _f1_at_3(columns: FloatArray, weights: FloatArray) -> FloatArray:
+    """F1 of "similar", which KLUE-STS draws at 3 of 5 for prediction and gold."""
+    predicted, gold = columns[:, 0] >= 3, columns[:, 1] >= 3
+    with np.errstate(invalid="ignore", divide="ignore"):
+        f1 = 2 * (weights @ (predicted & gold)) / (weights @ predicted.astype(float) + weights @ gold.astype(float))
+    return np.nan_to_num(f1, nan=0.0)
+
+
+pearson = Metric("pearson", "Pearson", _score_pairs, _pearson)
+spearman = Metric("spearman", "Spearman", _score_pairs, _spearman)
+f1_at_3 = Metric("f1", "F1", _score_pairs, _f1_at_3)
+
+
+# --- answer spans ---------------------------------------------------------------------------------------------------
+
+_KORQUAD_BLANKS = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# The KLUE script means a character class here but its pattern wants one quote or bracket followed by ()‘’.
+_KLUE_BRACKETS = re.compile("['\"《》<>〈〉]\\(\\)‘’")
+
+
+def normalize_korquad(text: str) -> str:
+    """Normalise an answer as KorQuAD 1.0 does: 12 quotes and brackets become blanks, other ASCII punctuation goes."""
+    return " ".join(text.translate(_KORQUAD_BLANKS).lower().translate(_NO_PUNCTUATION).split())
+
+
+def normalize_klue_mrc(text: str) -> str:
+    """Normalise an answer as KLUE-MRC does: ASCII punctuation goes and leaves nothing, other quotes stay."""
+    return " ".join(_KLUE_BRACKETS.sub(" ", text).lower().translate(_NO_PUNCTUATION).split())
+
+
+def korquad_exact_match(prediction: str, gold: str) -> float:
+    """Return 1 if the normalised strings are equal, blanks included."""
+    return float(normalize_korquad(prediction) == normalize_korquad(gold))
+
+
+def korquad_f1(prediction: str, gold: str) -> float:
+    """Return the F1 of the bags of characters, blanks left out; 0 if both are empty."""
+    characters = [collections.Counter(normalize_korquad(text).replace(" ", "")) for text in (prediction, gold)]
+    overlap = (characters[0] & characters[1]).total()
+    return 2 * overlap / (characters[0].total() + characters[1].total()) if overlap else 0.0
+
+
+def klue_mrc_exact_match(prediction: str, gold: str) -> float:
+    """Return 1 if the normalised strings are equal."""
+    return float(normalize_klue_mrc(prediction) == normalize_klue_mrc(gold))
+
+
+def klue_mrc_rouge_w(prediction: str, gold: str) -> float:
+    """Return KLUE's "ROUGE-W": F1 of the longest common contiguous substring, blanks being characters.
+
+    The length comes from difflib with its popularity heuristic on, which matters for golds of 200 characters and more.
+    """
+    ours, theirs = normalize_klue_mrc(prediction), normalize_klue_mrc(gold)
+    if not ours or not theirs:
+        return float(ours == theirs)
+    match = difflib.SequenceMatcher(None, ours, theirs).find_longest_match(0, len(ours), 0, len(theirs))
+    return 2 * match.size / (len(ours) + len(theirs))
+
+
+def _best_of(score: Callable[[str, str], float], *, missing: float) -> Callable[..., FloatArray]:
+    """Columns of a span metric: the best score over an example's golds; MISSING for a prediction that is None."""
+
+    def columns(predictions: Sequence[str | None], golds: Sequence[Sequence[str]]) -> FloatArray:
+        rows = (
+            missing if prediction is None else max(score(prediction, answer) for answer in answers or ("",))
+            for prediction, answers in zip(predictions, golds, strict=True)
+        )
+        return np.array([[row] for row in rows])
+
+    return columns
+
+
+# KorQuAD scores an unanswered question 0; KLUE's file-level function leaves it out of the mean.
+korquad_em = Metric("exact_match", "EM", _best_of(korquad_exact_match, missing=0.0), _weighted_mean)
+korquad_char_f1 = Metric("f1", "F1", _best_of(korquad_f1, missing=0.0), _weighted_mean)
+klue_em = Metric("exact_match", "EM", _best_of(klue_mrc_exact_match, missing=np.nan), _weighted_mean)
+klue_rouge_w = Metric("rouge_w", "ROUGE-W", _best_of(klue_mrc_rouge_w, missing=np.nan), _weighted_mean)
+
+
+# --- tags -----------------------------------------------------------------------------------------------------------
+
+KLUE_NER_TAGS = tuple(f"{b}-{t}" for t in ("PS", "LC", "OG", "DT", "TI", "QT") for b in "BI") + ("O",)
+
+
+def _entities(tags: Sequence[str]) -> dict[str, set[tuple[int, int]]]:
+    """Strict IOB2: an entity begins with B- and runs on over I- of its type; a stray I- is nothing."""
+    found: dict[str, set[tuple[int, int]]] = collections.defaultdict(set)
+    for start, tag in enumerate(tags):
+        if tag.startswith("B-"):
+            end = start + 1
+            while end < len(tags) and tags[end] == f"I-{tag[2:]}":
+                end += 1
+            found[tag[2:]].add((start, end))
+    return found
+
+
+def ner_entity_f1(predictions: Sequence[str], golds: Sequence[str]) -> float:
+    """Macro F1 of exact entities over the types in golds or predictions; NaN if there is no entity at all.
+
+    Args:
+        predictions: flat tags, one a character; sentences are simply concatenated.
+        golds: the same for gold.
+    """
+    ours, theirs = _entities(predictions), _entities(golds)
+    types = ours.keys() | theirs.keys()
+    scores = [2 * len(ours[t] & theirs[t]) / (len(ours[t]) + len(theirs[t])) for t in sorted(types)]
+    return float(np.mean(scores)) if scores else float("nan")
+
+
+def ner_char_f1(predictions: Sequence[str], golds: Sequence[str]) -> float:
+    """Macro F1 of single tags over all 13 of KLUE-NER, O included; a tag that occurs nowhere counts 1.
+
+    Args:
+        predictions: flat tags, one a character; [CLS] and [SEP] positions are in as O.
+        golds: the same for gold.
+    """
+    pairs = collections.Counter(zip(predictions, golds, strict=True))
+    ours, theirs = collections.Counter(predictions), collections.Counter(golds)
+    scores = [2 * pairs[t, t] / (ours[t] + theirs[t]) if ours[t] + theirs[t] else 1.0 for t in KLUE_NER_TAGS]
+    return float(np.mean(scores))

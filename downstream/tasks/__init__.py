@@ -1,0 +1,1 @@
+"""One declarative file per task; a module here is found by its `TASK`."""

@@ -1,0 +1,51 @@
+"""KLUE-NLI: does the premise entail, contradict or leave open the hypothesis? (Park et al. 2021, KLUE v1.1)."""
+
+from pathlib import Path
+
+from corpora.documents import nfc
+from corpora.official import OfficialFile
+from downstream.classification import Classification
+from downstream.metrics import accuracy
+from downstream.readers import read_json_rows
+from downstream.task import FinetuneConfig, Task, TextExample
+
+FOLDER = "klue/klue-nli-v1.1"
+URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-nli-v1.1"
+
+
+def read_pairs(path: Path) -> list[TextExample]:
+    """Read `guid premise hypothesis gold_label` objects."""
+    return [
+        TextExample(guid, nfc(premise), nfc(hypothesis), label)
+        for _, (guid, premise, hypothesis, label) in read_json_rows(
+            path, "guid", "premise", "hypothesis", "gold_label"
+        )
+    ]
+
+
+TASK = Task(
+    name="klue-nli",
+    title="KLUE-NLI",
+    # Ids as KLUE-baseline numbers them; Hugging Face's copy of the data has neutral 1, contradiction 2.
+    family=Classification(labels=("entailment", "contradiction", "neutral")),
+    files={
+        "train": OfficialFile(
+            path=f"{FOLDER}/klue-nli-v1.1_train.json", url=f"{URL}/klue-nli-v1.1_train.json", licence="CC-BY-SA-4.0"
+        ),
+        "dev": OfficialFile(
+            path=f"{FOLDER}/klue-nli-v1.1_dev.json",
+            url=f"{URL}/klue-nli-v1.1_dev.json",
+            licence="CC-BY-SA-4.0",
+            sha256="0699db82be17766b26e199864e6260443e17ec6e91d1870e876419e388f245b1",
+            size_bytes=1_498_298,
+        ),
+    },
+    num_examples={"train": 24_998, "dev": 3_000},
+    sample_num_examples={"train": 300, "dev": 120},
+    read=read_pairs,
+    metrics=(accuracy,),
+    chance=1 / 3,
+    finetune=FinetuneConfig(epochs=5, max_length=128),
+    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
+    licence="CC-BY-SA-4.0",
+)

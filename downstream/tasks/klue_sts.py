@@ -1,0 +1,48 @@
+"""KLUE-STS: similarity of two sentences from 0 to 5 (Park et al. 2021, KLUE v1.1)."""
+
+from pathlib import Path
+
+from corpora.documents import nfc
+from corpora.official import OfficialFile
+from downstream.classification import Regression
+from downstream.metrics import f1_at_3, pearson
+from downstream.readers import parse_score, pick, read_json_rows
+from downstream.task import FinetuneConfig, Task, TextExample
+
+FOLDER = "klue/klue-sts-v1.1"
+URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-sts-v1.1"
+
+
+def read_pairs(path: Path) -> list[TextExample]:
+    """Read `guid sentence1 sentence2 labels` objects; the label is `real-label`, the annotators' unrounded mean."""
+    return [
+        TextExample(guid, nfc(one), nfc(two), parse_score(pick(labels, "real-label", where), where, 0, 5))
+        for where, (guid, one, two, labels) in read_json_rows(path, "guid", "sentence1", "sentence2", "labels")
+    ]
+
+
+TASK = Task(
+    name="klue-sts",
+    title="KLUE-STS",
+    family=Regression(low=0, high=5),
+    files={
+        "train": OfficialFile(
+            path=f"{FOLDER}/klue-sts-v1.1_train.json", url=f"{URL}/klue-sts-v1.1_train.json", licence="CC-BY-SA-4.0"
+        ),
+        "dev": OfficialFile(
+            path=f"{FOLDER}/klue-sts-v1.1_dev.json",
+            url=f"{URL}/klue-sts-v1.1_dev.json",
+            licence="CC-BY-SA-4.0",
+            sha256="b6a0ae0c370e21687f7eef0fdea872a328bb2ecbdb020c546cb870d28606bf80",
+            size_bytes=454_638,
+        ),
+    },
+    num_examples={"train": 11_668, "dev": 519},
+    sample_num_examples={"train": 190, "dev": 70},
+    read=read_pairs,
+    metrics=(pearson, f1_at_3),
+    chance=0.0,
+    finetune=FinetuneConfig(epochs=4, max_length=128),
+    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
+    licence="CC-BY-SA-4.0",
+)

@@ -1,0 +1,1 @@
+"""Models × tasks in, leaderboard out."""

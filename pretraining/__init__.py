@@ -1,0 +1,1 @@
+"""Documents in, encoder checkpoint out."""
