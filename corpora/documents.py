@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias, cast
 
 from corpora.runtime import DataError, nearest
 
@@ -98,81 +98,75 @@ def read_documents(
     if suffix[0] not in FORMATS:
         raise DataError(path, f"unknown format '{suffix[0]}'", f"use one of {', '.join(FORMATS)}, or .gz of these")
     seen: set[str] = set()
-    with open_text(path) as file:
-        records = _read_text(file, path, text_unit) if suffix[0] == ".txt" else _read_records(file, path, suffix[0])
-        for where, raw, record in records:
-            try:
-                document = _to_document(record, where, path, fields or {})
-                if document.id in seen:
-                    raise DataError(where, f"duplicate id '{document.id}'", "give every record its own id")
-            except DataError as error:
-                if rejected is None:
-                    raise
-                rejected.append(RejectedRecord(where, error.what, raw[:200]))
-                continue
-            seen.add(document.id)
-            yield document
+    lines = read_lines(path)
+    records = _read_text(lines, path, text_unit) if suffix[0] == ".txt" else _read_records(lines, path, suffix[0])
+    for where, raw, record in records:
+        try:
+            document = _to_document(record, where, path, fields or {})
+            if document.id in seen:
+                raise DataError(where, f"duplicate id '{document.id}'", "give every record its own id")
+        except DataError as error:
+            if rejected is None:
+                raise
+            rejected.append(RejectedRecord(where, error.what, raw[:200]))
+            continue
+        seen.add(document.id)
+        yield document
 
 
-def open_text(path: Path) -> IO[str]:
-    """Open PATH, gzipped or not, as UTF-8 text whose decoding errors name the byte and a likely encoding.
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text file, gzipped or not, with their line ends; a byte order mark is dropped.
 
     Raises:
-        DataError: the file is missing, is not readable, or has zero bytes.
+        DataError: the file is missing, unreadable, has zero bytes, is not UTF-8, or is a broken gzip.
     """
     try:
         if path.stat().st_size == 0:
             raise DataError(path, "the file has zero bytes", "download or export it again")
-        binary: IO[bytes] = gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+        with (
+            gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as binary,
+            # newline="": the CSV module wants to see the line ends inside quotes as they are.
+            io.TextIOWrapper(cast(IO[bytes], binary), encoding="utf-8-sig", newline="") as text,
+        ):
+            yield from text
+    except UnicodeDecodeError as error:
+        what = f"not UTF-8 (byte 0x{error.object[error.start]:02x})"
+        raise DataError(path, what, f"save the file as UTF-8{_guess_encoding(error.object)}") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(path, f"broken or truncated gzip ({error})", "download or export it again") from error
     except OSError as error:
         raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
-    return _StrictText(binary, path)
 
 
-class _StrictText(io.TextIOWrapper):
-    """UTF-8 text whose read errors are `DataError`s; an optional byte order mark is dropped."""
+def read_text(path: Path) -> str:
+    """Return the whole text of a file; see `read_lines`."""
+    return "".join(read_lines(path))
 
-    def __init__(self, binary: IO[bytes], path: Path) -> None:
-        super().__init__(binary, encoding="utf-8-sig", newline="")
-        self._path = path
 
-    def __next__(self) -> str:
+def _guess_encoding(block: bytes) -> str:
+    """Say what the bytes look like. The block may end inside a character, so its last bytes do not count."""
+    for cut in range(2):
         try:
-            return super().__next__()
-        except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
-            raise self._explain(error) from error
-
-    def read(self, size: int | None = -1, /) -> str:
-        try:
-            return super().read(size)
-        except (UnicodeDecodeError, EOFError, OSError, zlib.error) as error:
-            raise self._explain(error) from error
-
-    def _explain(self, error: Exception) -> DataError:
-        if not isinstance(error, UnicodeDecodeError):
-            return DataError(self._path, f"broken or truncated gzip ({error})", "download or export it again")
-        try:
-            error.object.decode("cp949")
-            guess = "; it looks like CP949: convert it with iconv -f cp949 -t utf-8"
+            block[: len(block) - cut].decode("cp949")
         except UnicodeDecodeError:
-            guess = ""
-        byte = error.object[error.start]
-        return DataError(self._path, f"not UTF-8 (byte 0x{byte:02x})", f"save the file as UTF-8{guess}")
+            continue
+        return "; it looks like CP949: convert it with iconv -f cp949 -t utf-8"
+    return ""
 
 
 _Record: TypeAlias = tuple[str, str, dict[str, Any] | DataError]
 
 
-def _read_records(file: IO[str], path: Path, suffix: str) -> Iterator[_Record]:
+def _read_records(lines: Iterator[str], path: Path, suffix: str) -> Iterator[_Record]:
     if suffix == ".jsonl":
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(lines, start=1):
             if line.strip():
                 where = f"{path}:{number}"
                 yield where, line, parse_json_object(line, where)
         return
     # KorNLU and NSMC files are tab-separated without quoting: a quote character there is text.
     dialect: dict[str, Any] = {"delimiter": ","} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader = csv.reader(file, **dialect)
+    reader = csv.reader(lines, **dialect)
     header = [nfc(name) for name in next(reader, [])]
     for row in reader:
         where = f"{path}:{reader.line_num}"
@@ -196,13 +190,13 @@ def parse_json_object(line: str, where: str) -> dict[str, Any] | DataError:
     return value
 
 
-def _read_text(file: IO[str], path: Path, unit: TextUnit) -> Iterator[_Record]:
+def _read_text(lines: Iterator[str], path: Path, unit: TextUnit) -> Iterator[_Record]:
     if unit == "file":
-        yield f"{path}:1", "", {"text": file.read()}
+        yield f"{path}:1", "", {"text": "".join(lines)}
         return
     block: list[str] = []
     first = 1
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(lines, start=1):
         if unit == "line":
             if line.strip():
                 yield f"{path}:{number}", line, {"text": line.rstrip("\r\n")}
@@ -216,9 +210,7 @@ def _read_text(file: IO[str], path: Path, unit: TextUnit) -> Iterator[_Record]:
         yield f"{path}:{first}", block[0], {"text": "".join(block).rstrip()}
 
 
-def _to_document(
-    record: dict[str, Any] | DataError, where: str, path: Path, fields: Mapping[str, str]
-) -> Document:
+def _to_document(record: dict[str, Any] | DataError, where: str, path: Path, fields: Mapping[str, str]) -> Document:
     if isinstance(record, DataError):
         raise record
     columns = {name: _column(name, record, fields, where) for name in FIELD_NAMES}

@@ -86,12 +86,28 @@ def locate(file: OfficialFile, root: Path) -> Path:
 def _unreachable(host: str) -> str | None:
     """Say why HOST cannot be reached, asked once per process, so that twenty cells do not wait twenty times."""
     try:
-        with urllib.request.urlopen(f"https://{host}/", timeout=TIMEOUT_S):
+        with _web().open(f"https://{host}/", timeout=TIMEOUT_S):
             return None
     except urllib.error.HTTPError:
         return None  # it answered, if only to say that its front page is not for us
     except (urllib.error.URLError, TimeoutError, OSError) as error:
         return str(getattr(error, "reason", error))
+
+
+def _web() -> urllib.request.OpenerDirector:
+    """Return an opener that speaks HTTP and HTTPS and nothing else: no `file:`, no `ftp:`."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPRedirectHandler,
+        urllib.request.HTTPErrorProcessor,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.UnknownHandler,
+    ):
+        opener.add_handler(handler())
+    return opener
 
 
 def download(file: OfficialFile, target: Path) -> None:
@@ -103,7 +119,7 @@ def download(file: OfficialFile, target: Path) -> None:
     """
     logger.info("downloading %s to %s", file.url, target)
     part = target.with_name(target.name + ".download")
-    with urllib.request.urlopen(file.url, timeout=TIMEOUT_S) as response, atomic_file(part, "wb") as out:
+    with _web().open(file.url, timeout=TIMEOUT_S) as response, atomic_file(part, "wb") as out:
         total = int(response.headers.get("Content-Length") or file.size_bytes or 0) or None
         with tqdm(total=total, unit="B", unit_scale=True, desc=file.path, disable=None) as bar:
             for block in iter(lambda: response.read(1 << 16), b""):

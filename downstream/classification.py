@@ -1,5 +1,6 @@
 """Families for one text or a pair of texts: a label (`Classification`) or a score (`Regression`)."""
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _SequenceHead:
+class _SequenceHead(abc.ABC):
     """What both have in common: the tensors of a text or pair, one output row an example."""
 
     auto_class = "AutoModelForSequenceClassification"
@@ -41,9 +42,9 @@ class _SequenceHead:
                 feature["labels"] = self.label_id(example)
         return features
 
+    @abc.abstractmethod
     def label_id(self, example: TextExample) -> int | float:
         """Return what the loss compares the output with."""
-        raise AssertionError("each head defines its own")
 
     def logits(self, model: "PreTrainedModel", batch: Mapping[str, Any]) -> "Tensor":
         """Return float (B, C)."""

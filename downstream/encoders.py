@@ -35,7 +35,11 @@ from corpora.runtime import (
 )
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
+
+
+class EncoderUnavailableError(CheckpointError):
+    """An encoder that is neither at hand nor to be had."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ ENCODERS: Mapping[str, Encoder] = {
 KORBERT_VOCAB = "vocab.korean.rawtext.list"
 SAFE_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", KORBERT_VOCAB)
 PICKLED_WEIGHTS = ("pytorch_model.bin",)
+SENTENCEPIECE_BPE = 2  # TrainerSpec.ModelType
 TYPED_MODELS = {"bert", "xlnet", "electra"}
 
 
@@ -78,7 +83,7 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
     known = ENCODERS.get(name)
     if known is not None and known.hub_id is None:
         fix = f"give its folder, e.g. --models {name}=FOLDER"
-        raise CheckpointError(name, f"{known.title} is not on a hub ({known.note})", fix)
+        raise EncoderUnavailableError(name, f"{known.title} is not on a hub ({known.note})", fix)
     hub_id = known.hub_id if known is not None else name
     if hub_id is None or hub_id.count("/") != 1 or hub_id.startswith((".", "/")):
         raise CheckpointError(name, "no such folder, known encoder or hub id", nearest(name, ENCODERS))
@@ -89,7 +94,9 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
         return Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         fix = f"check the name and the network, or give a folder: --models {name.split('/')[-1]}=FOLDER"
-        raise CheckpointError(name, f"'{hub_id}' is not in the local cache and cannot be downloaded", fix) from error
+        raise EncoderUnavailableError(
+            name, f"'{hub_id}' is not in the local cache and cannot be downloaded", fix
+        ) from error
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
@@ -181,8 +188,8 @@ def _is_plain(folder: Path) -> bool:
 
 def _wrap(tokenizer: Any) -> "PreTrainedTokenizerBase":
     """Dress a `tokenizers` tokenizer as a BERT one: template, special tokens, right padding."""
+    import transformers
     from tokenizers import processors
-    from transformers import PreTrainedTokenizerFast
 
     ids = {name: tokenizer.token_to_id(f"[{name}]") for name in ("UNK", "PAD", "CLS", "SEP", "MASK")}
     missing = [f"[{name}]" for name, id_ in ids.items() if id_ is None]
@@ -193,7 +200,8 @@ def _wrap(tokenizer: Any) -> "PreTrainedTokenizerBase":
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[("[CLS]", ids["CLS"]), ("[SEP]", ids["SEP"])],
     )
-    return PreTrainedTokenizerFast(
+    library: Any = transformers  # annotates only parts of itself
+    wrapped: PreTrainedTokenizerBase = library.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         unk_token="[UNK]",
         pad_token="[PAD]",
@@ -202,18 +210,34 @@ def _wrap(tokenizer: Any) -> "PreTrainedTokenizerBase":
         mask_token="[MASK]",
         padding_side="right",
     )
+    return wrapped
 
 
 def _sentencepiece_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     """KoBERT: the pieces of a SentencePiece model in BERT's template."""
-    from transformers.convert_slow_tokenizer import SpmConverter
+    from google.protobuf.message import DecodeError
+    from tokenizers import Tokenizer, models
+    from transformers import convert_slow_tokenizer
+
+    library: Any = convert_slow_tokenizer  # annotates only parts of itself
 
     class Original:
         vocab_file = str(path)
 
+    def build_bpe(proto: Any) -> Tokenizer:
+        # The converter of transformers 5.23 passes its extractor a list where that expects a type.
+        parts = library.SentencePieceExtractor(str(path)).extract(None)
+        model = models.BPE(parts["vocab"], parts["merges"], unk_token=proto.trainer_spec.unk_piece, fuse_unk=True)
+        tokenizer = Tokenizer(model)
+        tokenizer.add_tokens(parts["additional_special_tokens"])
+        return tokenizer
+
     try:
-        return _wrap(SpmConverter(Original()).converted())
-    except (ValueError, RuntimeError) as error:
+        converter = library.SpmConverter(Original())
+        if converter.proto.trainer_spec.model_type == SENTENCEPIECE_BPE:
+            converter.tokenizer = build_bpe
+        return _wrap(converter.converted())
+    except (DecodeError, ValueError, RuntimeError) as error:
         raise CheckpointError(path, f"not a SentencePiece model ({error})", "download it again") from error
 
 
@@ -262,7 +286,8 @@ def convert(source: str, out: Path) -> None:
                 state = torch.load(pickled, map_location="cpu", weights_only=True)
             except Exception as error:  # the unpickler raises whatever the broken bytes lead it to
                 raise CheckpointError(pickled, f"cannot be read as weights ({error})", "download it again") from error
-            model = AutoModelForMaskedLM.from_config(config)
+            masked_lm: Any = AutoModelForMaskedLM
+            model = masked_lm.from_config(config)
             # Checkpoints older than 2019 name LayerNorm's tensors gamma and beta.
             renamed = {k.replace("gamma", "weight").replace("beta", "bias"): v for k, v in state.items()}
             missing, _ = model.load_state_dict(renamed, strict=False)

@@ -82,9 +82,7 @@ def bootstrap_ci95(
     for first in range(0, rounds, block):
         size = min(block, rounds - first)
         weights = generator.multinomial(counts.sum(), counts / counts.sum(), size=size).astype(np.float64)
-        per_seed = [
-            metric.aggregate(rows[:, k * width : (k + 1) * width], weights) for k in range(len(columns))
-        ]
+        per_seed = [metric.aggregate(rows[:, k * width : (k + 1) * width], weights) for k in range(len(columns))]
         figures.append(np.mean(per_seed, axis=0))
     low, high = np.nanpercentile(np.concatenate(figures), [2.5, 97.5])
     return float(low), float(high)
@@ -162,12 +160,11 @@ def _mean_ranks(values: FloatArray, weights: FloatArray) -> FloatArray:
     occurrences = np.zeros((len(weights), len(distinct)))
     np.add.at(occurrences.T, place, weights.T)
     below = np.cumsum(occurrences, axis=1) - occurrences
-    return np.asarray((below + (occurrences + 1) / 2)[:, place])
+    return np.asarray((below + (occurrences + 1) / 2)[:, place], dtype=np.float64)
 
 
 def _spearman(columns: FloatArray, weights: FloatArray) -> FloatArray:
-    ranks = (_mean_ranks(columns[:, k], weights) for k in range(2))
-    return _correlate(*ranks, weights)
+    return _correlate(_mean_ranks(columns[:, 0], weights), _mean_ranks(columns[:, 1], weights), weights)
 
 
 def _f1_at_3(columns: FloatArray, weights: FloatArray) -> FloatArray:
@@ -252,7 +249,7 @@ klue_rouge_w = Metric("rouge_w", "ROUGE-W", _best_of(klue_mrc_rouge_w, missing=n
 
 # --- tags -----------------------------------------------------------------------------------------------------------
 
-KLUE_NER_TAGS = tuple(f"{b}-{t}" for t in ("PS", "LC", "OG", "DT", "TI", "QT") for b in "BI") + ("O",)
+KLUE_NER_TAGS = (*(f"{b}-{t}" for t in ("PS", "LC", "OG", "DT", "TI", "QT") for b in "BI"), "O")
 
 
 def _entities(tags: Sequence[str]) -> dict[str, set[tuple[int, int]]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from corpora.documents import open_text
+from corpora.documents import read_lines, read_text
 from corpora.runtime import DataError
 from downstream.task import Answer, QuestionExample
 
@@ -22,10 +22,8 @@ def read_json(path: Path) -> Any:
     Raises:
         DataError: it is missing, empty, not UTF-8 or truncated.
     """
-    with open_text(path) as file:
-        text = file.read()
     try:
-        return json.loads(text)
+        return json.loads(read_text(path))
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(path, f"not valid JSON ({error}); it may be truncated", REPAIR) from error
 
@@ -63,18 +61,18 @@ def read_tsv_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
     Raises:
         DataError: a column is missing in the header, or a row has another number of columns.
     """
-    with open_text(path) as file:
-        header = next(file, "").rstrip("\r\n").split("\t")
-        for column in columns:
-            if column not in header:
-                raise DataError(f"{path}:1", f"missing column '{column}' (the header has {header})", REPAIR)
-        places = [header.index(column) for column in columns]
-        for number, line in enumerate(file, start=2):
-            row = line.rstrip("\r\n").split("\t")
-            if len(row) != len(header):
-                what = f"{len(row)} columns where the header has {len(header)}"
-                raise DataError(f"{path}:{number}", what, REPAIR)
-            yield f"{path}:{number}", [row[place] for place in places]
+    lines = read_lines(path)
+    header = next(lines, "").rstrip("\r\n").split("\t")
+    for column in columns:
+        if column not in header:
+            raise DataError(f"{path}:1", f"missing column '{column}' (the header has {header})", REPAIR)
+    places = [header.index(column) for column in columns]
+    for number, line in enumerate(lines, start=2):
+        row = line.rstrip("\r\n").split("\t")
+        if len(row) != len(header):
+            what = f"{len(row)} columns where the header has {len(header)}"
+            raise DataError(f"{path}:{number}", what, REPAIR)
+        yield f"{path}:{number}", [row[place] for place in places]
 
 
 def parse_score(value: Any, where: str, low: float, high: float) -> float:

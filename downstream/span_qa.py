@@ -74,7 +74,10 @@ class SpanQA:
         features: list[Features] = []
         for k, owner in enumerate(owners):
             in_context = [side == 1 for side in encoded.sequence_ids(k)]
-            spans = [tuple(span) if inside else None for span, inside in zip(offsets[k], in_context, strict=True)]
+            context = examples[owner].context
+            spans = [
+                _trim(context, *span) if inside else None for span, inside in zip(offsets[k], in_context, strict=True)
+            ]
             feature: Features = {key: encoded[key][k] for key in encoded}
             feature |= {"_example": owner, "_offsets": spans}
             if with_labels:
@@ -108,13 +111,9 @@ class SpanQA:
             score, start, end = self._best_span(scores, feature["_offsets"])
             if score > best[owner][0]:
                 best[owner] = (score, examples[owner].context[start:end])
-        return [
-            "" if self.has_unanswerable and null[k] > score else answer for k, (score, answer) in enumerate(best)
-        ]
+        return ["" if self.has_unanswerable and null[k] > score else answer for k, (score, answer) in enumerate(best)]
 
-    def _best_span(
-        self, scores: Any, offsets: Sequence[tuple[int, int] | None]
-    ) -> tuple[float, int, int]:
+    def _best_span(self, scores: Any, offsets: Sequence[tuple[int, int] | None]) -> tuple[float, int, int]:
         """Return score, start and end (code points) of the best allowed span of a window."""
         allowed = np.array([span is not None and span[1] > span[0] for span in offsets])
         length = len(offsets)
@@ -132,9 +131,14 @@ class SpanQA:
         return float(sums[row, column]), first[0], last[1]
 
 
-def _answer_tokens(
-    spans: Sequence[tuple[int, int] | None], answers: Sequence[Answer]
-) -> tuple[int, int] | None:
+def _trim(context: str, start: int, end: int) -> tuple[int, int]:
+    """Leave out the blank that SentencePiece counts to the piece behind it."""
+    while start < end and context[start].isspace():
+        start += 1
+    return start, end
+
+
+def _answer_tokens(spans: Sequence[tuple[int, int] | None], answers: Sequence[Answer]) -> tuple[int, int] | None:
     """Return the first and last token that cover the first gold, or None if the window does not hold it whole."""
     if not answers:
         return None
@@ -143,5 +147,6 @@ def _answer_tokens(
     if not covering:
         return None
     first, last = spans[covering[0]], spans[covering[-1]]
-    assert first is not None and last is not None
+    assert first is not None
+    assert last is not None
     return (covering[0], covering[-1]) if first[0] <= low and last[1] >= high else None

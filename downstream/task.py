@@ -109,9 +109,7 @@ class Family(Protocol):
         Keys that a model's forward does not take begin with an underscore; `_example` is the index of the example.
         """
 
-    def decode(
-        self, outputs: Sequence[Any], features: Sequence[Features], examples: Sequence[Any]
-    ) -> list[Prediction]:
+    def decode(self, outputs: Sequence[Any], features: Sequence[Features], examples: Sequence[Any]) -> list[Prediction]:
         """Turn one model output per feature into one prediction per example."""
 
     def logits(self, model: "PreTrainedModel", batch: Mapping[str, Any]) -> Any:

@@ -4,7 +4,9 @@ Lower-casing stays off and accents stay on: BERT's normaliser strips accents by 
 apart into jamo that no vocabulary holds.
 """
 
-from collections.abc import Iterable
+import collections
+import unicodedata
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -37,20 +39,44 @@ def train_wordpiece(
     """
     from transformers import BertTokenizer
 
-    if vocab_size <= len(SPECIAL_TOKENS):
-        raise ValueError(f"vocab_size {vocab_size} has no room beyond the {len(SPECIAL_TOKENS)} special tokens")
+    if vocab_size < len(SPECIAL_TOKENS) + 2:
+        raise ValueError(f"vocab_size {vocab_size} leaves no room beside {len(SPECIAL_TOKENS)} special tokens")
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    texts = list(texts)
+    # Word starts and continuations share the room that the special tokens leave.
+    room = (vocab_size - len(SPECIAL_TOKENS)) // 2
+    alphabet = _alphabet(texts, min(limit_alphabet, room))
+    # The trainer numbers continuations in the order of a randomly seeded hash map, and breaks ties between equally
+    # frequent pairs by number. Handing it every single character up front makes the same text give the same pieces.
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
-        limit_alphabet=limit_alphabet,
-        special_tokens=list(SPECIAL_TOKENS),
+        limit_alphabet=0,
+        special_tokens=[*SPECIAL_TOKENS, *alphabet],
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     vocab = tokenizer.get_vocab()
-    if len(vocab) == len(SPECIAL_TOKENS):
+    if not alphabet:
         raise DataError("vocabulary", "the texts hold no characters", "give a corpus with text in it")
     return BertTokenizer(vocab=vocab, do_lower_case=False, strip_accents=False)
+
+
+def _alphabet(texts: Sequence[str], limit: int) -> list[str]:
+    """Return the most frequent characters as word starts, then as continuations, in code point order."""
+    counts: collections.Counter[str] = collections.Counter()
+    for text in texts:
+        counts.update(text)
+    for character in [c for c in counts if c.isspace() or unicodedata.category(c).startswith("C")]:
+        del counts[character]
+    kept = sorted(sorted(counts, key=lambda c: (-counts[c], c))[:limit])
+    return kept + [f"##{c}" for c in kept if not _stands_alone(c)]
+
+
+def _stands_alone(character: str) -> bool:
+    """Whether BERT's pre-tokenizer makes a word of its own of CHARACTER: punctuation and Hanja."""
+    ascii_symbol = character.isascii() and not character.isalnum()
+    hanja = unicodedata.name(character, "").startswith("CJK ")
+    return ascii_symbol or hanja or unicodedata.category(character).startswith("P")

@@ -17,9 +17,7 @@ def read_pairs(path: Path) -> list[TextExample]:
     """Read `guid premise hypothesis gold_label` objects."""
     return [
         TextExample(guid, nfc(premise), nfc(hypothesis), label)
-        for _, (guid, premise, hypothesis, label) in read_json_rows(
-            path, "guid", "premise", "hypothesis", "gold_label"
-        )
+        for _, (guid, premise, hypothesis, label) in read_json_rows(path, "guid", "premise", "hypothesis", "gold_label")
     ]
 
 

@@ -1,0 +1,36 @@
+# Every target works in a fresh clone: it builds .venv with pinned dependencies first if that is not there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := corpora pretraining downstream eval apps tests
+
+.PHONY: leaderboard test check format clean
+
+leaderboard: $(VENV)/run  ## Run what is missing on the embedded sample and write reports/
+	$(BIN)/python eval/run_all.py
+
+test: $(VENV)/dev  ## Run every test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/dev  ## Format, lint, types
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+
+format: $(VENV)/dev  ## Put the format right
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+clean:  ## Remove the environment and the caches; reports stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info
+
+# The stamps are written last, so that an interrupted installation is done again.
+$(VENV)/run: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@

@@ -1,0 +1,385 @@
+"""Fine-tune an encoder on a task, score it, and save a plain transformers folder with its model card.
+
+    python -m downstream.finetune nsmc --model klue/bert-base --out runs/nsmc
+
+Running the command again continues from the last checkpoint, and does nothing once the folder is finished. The state
+after the last step is what is scored: nothing is selected on the reported split.
+"""
+
+import json
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from corpora.official import data_root
+from corpora.runtime import (
+    EXIT_DONE,
+    ArgumentParser,
+    CheckpointError,
+    UsageError,
+    cannot_write,
+    fingerprint,
+    run_command,
+    sha256,
+    validate,
+    write_text,
+)
+from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
+from downstream.result import Result, read_result, score, versions, write_result
+from downstream.task import Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+RESULT_FILE = "result.json"
+# Runs below this are quicker to repeat than their checkpoints are to write.
+CHECKPOINT_STEPS = 500
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A task's two splits, read once and shared by every model."""
+
+    train: Split
+    eval: Split
+
+    @property
+    def sha256(self) -> str:
+        """Digests of both files, joined by `+`."""
+        return f"{self.train.sha256}+{self.eval.sha256}"
+
+
+def read_task(task: Task, root: Path) -> TaskData:
+    """Read and check both splits of a task.
+
+    Raises:
+        DataUnavailableError: a file is not to be had.
+        DataError: a file is damaged.
+    """
+    # The split that is reported comes first: without it the rest is not worth downloading.
+    reported = task.read_split(task.eval_split, root)
+    return TaskData(task.read_split(task.train_split, root), reported)
+
+
+def finetune(
+    task: str | Task,
+    encoder: str | Path,
+    *,
+    out: Path,
+    model: str | None = None,
+    seed: int = 0,
+    data: TaskData | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Result:
+    """Fine-tune ENCODER on TASK and score it on the task's evaluation split.
+
+    Args:
+        task: task or its name, e.g. `"nsmc"`.
+        encoder: folder, hub id, or key of `downstream.encoders.ENCODERS`.
+        out: folder for the fine-tuned model, its card and `result.json`; an unfinished run there is continued.
+        model: name in the result; default: the last part of ENCODER.
+        seed: of head initialisation, data order and dropout.
+        data: the task's splits if already read, or the data root; default: `PRESSBERT_DATA` or the cache.
+        overrides: fields of `FinetuneConfig` that differ from the task's.
+
+    Returns:
+        The scored result, as saved in OUT.
+
+    Raises:
+        SuiteError: the encoder, the data or the folder is unusable.
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    config = validate(FinetuneConfig, task.finetune.model_dump() | dict(overrides or {}), f"{task.name} fine-tuning")
+    splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
+    folder = resolve(str(encoder))
+    name = model or Path(str(encoder)).name
+    recipe = finetune_recipe(task, name, folder, config, splits)
+    if (out / RESULT_FILE).is_file():
+        finished = read_result(out / RESULT_FILE)
+        if finished.recipe_sha256 == fingerprint(recipe) and finished.seed == seed:
+            logger.info("%s is finished", out)
+            return finished
+        raise UsageError(out, "the folder holds the result of another run", "give another folder with --out")
+    return _train_and_score(task, folder, out=out, name=name, seed=seed, splits=splits, config=config, recipe=recipe)
+
+
+def finetune_recipe(task: Task, model: str, folder: Path, config: FinetuneConfig, data: TaskData) -> dict[str, Any]:
+    """Return everything but the seed that decides a fine-tuned model's predictions."""
+    return {
+        "model": model,
+        "encoder_sha256": sha256(*weights_sha256_paths(folder)),
+        "task": task.name,
+        "data_sha256": data.sha256,
+        "finetune": config.model_dump(),
+        "precision": training_precision(),
+        "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
+    }
+
+
+def training_precision() -> str:
+    """Return `bf16` where this machine computes in it, else `fp32`: emulated, bf16 is a hundred times slower."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    capabilities = torch.cpu.get_capabilities()
+    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+
+
+def _train_and_score(
+    task: Task,
+    folder: Path,
+    *,
+    out: Path,
+    name: str,
+    seed: int,
+    splits: TaskData,
+    config: FinetuneConfig,
+    recipe: dict[str, Any],
+) -> Result:
+    from transformers import PrinterCallback, Trainer, set_seed
+
+    if not logger.isEnabledFor(logging.INFO):
+        logging.getLogger("transformers").setLevel(logging.ERROR)
+    set_seed(seed)
+    tokenizer = load_tokenizer(folder)
+    model = load_model(folder, tokenizer, task.family.auto_class, task.family.head_config())
+    max_length = min(config.max_length, tokenizer.model_max_length)
+    features = task.family.featurize(splits.train.examples, tokenizer, max_length, with_labels=True)
+    try:
+        trainer = Trainer(
+            model=model,
+            args=_training_arguments(config, out, seed, num_features=len(features), bf16=recipe["precision"] == "bf16"),
+            train_dataset=_Columns(features),
+            data_collator=_Collator(tokenizer),
+            processing_class=tokenizer,
+        )
+        trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
+        started = time.perf_counter()
+        trainer.train(resume_from_checkpoint=_last_checkpoint(out))
+        train_s = time.perf_counter() - started
+        # Training under bf16 leaves an autocast around forward; scores are read in single precision.
+        model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+        started = time.perf_counter()
+        predictions = predict(model, tokenizer, task.family, splits.eval.examples, max_length=max_length)
+        result = score(
+            task,
+            splits.eval,
+            predictions,
+            model=name,
+            seed=seed,
+            data_sha256=splits.sha256,
+            recipe=recipe,
+            recipe_sha256=fingerprint(recipe),
+            train_s=train_s,
+            eval_s=time.perf_counter() - started,
+            device=str(model.device.type),
+            num_parameters=sum(p.numel() for p in model.base_model.parameters()),
+        )
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    write_text(out / "README.md", model_card(task, result))
+    write_result(out / RESULT_FILE, result)
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    return result
+
+
+def _training_arguments(config: FinetuneConfig, out: Path, seed: int, *, num_features: int, bf16: bool) -> Any:
+    import torch
+    from transformers import TrainingArguments
+
+    steps = int(config.epochs * num_features / config.batch_size)
+    return TrainingArguments(
+        output_dir=str(out / "checkpoints"),
+        num_train_epochs=config.epochs,
+        per_device_train_batch_size=config.batch_size,
+        learning_rate=config.peak_lr,
+        lr_scheduler_type="linear",
+        warmup_steps=config.warmup_ratio,
+        weight_decay=config.weight_decay,
+        max_grad_norm=1.0,
+        optim="adamw_torch_fused",
+        train_sampling_strategy="group_by_length",
+        bf16=bf16,
+        use_cpu=not torch.cuda.is_available(),
+        seed=seed,
+        data_seed=seed,
+        save_strategy="steps" if steps >= CHECKPOINT_STEPS else "no",
+        save_steps=CHECKPOINT_STEPS,
+        save_total_limit=1,
+        logging_steps=100,
+        report_to="none",
+        disable_tqdm=not sys.stderr.isatty(),
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+    )
+
+
+def _last_checkpoint(out: Path) -> str | None:
+    """Return the newest checkpoint of an interrupted run, or None."""
+    folders = (out / "checkpoints").glob("checkpoint-*")
+    # The state is the last file of a checkpoint: without it the save was cut short.
+    whole = [folder for folder in folders if (folder / "trainer_state.json").is_file()]
+    return str(max(whole, key=lambda folder: int(folder.name.removeprefix("checkpoint-")))) if whole else None
+
+
+class _Columns:
+    """A training set of feature dicts without the keys that are not for the model."""
+
+    def __init__(self, features: Sequence[Features]) -> None:
+        self._features = [{k: v for k, v in f.items() if not k.startswith("_")} for f in features]
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def __getitem__(self, index: int) -> Features:
+        return self._features[index]
+
+
+class _Collator:
+    """Pad a batch to its own longest input, not to the maximum."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, features: Sequence[Features]) -> dict[str, "Tensor"]:
+        batch = self._tokenizer.pad([dict(f) for f in features], return_tensors="pt")
+        return dict(batch)
+
+
+def predict(
+    model: Any,
+    tokenizer: "PreTrainedTokenizerBase",
+    family: Family,
+    examples: Sequence[Any],
+    *,
+    max_length: int,
+    batch_size: int = 64,
+) -> list[Prediction]:
+    """Predict EXAMPLES in batches of like length; the order of the predictions is that of the examples."""
+    import torch
+    from tqdm import tqdm
+
+    features = family.featurize(examples, tokenizer, max_length, with_labels=False)
+    order = sorted(range(len(features)), key=lambda k: -len(features[k]["input_ids"]))
+    outputs: list[Any] = [None] * len(features)
+    inputs = _Columns(features)
+    collate = _Collator(tokenizer)
+    model.eval()
+    with torch.inference_mode():
+        for first in tqdm(range(0, len(order), batch_size), desc="predict", unit="batch", disable=None, leave=False):
+            chosen = order[first : first + batch_size]
+            batch = {key: value.to(model.device) for key, value in collate([inputs[k] for k in chosen]).items()}
+            logits = family.logits(model, batch).float().cpu().numpy()  # (B, …)
+            for k, row in zip(chosen, logits, strict=True):
+                outputs[k] = np.asarray(row)
+    return family.decode(outputs, features, examples)
+
+
+def load_finetuned(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase", Task]:
+    """Load a folder that `finetune` saved: model, tokenizer and the task it was trained on.
+
+    Raises:
+        CheckpointError: the folder is no finished fine-tuning.
+    """
+    if not (folder / RESULT_FILE).is_file():
+        raise CheckpointError(folder, "no result.json in it", "finish it with python -m downstream.finetune")
+    task = get_task(read_result(folder / RESULT_FILE).task)
+    tokenizer = load_tokenizer(folder)
+    return load_model(folder, tokenizer, task.family.auto_class, task.family.head_config()), tokenizer, task
+
+
+def model_card(task: Task, result: Result) -> str:
+    """Return the README.md of a fine-tuned folder, with the YAML that model hubs read."""
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+    pipeline = "question-answering" if "Question" in task.family.auto_class else "text-classification"
+    card = ModelCardData(
+        language="ko",
+        library_name="transformers",
+        pipeline_tag=pipeline,
+        # Weights learned from data carry its licence at the least; that of the encoder comes on top.
+        license="other",
+        license_name=f"data: {task.licence}; encoder: see its own card",
+        model_name=f"{result.model} on {task.title}",
+        eval_results=[
+            EvalResult(
+                task_type=pipeline,
+                dataset_type=task.name,
+                dataset_name=task.title,
+                dataset_split=result.split,
+                metric_type=key,
+                metric_value=round(value, 6),
+            )
+            for key, value in result.metrics.items()
+            if value is not None
+        ],
+    )
+    lines = [
+        f"# {result.model} fine-tuned on {task.title}",
+        "",
+        f"Data: {task.source} ({task.licence}).",
+        f"Scored on `{result.split}` ({result.num_examples:,} examples), one seed.",
+        "",
+        "| metric | value |",
+        "| --- | ---: |",
+        *(f"| {key} | {'undefined' if v is None else f'{v:.4f}'} |" for key, v in result.metrics.items()),
+        "",
+        "Fine-tuning: `" + json.dumps(result.recipe["finetune"]) + f"`, seed {result.seed}.",
+        "",
+        f"Again: `python -m downstream.finetune {task.name} --model ENCODER --out DIR --seed {result.seed}`",
+        "",
+    ]
+    return str(ModelCard(f"---\n{card.to_yaml()}\n---\n\n" + "\n".join(lines)))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Fine-tune from the command line; prints the scores as JSON."""
+    parser = ArgumentParser("python -m downstream.finetune", "Fine-tune an encoder on a task and score it.")
+    parser.add_argument("task", help="e.g. nsmc, klue-nli, nsmc-sample")
+    parser.add_argument("--model", required=True, help="folder, hub id, or kpfbert, klue-bert, kobert, mbert")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the fine-tuned model")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting, e.g. --set epochs=1"
+    )
+    arguments = parser.parse(argv)
+    result = finetune(
+        arguments.task,
+        arguments.model,
+        out=arguments.out,
+        seed=arguments.seed,
+        data=arguments.data,
+        overrides=parse_overrides(arguments.set),
+    )
+    sys.stdout.write(json.dumps({"task": result.task, "metrics": result.metrics}, ensure_ascii=False) + "\n")
+    return EXIT_DONE
+
+
+def parse_overrides(pairs: Sequence[str]) -> dict[str, str]:
+    """Turn `key=value` strings into a dict; the config decides what the values mean.
+
+    Raises:
+        UsageError: a string has no `=`.
+    """
+    for pair in pairs:
+        if "=" not in pair:
+            raise UsageError("--set", f"'{pair}' is not KEY=VALUE", "write e.g. --set epochs=1")
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+if __name__ == "__main__":
+    run_command(main)

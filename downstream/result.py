@@ -1,0 +1,135 @@
+"""One cell's score: a model on a task with a seed. Nothing else defines its form."""
+
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from corpora.runtime import Config, ResultError, write_json
+from downstream.metrics import FloatArray
+from downstream.task import Prediction, Split, Task
+
+SCHEMA: Literal[1] = 1
+PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "scikit-learn", "numpy", "kiwipiepy")
+
+
+class Result(Config):
+    """Predictions of one model on one task with one seed, and what is needed to have them again."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    model: str
+    task: str
+    split: str
+    seed: int
+    metrics: dict[str, float | None]
+    """Metric key → fraction; None where the metric is undefined for these predictions."""
+    num_examples: int
+    data_sha256: str
+    """Of the files of the training and the evaluation split, joined by `+`."""
+    recipe_sha256: str
+    """Fingerprint of everything but the seed that decides the predictions; another value means another experiment."""
+    recipe: dict[str, Any]
+    """What the fingerprint was taken of: model, task, data, resolved settings, package versions."""
+    num_parameters: int = 0
+    train_s: float
+    eval_s: float
+    device: str
+    environment: dict[str, str] = Field(default_factory=dict)
+    predictions: list[str | float]
+    """One per example, in the order of the evaluation file."""
+    columns: dict[str, list[list[float | None]]]
+    """Metric key → its per-example numbers, from which score, interval and paired tests follow."""
+
+    def metric_columns(self, key: str) -> FloatArray:
+        """Return the (N, K) per-example numbers of a metric; NaN where it leaves an example out."""
+        return np.array([[np.nan if x is None else x for x in row] for row in self.columns[key]], dtype=np.float64)
+
+
+def score(
+    task: Task,
+    split: Split,
+    predictions: Sequence[Prediction],
+    *,
+    model: str,
+    seed: int,
+    data_sha256: str,
+    recipe: dict[str, Any],
+    recipe_sha256: str,
+    train_s: float,
+    eval_s: float,
+    device: str,
+    num_parameters: int = 0,
+) -> Result:
+    """Score predictions on a task's evaluation split with all its metrics."""
+    columns = {metric.key: metric.columns(predictions, split.golds) for metric in task.metrics}
+    values = {metric.key: metric.fold(columns[metric.key]) for metric in task.metrics}
+    return Result(
+        schema=SCHEMA,
+        model=model,
+        task=task.name,
+        split=task.eval_split,
+        seed=seed,
+        metrics={key: None if np.isnan(value) else value for key, value in values.items()},
+        num_examples=len(split.examples),
+        data_sha256=data_sha256,
+        recipe=recipe,
+        recipe_sha256=recipe_sha256,
+        train_s=round(train_s, 3),
+        eval_s=round(eval_s, 3),
+        device=device,
+        environment=environment(),
+        num_parameters=num_parameters,
+        predictions=[p if isinstance(p, str) else float(p) for p in predictions],
+        columns={
+            key: [[None if np.isnan(x) else float(x) for x in row] for row in array] for key, array in columns.items()
+        },
+    )
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of Python, this suite and PACKAGES (default: all that decide results)."""
+    found = {"python": platform.python_version(), "pressbert": metadata.version("pressbert")}
+    return found | {name: metadata.version(name) for name in packages or PACKAGES}
+
+
+def environment() -> dict[str, str]:
+    """Return the machine's description."""
+    return {"platform": platform.platform(), "cpu": cpu_name()}
+
+
+def cpu_name() -> str:
+    """Return the processor's marketing name where the system tells it."""
+    path = Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_result(path: Path, result: Result) -> None:
+    """Write a cell file atomically.
+
+    Raises:
+        ResultError: the file cannot be written.
+    """
+    write_json(path, result.model_dump(by_alias=True), indent=None)
+
+
+def read_result(path: Path) -> Result:
+    """Read a cell file.
+
+    Raises:
+        ResultError: it is damaged or of another schema.
+    """
+    try:
+        return Result.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, UnicodeDecodeError) as error:
+        detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ResultError(
+            path, f"not a result of schema {SCHEMA} ({detail})", "delete it; the cell is run anew"
+        ) from error

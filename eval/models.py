@@ -1,0 +1,205 @@
+"""The compared models, and how one of them fills one cell (model × task × seed) of the leaderboard."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from corpora.runtime import Config, UsageError, fingerprint, load_toml, nearest, sha256, validate
+from downstream.finetune import TaskData, finetune, finetune_recipe, training_precision
+from downstream.result import Result, score, versions
+from downstream.task import FinetuneConfig, Task, TextExample
+
+LEADERBOARD_TOML = Path(__file__).with_name("leaderboard.toml")
+
+SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+class ModelEntry(Config):
+    """One compared model."""
+
+    name: str
+    """Key in results."""
+    kind: Literal["encoder", "scratch", "majority", "tfidf"] = "encoder"
+    encoder: str = ""
+    """Folder, hub id or known key; default: the name."""
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    """Departures from the task's fine-tuning defaults."""
+    sample_finetune: dict[str, Any] = Field(default_factory=dict)
+    """The same on the embedded sample, where they differ."""
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether one seed says it all."""
+        return self.kind in {"majority", "tfidf"}
+
+    def overrides(self, task: Task) -> dict[str, Any]:
+        """Return the departures that hold for TASK."""
+        return self.sample_finetune if task.base and self.sample_finetune else self.finetune
+
+
+class Leaderboard(Config):
+    """The contents of `leaderboard.toml`."""
+
+    seeds: int = Field(default=3, ge=1)
+    models: dict[str, ModelEntry]
+
+
+def load_leaderboard(path: Path = LEADERBOARD_TOML) -> Leaderboard:
+    """Read the file that says what is compared.
+
+    Raises:
+        RecipeError: it has an unknown key or a wrong value.
+    """
+    values = load_toml(path)
+    entries = {
+        name: validate(ModelEntry, {"name": name} | entry, f"{path}, models.{name}")
+        for name, entry in values.pop("models", {}).items()
+    }
+    return validate(Leaderboard, values | {"models": entries}, path)
+
+
+def choose_models(names: Sequence[str], known: dict[str, ModelEntry]) -> list[ModelEntry]:
+    """Turn command line names into entries: a known key, `KEY=FOLDER`, a folder, or a hub id.
+
+    Raises:
+        UsageError: a name is none of these; the nearest known one is given.
+    """
+    chosen: dict[str, ModelEntry] = {}
+    for name in names:
+        key, _, source = name.partition("=")
+        if name in known:
+            entry = known[name]
+        elif source:
+            if not Path(source).is_dir():
+                raise UsageError("--models", f"'{source}' of '{name}' is not a folder", "give KEY=FOLDER")
+            entry = known.get(key, ModelEntry(name=key)).model_copy(update={"encoder": source, "kind": "encoder"})
+        elif Path(name).is_dir() or name.count("/") == 1:
+            entry = ModelEntry(name=Path(name).name, encoder=name)
+        else:
+            raise UsageError("--models", f"unknown model '{name}'", nearest(name, known))
+        if entry.name in chosen:
+            raise UsageError("--models", f"two models are called '{entry.name}'", "name them apart with KEY=FOLDER")
+        chosen[entry.name] = entry
+    return list(chosen.values())
+
+
+def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]:
+    """Return everything but the seed that decides a cell; its fingerprint tells whether the cell is finished.
+
+    Raises:
+        CheckpointError: the encoder is not to be had.
+        RecipeError: a fine-tuning setting is wrong.
+    """
+    if entry.kind in {"majority", "tfidf"}:
+        from eval.baselines import SETTINGS
+
+        settings = SETTINGS if entry.kind == "tfidf" else {}
+        return {
+            "model": entry.name,
+            "task": task.name,
+            "data_sha256": data.sha256,
+            "settings": settings,
+            "code_sha256": sha256(Path(__file__).with_name("baselines.py")),
+            "versions": versions("scikit-learn", "numpy"),
+        }
+    config = _finetune_config(entry, task)
+    if entry.kind == "scratch":
+        return {
+            "model": entry.name,
+            "task": task.name,
+            "data_sha256": data.sha256,
+            "architecture": SCRATCH,
+            "finetune": config.model_dump(),
+            "precision": training_precision(),
+            "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
+        }
+    from downstream.encoders import resolve
+
+    return finetune_recipe(task, entry.name, resolve(entry.encoder or entry.name), config, data)
+
+
+def _finetune_config(entry: ModelEntry, task: Task) -> FinetuneConfig:
+    values = task.finetune.model_dump() | entry.overrides(task)
+    return validate(FinetuneConfig, values, f"model {entry.name} on {task.name}")
+
+
+def run_cell(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
+    """Train and score one cell.
+
+    Args:
+        entry: the model.
+        task: the task.
+        data: its splits.
+        recipe: of `cell_recipe`.
+        seed: of the whole cell.
+        work: folder of the fine-tuned model; an interrupted training in it is continued.
+
+    Raises:
+        SuiteError: the encoder is unusable.
+    """
+    if entry.kind in {"majority", "tfidf"}:
+        from eval.baselines import BASELINES
+
+        started = time.perf_counter()
+        predictions = BASELINES[entry.kind](task, data.train.examples, data.eval.examples)
+        return score(
+            task,
+            data.eval,
+            predictions,
+            model=entry.name,
+            seed=seed,
+            data_sha256=data.sha256,
+            recipe=recipe,
+            recipe_sha256=fingerprint(recipe),
+            # One pass fits and predicts; the whole is the time a user waits.
+            train_s=time.perf_counter() - started,
+            eval_s=0.0,
+            device="cpu",
+        )
+    encoder = entry.encoder or entry.name
+    if entry.kind == "scratch":
+        encoder = str(build_scratch(data, work / "encoder", seed=seed))
+    result = finetune(
+        task, encoder, out=work / "model", model=entry.name, seed=seed, data=data, overrides=entry.overrides(task)
+    )
+    return result.model_copy(update={"recipe": recipe, "recipe_sha256": fingerprint(recipe)})
+
+
+def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
+    """Save a tiny randomly initialised BERT with a vocabulary trained on the task's training text.
+
+    The same task, data and seed give the same bytes.
+    """
+    import torch
+    from transformers import BertConfig, BertModel
+
+    from pretraining.vocab import train_wordpiece
+
+    shutil.rmtree(folder, ignore_errors=True)
+    tokenizer = train_wordpiece(_training_texts(data), SCRATCH["vocab_size"])
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=SCRATCH["hidden_size"],
+        num_hidden_layers=SCRATCH["num_hidden_layers"],
+        num_attention_heads=SCRATCH["num_attention_heads"],
+        intermediate_size=4 * SCRATCH["hidden_size"],
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    torch.manual_seed(seed)
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _training_texts(data: TaskData) -> list[str]:
+    texts: list[str] = []
+    for example in data.train.examples:
+        if isinstance(example, TextExample):
+            texts += [example.text] if example.pair is None else [example.text, example.pair]
+        else:
+            texts += [example.question, example.context]
+    return list(dict.fromkeys(texts))

@@ -1,0 +1,59 @@
+"""Fixtures for all tests. No test reaches the network; tests on official data files carry the mark `real_data`."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from corpora.runtime import SuiteError
+
+# The same examples on every run, whatever machine it is and however slow, and nothing remembered in the work tree.
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Return the folder of the official data files, or skip."""
+    root = os.environ.get("PRESSBERT_DATA", "")
+    if not Path(root or "/nonexistent").is_dir():
+        pytest.skip("set PRESSBERT_DATA to the folder that holds nsmc/, klue/ and korquad/ to run this test")
+    return Path(root)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
+    """Return a function that writes a file below a fresh folder: text as UTF-8, bytes as they are."""
+
+    def write_file(name: str, content: str | bytes) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        return path
+
+    return write_file
+
+
+@pytest.fixture
+def fails() -> Callable[..., AbstractContextManager[None]]:
+    """Return a context whose body must raise a KIND of `SuiteError`: one line, WHERE first, WHAT and a remedy in it."""
+
+    @contextlib.contextmanager
+    def expect(kind: type[SuiteError], where: object, *what: str) -> Iterator[None]:
+        with pytest.raises(kind) as caught:
+            yield
+        error = caught.value
+        assert str(error).startswith(str(where))
+        assert len(str(error).splitlines()) == 1
+        assert all(part in str(error) for part in what)
+        assert error.what
+        assert error.fix
+
+    return expect

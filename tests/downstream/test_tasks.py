@@ -1,0 +1,308 @@
+"""The task registry: every task's facts, its sample, its official files, and one line for every damaged file."""
+
+import json
+import pkgutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from corpora.official import OfficialFile
+from corpora.runtime import DataError, UsageError
+from downstream import tasks
+from downstream.classification import Classification, Regression
+from downstream.metrics import bootstrap_ci95
+from downstream.span_qa import SpanQA
+from downstream.task import SAMPLE_ROOT, Example, Family, QuestionExample, Task, TextExample, all_tasks, get_task
+
+Write = Callable[[str, str | bytes], Path]
+Fails = Callable[..., AbstractContextManager[None]]
+
+OFFICIAL = [task for task in all_tasks().values() if not task.base]
+SAMPLES = [task for task in all_tasks().values() if task.base]
+NOWHERE = Path("/nonexistent")
+
+
+def name(task: object) -> str | None:
+    return task.name if isinstance(task, Task) else None
+
+
+# --- the registry ---------------------------------------------------------------------------------------------------
+
+
+def test_every_file_is_a_task_under_its_own_name_and_every_sample_another() -> None:
+    modules = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
+    assert sorted(module.replace("_", "-") for module in modules) == sorted(task.name for task in OFFICIAL)
+    assert {"nsmc", "klue-nli", "klue-sts", "klue-mrc", "korquad"} <= {task.name for task in OFFICIAL}
+    assert all(key == task.name for key, task in all_tasks().items())
+    assert len({task.title for task in all_tasks().values()}) == len(all_tasks())
+
+
+@pytest.mark.parametrize("task", all_tasks().values(), ids=name)
+def test_a_task_states_its_facts(task: Task) -> None:
+    assert task.source
+    assert task.licence
+    assert {task.train_split, task.eval_split} == set(task.files) == set(task.num_examples)
+    assert len({metric.key for metric in task.metrics}) == len(task.metrics) >= 1
+    for file in task.files.values():
+        assert file.url.startswith("https://")
+        assert file.url.endswith(Path(file.path).name)
+        assert file.licence
+        assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
+    classes = task.family.labels if isinstance(task.family, Classification) else ()
+    assert task.chance == (pytest.approx(1 / len(classes)) if classes else 0.0)
+
+
+@pytest.mark.parametrize("task", SAMPLES, ids=name)
+def test_a_sample_passes_for_no_official_task_and_names_where_it_is_from(task: Task) -> None:
+    assert task.name == f"{task.official_name}-sample"
+    assert get_task(task.official_name).name == task.base
+    assert task.title != get_task(task.base).title
+
+
+def test_the_file_that_samples_name_as_their_source_exists() -> None:
+    assert {task.source for task in SAMPLES} == {"corpora/sample/SOURCES.md"}
+    assert (SAMPLE_ROOT / "SOURCES.md").is_file()
+
+
+@pytest.mark.parametrize("task", SAMPLES, ids=name)
+def test_a_sample_is_read_in_full_and_its_golds_score_one_in_every_metric(task: Task) -> None:
+    for split in task.files:
+        examples, golds = task.read_split(split, NOWHERE).examples, task.read_split(split, NOWHERE).golds
+        assert len(examples) == task.num_examples[split] >= 60
+        predictions = [gold[0] if isinstance(gold, tuple) else gold for gold in golds]
+        assert [metric(predictions, golds) for metric in task.metrics] == pytest.approx([1.0] * len(task.metrics))
+
+
+@pytest.mark.parametrize("task", [t for t in SAMPLES if isinstance(t.family, Classification)], ids=name)
+def test_shuffled_golds_score_chance(task: Task) -> None:
+    golds = task.read_split(task.train_split, NOWHERE).golds
+    shuffled = [golds[k] for k in np.random.default_rng(0).permutation(len(golds))]
+    low, high = bootstrap_ci95(task.metrics[0], [task.metrics[0].columns(shuffled, golds)]) or (1.0, 0.0)
+    assert low < task.chance < high
+    assert high - low < 0.2
+
+
+@pytest.mark.parametrize("spelling", ["klue-nli", "klue_nli", "KLUE-NLI", "Klue_Nli"])
+def test_a_task_is_found_with_underscores_and_in_any_case(spelling: str) -> None:
+    assert get_task(spelling) is all_tasks()["klue-nli"]
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "nearest"), [("korqad", "korquad"), ("klue_nil", "klue-nli"), ("nsmc_sampel", "nsmc-sample")]
+)
+def test_an_unknown_task_is_one_line_with_the_nearest_name(fails: Fails, misspelt: str, nearest: str) -> None:
+    with fails(UsageError, "--tasks: ", f"unknown task '{misspelt}'", f"did you mean '{nearest}'?"):
+        get_task(misspelt)
+
+
+# --- damaged files --------------------------------------------------------------------------------------------------
+
+
+def squad(id_column: str, **more: object) -> str:
+    def question(number: int, answers: list[dict[str, object]]) -> dict[str, object]:
+        return {id_column: f"q{number}", "question": f"{number}번 질문은?", "answers": answers, **more}
+
+    paragraph = {
+        "context": "서울은 대한민국의 수도다.",
+        "qas": [
+            question(1, [{"text": "서울", "answer_start": 0}]),
+            question(2, [{"text": "수도", "answer_start": 10}]),
+        ],
+    }
+    return json.dumps({"version": "1", "data": [{"title": "서울", "paragraphs": [paragraph]}]}, ensure_ascii=False)
+
+
+VALID = {
+    "nsmc": "id\tdocument\tlabel\n1\t재밌다\t1\n2\t\t0\n3\t“별로”\t0\n",
+    "klue-nli": json.dumps(
+        [
+            {"guid": f"g{k}", "premise": "비가 온다.", "hypothesis": f"{k}", "gold_label": label}
+            for k, label in enumerate(("entailment", "contradiction", "neutral"))
+        ]
+    ),
+    "klue-sts": json.dumps(
+        [
+            {"guid": f"g{k}", "sentence1": "가", "sentence2": "나", "labels": {"label": s, "real-label": s}}
+            for k, s in enumerate((0.0, 2.7142857142857144, 5.0))
+        ]
+    ),
+    "klue-mrc": squad("guid", is_impossible=False, question_type=2),
+    "korquad": squad("id"),
+}
+
+
+def damaged(write: Write, task: str, content: str | bytes) -> tuple[Task, Path]:
+    """Return the official task on a file of ours that is expected to hold as many examples as `VALID`."""
+    official = get_task(task)
+    path = write(official.files[official.eval_split].path, content)
+    expected = len(official.read(write("valid", VALID[task])))
+    return replace(official, num_examples={official.eval_split: expected}), path
+
+
+@pytest.mark.parametrize("task", VALID)
+def test_an_undamaged_file_is_read(write: Write, tmp_path: Path, task: str) -> None:
+    ours, _ = damaged(write, task, VALID[task])
+    split = ours.read_split(ours.eval_split, tmp_path)
+    assert len(split.examples) == len(split.golds) == ours.num_examples[ours.eval_split]
+
+
+# task, what is replaced in the valid file, by what, place in the message behind the path, message
+DAMAGES = [
+    ("nsmc", "3\t“별로”\t0", "3\t“별로”\t2", ":4", "label '2'"),
+    ("nsmc", "3\t“별로”\t0", "3\t“별로”", ":4", "2 columns where the header has 3"),
+    ("nsmc", "3\t“별로”\t0", "3\t“별\t로”\t0", ":4", "4 columns where the header has 3"),
+    ("nsmc", "document", "text", ":1", "missing column 'document'"),
+    ("nsmc", "3\t", "1\t", ", example 3", "duplicate id '1'"),
+    ("nsmc", "3\t“별로”\t0\n", "", "", "2 examples where nsmc test has 3"),
+    ("klue-nli", '"neutral"', '"netural"', ", example 3", "label 'netural' is unknown; did you mean 'neutral'?"),
+    ("klue-nli", '"neutral"', "2", ", example 3", "label '2' is unknown"),
+    ("klue-nli", '"gold_label": "neutral"', '"label": "neutral"', ", record 3", "missing column 'gold_label'"),
+    ("klue-nli", '"g2"', '"g0"', ", example 3", "duplicate id 'g0'"),
+    ("klue-nli", "[", '{"data": [', "", "not valid JSON"),
+    ("klue-nli", VALID["klue-nli"], "{}", "", "a dict where an array is expected"),
+    ("klue-nli", VALID["klue-nli"], "[]", "", "0 examples where klue-nli dev has 3"),
+    ("klue-sts", '"real-label": 5.0', '"real-label": 5.1', ", record 3", "score 5.1"),
+    ("klue-sts", '"real-label": 5.0', '"real-label": "높음"', ", record 3", "score '높음'"),
+    ("klue-sts", '"real-label": 5.0', '"real-label": NaN', ", record 3", "score nan"),
+    ("klue-sts", '"real-label": 5.0', '"label": 5.0', ", record 3", "missing column 'real-label'"),
+    ("korquad", '"answer_start": 10', '"answer_start": 9', ", question q2", "the answer '수도' is not at offset 9"),
+    ("korquad", '"text": "수도"', '"text": "수돗물"', ", question q2", "the answer '수돗물' is not at offset 10"),
+    ("korquad", '"id": "q2"', '"id": "q1"', ", example 2", "duplicate id 'q1'"),
+    ("korquad", '"question": "2번 질문은?"', '"ask": ""', ", question q2", "missing column 'question'"),
+    ("korquad", '"question": "2번 질문은?"', '"question": " "', ", example 2", "empty question"),
+    ("korquad", '"id": "q2", ', "", ", article '서울'", "missing column 'id'"),
+    ("korquad", '"data"', '"rows"', "", "missing column 'data'"),
+    ("korquad", '{"text": "수도", "answer_start": 10}', "", ", question q2", "0 answers"),
+    ("klue-mrc", '"is_impossible": false', '"is_impossible": true', ", question q1", "is_impossible is True"),
+    ("klue-mrc", '{"text": "수도", "answer_start": 10}', "", ", question q2", "is_impossible is False with 0 answers"),
+]
+
+
+@pytest.mark.parametrize(("task", "old", "new", "place", "what"), DAMAGES)
+def test_a_damaged_file_is_one_line_naming_file_and_place(
+    write: Write, tmp_path: Path, fails: Fails, task: str, old: str, new: str, place: str, what: str
+) -> None:
+    assert old in VALID[task]
+    ours, path = damaged(write, task, VALID[task].replace(old, new))
+    with fails(DataError, f"{path}{place}: ", what):
+        ours.read_split(ours.eval_split, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task", "old", "new"),
+    [
+        ("korquad", '"answer_start": 10', '"answer_start": "10"'),
+        ("korquad", '"answer_start": 10', '"answer_start": -4'),  # a slice from the end happens to hold the answer
+        ("korquad", '[{"text": "수도", "answer_start": 10}]', "null"),
+        ("korquad", '"context": "서울은 대한민국의 수도다."', '"context": null'),
+        ("korquad", VALID["korquad"], '{"data": null}'),
+        ("klue-mrc", '"question_type": 2', '"question_type": null'),
+        ("klue-nli", '"premise": "\\ube44\\uac00 \\uc628\\ub2e4."', '"premise": null'),
+        ("klue-nli", '"guid": "g2"', '"guid": ' + "1" * 5_000),
+    ],
+)
+def test_a_value_of_another_type_is_one_line_naming_the_file(
+    write: Write, tmp_path: Path, fails: Fails, task: str, old: str, new: str
+) -> None:
+    assert old in VALID[task]
+    ours, path = damaged(write, task, VALID[task].replace(old, new))
+    with fails(DataError, path):
+        ours.read_split(ours.eval_split, tmp_path)
+
+
+@pytest.mark.parametrize("task", VALID)
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (lambda content: content[: len(content) // 2], ""),
+        (lambda content: content[:0], "zero bytes"),
+        (lambda content: (content.decode() + "가").encode("cp949"), "not UTF-8"),
+    ],
+    ids=["truncated", "empty", "CP949"],
+)
+def test_a_damaged_file_of_any_task_is_one_line_naming_it(
+    write: Write, tmp_path: Path, fails: Fails, task: str, damage: Callable[[bytes], bytes], what: str
+) -> None:
+    ours, path = damaged(write, task, damage(VALID[task].encode()))
+    with fails(DataError, path, what):
+        ours.read_split(ours.eval_split, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "example", "what"),
+    [
+        (Classification(("부정", "긍정")), TextExample("1", "가", None, "중립"), "label '중립' is unknown"),
+        (Regression(0, 5), TextExample("1", "가", "나", 5.5), "score 5.5"),
+        (Regression(0, 5), TextExample("1", "가", "나", "3"), "score 3"),
+        (SpanQA(has_unanswerable=False), QuestionExample("1", "왜?", "본문", ()), "no answer"),
+        (SpanQA(has_unanswerable=True), QuestionExample("1", "왜?", " ", ()), "empty question or context"),
+    ],
+)
+def test_a_family_refuses_what_is_none_of_its_examples(
+    fails: Fails, family: Family, example: Example, what: str
+) -> None:
+    with fails(DataError, "file, example 1: ", what):
+        family.check(example, "file, example 1")
+
+
+def test_a_missing_file_is_unavailable_with_the_command_that_fetches_it(
+    tmp_path: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file: OfficialFile = get_task("korquad").files["dev"]
+    with fails(DataError, file.path, f"curl -fL --create-dirs -o '{tmp_path / file.path}' '{file.url}'"):
+        get_task("korquad").read_split("dev", tmp_path)
+
+
+def test_texts_of_pairs_and_reviews_are_composed_and_contexts_stay_as_they_are(write: Write) -> None:
+    review = get_task("nsmc").read(write("a", "id\tdocument\tlabel\n1\t\u1100\u1161\t1\n"))[0]
+    assert review.text == "가"
+    decomposed = squad("id").replace("서울은", "\u1100\u1161서울은").replace('"answer_start": 0', '"answer_start": 2')
+    questions = get_task("korquad").read(write("b", decomposed.replace('"answer_start": 10', '"answer_start": 12')))
+    assert questions[0].context.startswith("\u1100\u1161서울")
+
+
+# --- the official files ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("task", "split", "labels"),
+    [
+        ("nsmc", "train", {"negative": 75_173, "positive": 74_827}),
+        ("nsmc", "test", {"negative": 24_827, "positive": 25_173}),
+        ("klue-nli", "dev", {"entailment": 1_000, "contradiction": 1_000, "neutral": 1_000}),
+    ],
+)
+def test_official_labels_are_as_many_as_published(
+    real_data: Path, task: str, split: str, labels: dict[str, int]
+) -> None:
+    read = get_task(task).read_split(split, real_data)
+    assert Counter(read.golds) == labels
+    assert read.sha256 == get_task(task).files[split].sha256
+    if task == "nsmc":
+        assert sum(not example.text for example in read.examples) == {"train": 5, "test": 3}[split]
+
+
+@pytest.mark.real_data
+def test_official_similarities_are_the_unrounded_means(real_data: Path) -> None:
+    read = get_task("klue-sts").read_split("dev", real_data)
+    assert len(read.golds) == 519
+    assert sum(gold >= 3 for gold in read.golds) == 220
+    assert any(gold != round(gold, 1) for gold in read.golds)
+    assert read.sha256 == get_task("klue-sts").files["dev"].sha256
+
+
+@pytest.mark.real_data
+def test_official_questions_have_one_exact_answer_each(real_data: Path) -> None:
+    read = get_task("korquad").read_split("dev", real_data)
+    assert len(read.examples) == 5_774
+    assert max(len(example.context) for example in read.examples) == 2_946
+    assert {len(example.answers) for example in read.examples} == {1}
+    assert max(len(example.gold[0]) for example in read.examples) == 43
+    assert read.sha256 == get_task("korquad").files["dev"].sha256
