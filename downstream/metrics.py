@@ -172,7 +172,7 @@ def _f1_at_3(columns: FloatArray, weights: FloatArray) -> FloatArray:
     predicted, gold = columns[:, 0] >= 3, columns[:, 1] >= 3
     with np.errstate(invalid="ignore", divide="ignore"):
         f1 = 2 * (weights @ (predicted & gold)) / (weights @ predicted.astype(float) + weights @ gold.astype(float))
-    return np.nan_to_num(f1, nan=0.0)
+    return np.where(np.isnan(f1), 0.0, f1)
 
 
 pearson = Metric("pearson", "Pearson", _score_pairs, _pearson)

@@ -61,15 +61,15 @@ class Board:
         return f"({self.footnotes.index(text) + 1})" if text else ""
 
 
-def build_board(rows: Sequence[Row]) -> Board:
-    """Arrange rows: columns in the registry's order, blocks by what was measured on, models as they came."""
+def build_board(rows: Sequence[Row], order: Sequence[str] = ()) -> Board:
+    """Arrange rows: tasks of ORDER first, then the registry's; blocks by what was measured on; models as they came."""
     tasks = all_tasks()
+    names = [*order, *(name for name, task in tasks.items() if not task.base and name not in order)]
     official = {name: tasks[name].official_name if name in tasks else name for name in {r.task for r in rows}}
     columns = tuple(
-        Column(name, metric.key, f"{task.title} {metric.title}")
-        for name, task in tasks.items()
-        if not task.base
-        for metric in task.metrics
+        Column(name, metric.key, f"{tasks[name].title} {metric.title}")
+        for name in names
+        for metric in tasks[name].metrics
         if any(official[r.task] == name and r.metric == metric.key for r in rows)
     )
 
@@ -125,13 +125,13 @@ def figure(row: Row | None, board: Board, join: str = " ") -> str:
     return join.join(parts)
 
 
-def write_leaderboard(out: Path, board_file: LeaderboardFile) -> None:
+def write_leaderboard(out: Path, board_file: LeaderboardFile, order: Sequence[str] = ()) -> None:
     """Write `leaderboard.json`, `.csv`, `.md` and `.html` to OUT, each atomically.
 
     Raises:
         ResultError: a file cannot be written.
     """
-    board = build_board(board_file.rows)
+    board = build_board(board_file.rows, order)
     write_json(out / "leaderboard.json", board_file.model_dump(by_alias=True))
     write_text(out / "leaderboard.csv", to_csv(board_file.rows))
     write_text(out / "leaderboard.md", to_markdown(board, board_file))
@@ -228,7 +228,7 @@ def _chart(board: Board, place: int) -> dict[str, Any]:
     values = [bound for _, _, row in entries for bound in (row.ci95 or (row.value, row.value)) if bound is not None]
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     margin = max(0.02, 0.08 * (high - low))
-    low, high = max(low - margin, -1.0), min(high + margin, 1.0)
+    low, high = max(low - margin, 0.0 if low >= 0 else -1.0), min(high + margin, 1.0)
     scale = _scale(low, high)
     shapes = {MEASURED: "circle", ON_SAMPLE: "square", ON_OTHER: "square", REPORTED: "diamond"}
     marks = []

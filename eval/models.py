@@ -45,6 +45,9 @@ class Leaderboard(Config):
     """The contents of `leaderboard.toml`."""
 
     seeds: int = Field(default=3, ge=1)
+    """Per trained model."""
+    tasks: list[str]
+    """The published comparison, in the order of its columns; other tasks are run by name."""
     models: dict[str, ModelEntry]
 
 

@@ -103,7 +103,7 @@ def _row(metric: Metric, cells: Sequence[Result]) -> Row:
         model=first.model,
         task=first.task,
         metric=metric.key,
-        reason="" if is_defined else f"{metric.title} is undefined for constant predictions",
+        reason="" if is_defined else f"예측이 모두 같아 {metric.title} 값을 정의할 수 없음",
         value=float(np.mean(defined)) if is_defined else None,
         ci95=bootstrap_ci95(metric, columns) if is_defined else None,
         seeds=len(cells),

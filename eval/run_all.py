@@ -170,7 +170,8 @@ class Run:
         for name in names:
             for model in models + sorted({m for t, m in found if t == name} - set(models)):
                 if (name, model) in found:
-                    note = " ".join(self.missing.get((name, model), ()))
+                    _, gap = self.missing.get((name, model), ("ok", ""))
+                    note = f"일부 시드 실패: {gap}" if gap else ""
                     rows += [
                         row.model_copy(update={"note": note}) for row in rows_of_cells(known[name], found[name, model])
                     ]
@@ -186,6 +187,8 @@ class Run:
 
 def _remove(folder: Path, top: Path) -> None:
     """Remove FOLDER, and the folders above it below TOP that are empty then."""
+    if not folder.exists():
+        return  # baselines leave no model
     shutil.rmtree(folder, ignore_errors=True)
     for parent in folder.parents:
         if parent == top or any(parent.iterdir()):
@@ -229,12 +232,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse(argv)
 
     leaderboard = load_leaderboard()
-    names = arguments.tasks or [
-        task.name
-        for task in all_tasks().values()
-        # Without arguments the embedded sample; with a data root at hand the published comparison.
-        if (not task.base and task.sample_num_examples if arguments.data else task.name.endswith(SAMPLE_SUFFIX))
-    ]
+    # Without arguments the embedded sample; with a data root at hand the published comparison.
+    suffix = "" if arguments.data else SAMPLE_SUFFIX
+    names = arguments.tasks or [name + suffix for name in leaderboard.tasks]
     tasks = list({name: get_task(name) for name in names}.values())
     quick = [name for name, entry in leaderboard.models.items() if entry.kind != "encoder"]
     models = choose_models(
@@ -256,9 +256,9 @@ def main(argv: list[str] | None = None) -> int:
         manifest=manifest(sys.argv if argv is None else argv),
         rows=run.rows(),
     )
-    write_leaderboard(arguments.out, board_file)
+    write_leaderboard(arguments.out, board_file, leaderboard.tasks)
     # Piped, a table has no terminal to fit into.
-    print_terminal(build_board(board_file.rows), Console(width=None if sys.stdout.isatty() else 120))
+    print_terminal(build_board(board_file.rows, leaderboard.tasks), Console(width=None if sys.stdout.isatty() else 120))
     sys.stderr.write(f"{arguments.out / 'leaderboard.html'}\n")
     return EXIT_FAILED_CELLS if run.missing else EXIT_DONE
 
