@@ -29,6 +29,7 @@ FIELD_NAMES: Mapping[str, tuple[str, ...]] = {
     "section": ("section", "category", "분류", "카테고리", "섹션"),
     "byline": ("byline", "author", "reporter", "기자", "글쓴이"),
 }
+SCALARS = (str, int, float)
 FORMATS = (".jsonl", ".csv", ".tsv", ".txt")
 
 # Some sources put a whole book in one CSV field; the module's default of 128 KiB refuses it.
@@ -165,10 +166,19 @@ def _read_records(lines: Iterator[str], path: Path, suffix: str) -> Iterator[_Re
                 yield where, line, parse_json_object(line, where)
         return
     # KorNLU and NSMC files are tab-separated without quoting: a quote character there is text.
-    dialect: dict[str, Any] = {"delimiter": ","} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    dialect: dict[str, Any] = {"strict": True} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     reader = csv.reader(lines, **dialect)
     header = [nfc(name) for name in next(reader, [])]
-    for row in reader:
+    while True:
+        start = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            where = f"{path}:{start}"
+            yield where, "", DataError(where, f"not valid CSV ({error})", "close the quotes that this record opens")
+            return
+        if row is None:
+            return
         where = f"{path}:{reader.line_num}"
         if not row:
             continue
@@ -183,11 +193,11 @@ def parse_json_object(line: str, where: str) -> dict[str, Any] | DataError:
     """Parse one JSON object; what is wrong with it is returned, for the caller to raise or to list."""
     try:
         value = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return DataError(where, f"not valid JSON ({error})", "correct the record; it may be truncated")
     if not isinstance(value, dict):
         return DataError(where, f"a {type(value).__name__} where an object is expected", "write one {…} a line")
-    return value
+    return {nfc(name): content for name, content in value.items()}
 
 
 def _read_text(lines: Iterator[str], path: Path, unit: TextUnit) -> Iterator[_Record]:
@@ -231,5 +241,7 @@ def _column(name: str, record: Mapping[str, Any], fields: Mapping[str, str], whe
     if name in fields:
         if fields[name] not in record:
             raise DataError(where, f"missing column '{fields[name]}'", nearest(fields[name], record))
+        if not isinstance(record[fields[name]], SCALARS):
+            raise DataError(where, f"column '{fields[name]}' holds no text", "name another column or fill this one")
         return fields[name]
-    return next((c for c in FIELD_NAMES[name] if isinstance(record.get(c), str | int | float)), None)
+    return next((c for c in FIELD_NAMES[name] if isinstance(record.get(c), SCALARS)), None)

@@ -5,17 +5,20 @@ its official public location and kept only if its SHA-256 is the one on record.
 """
 
 import functools
+import http.client
 import logging
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
-from corpora.runtime import DataError, DataUnavailableError, SuiteError, atomic_file, sha256
+from corpora.runtime import DataError, DataUnavailableError, atomic_file, sha256
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +80,7 @@ def locate(file: OfficialFile, root: Path) -> Path:
         raise DataUnavailableError(file.path, f"not under {root}, and its host cannot be reached ({refusal})", fix)
     try:
         download(file, target)
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
+    except (urllib.error.URLError, TimeoutError, http.client.HTTPException) as error:
         raise DataUnavailableError(file.path, f"not under {root}, and the download failed ({error})", fix) from error
     return target
 
@@ -115,22 +118,34 @@ def download(file: OfficialFile, target: Path) -> None:
 
     Raises:
         DataError: the bytes are not the published ones.
-        urllib.error.URLError: the server does not deliver.
+        urllib.error.URLError, http.client.HTTPException: the server does not deliver, or not all of it.
     """
     logger.info("downloading %s to %s", file.url, target)
     part = target.with_name(target.name + ".download")
-    with _web().open(file.url, timeout=TIMEOUT_S) as response, atomic_file(part, "wb") as out:
-        total = int(response.headers.get("Content-Length") or file.size_bytes or 0) or None
-        with tqdm(total=total, unit="B", unit_scale=True, desc=file.path, disable=None) as bar:
-            for block in iter(lambda: response.read(1 << 16), b""):
-                out.write(block)
-                bar.update(len(block))
     try:
+        with _web().open(file.url, timeout=TIMEOUT_S) as response, atomic_file(part, "wb") as out:
+            total = int(response.headers.get("Content-Length") or file.size_bytes or 0) or None
+            with tqdm(total=total, unit="B", unit_scale=True, desc=file.path, disable=None) as bar:
+                for block in _blocks(response, total):
+                    out.write(block)
+                    bar.update(len(block))
         verify(file, part)
         part.replace(target)
-    except SuiteError:
-        part.unlink()
-        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _blocks(response: IO[bytes], total: int | None) -> Iterator[bytes]:
+    """Yield what arrives; a connection that ends too early is an error, whatever way it ends."""
+    received = 0
+    try:
+        while block := response.read(1 << 16):
+            received += len(block)
+            yield block
+    except OSError as error:  # apart from the disk's, which atomic_file tells of
+        raise http.client.HTTPException(f"broken off: {error}") from error
+    if total is not None and received < total:
+        raise http.client.HTTPException(f"broken off after {received:,} of {total:,} bytes")
 
 
 def verify(file: OfficialFile, path: Path) -> None:

@@ -93,8 +93,19 @@ def validate(config: type[ConfigT], values: dict[str, Any], where: object) -> Co
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            raise RecipeError(where, f"unknown key '{key}'", nearest(key, config.model_fields)) from error
+            known = _fields_at(config, first["loc"][:-1])
+            raise RecipeError(where, f"unknown key '{key}'", nearest(str(first["loc"][-1]), known)) from error
         raise RecipeError(where, f"{key}={first['input']!r}: {first['msg']}", "correct the value") from error
+
+
+def _fields_at(config: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that are known at a place inside CONFIG, e.g. under `loop`."""
+    for name in place:
+        field = config.model_fields.get(str(name))
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            return []
+        config = field.annotation
+    return list(config.model_fields)
 
 
 def load_recipe(path: Path, config: type[ConfigT]) -> ConfigT:
@@ -114,8 +125,8 @@ def load_toml(path: Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise RecipeError(path, "no such file", "check the path") from error
+    except OSError as error:
+        raise RecipeError(path, error.strerror or str(error), "check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(path, f"not a TOML file ({error})", "correct the syntax") from error
 

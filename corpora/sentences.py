@@ -1,7 +1,7 @@
 """Korean sentences with code-point offsets, split by kiwipiepy.
 
->>> [s.text for s in split_sentences("금리가 3.5%로 올랐다. “지켜보자”고 했다.")]
-['금리가 3.5%로 올랐다.', '“지켜보자”고 했다.']
+>>> [s.text for s in split_sentences("기준금리가 3.5%로 올랐다. 총재는 “지켜보자.”라고 말했다.")]
+['기준금리가 3.5%로 올랐다.', '총재는 “지켜보자.”라고 말했다.']
 """
 
 import functools

@@ -369,7 +369,7 @@ def main(argv: list[str] | None = None) -> int:
     return EXIT_DONE
 
 
-def parse_overrides(pairs: Sequence[str]) -> dict[str, str]:
+def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
     """Turn `key=value` strings into a dict; the config decides what the values mean.
 
     Raises:

@@ -7,13 +7,23 @@ official offsets and scores count the characters of the file.
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from corpora.documents import read_lines, read_text
 from corpora.runtime import DataError
 from downstream.task import Answer, QuestionExample
 
 REPAIR = "restore the official file"
+KINDS = {
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+    list: "an array",
+    dict: "an object",
+    object: "a value",
+}
+
+ValueT = TypeVar("ValueT")
 
 
 def read_json(path: Path) -> Any:
@@ -24,33 +34,37 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(path, f"not valid JSON ({error}); it may be truncated", REPAIR) from error
 
 
-def read_json_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[Any]]]:
-    """Read a JSON array of objects; yields (where, values of COLUMNS).
+def read_json_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Read a JSON array; yields (where, record).
 
     Raises:
-        DataError: the layout is another, or a column is missing.
+        DataError: it is no array.
     """
     rows = read_json(path)
     if not isinstance(rows, list):
         raise DataError(path, f"a {type(rows).__name__} where an array is expected", REPAIR)
     for number, row in enumerate(rows, start=1):
-        where = f"{path}, record {number}"
-        yield where, [pick(row, column, where) for column in columns]
+        yield f"{path}, record {number}", row
 
 
-def pick(record: Any, column: str, where: str) -> Any:
-    """Return RECORD[COLUMN].
+def pick(record: Any, column: str, where: str, kind: type[ValueT]) -> ValueT:
+    """Return RECORD[COLUMN], which must be of a kind.
 
     Raises:
-        DataError: RECORD is no object or has no such column.
+        DataError: RECORD is no object, has no such column, or another kind of value in it.
     """
     if not isinstance(record, dict) or column not in record:
         raise DataError(where, f"missing column '{column}'", REPAIR)
-    return record[column]
+    value = record[column]
+    # JSON's true is an int to Python, and no number to us.
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        what = f"column '{column}' holds {value!r:.40} where {KINDS[kind]} is expected"
+        raise DataError(where, what, REPAIR)
+    return value
 
 
 def read_tsv_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
@@ -97,31 +111,32 @@ def read_squad(path: Path, *, id_column: str) -> list[QuestionExample]:
         DataError: the layout is another, or an answer is not where its offset says.
     """
     examples: list[QuestionExample] = []
-    for article in pick(read_json(path), "data", str(path)):
-        for paragraph in pick(article, "paragraphs", str(path)):
-            context = pick(paragraph, "context", f"{path}, article '{article.get('title')}'")
-            for qa in pick(paragraph, "qas", str(path)):
-                id_ = pick(qa, id_column, f"{path}, article '{article.get('title')}'")
+    for number, article in enumerate(pick(read_json(path), "data", str(path), list), start=1):
+        place = f"{path}, article {number}"
+        for paragraph in pick(article, "paragraphs", place, list):
+            context = pick(paragraph, "context", place, str)
+            for qa in pick(paragraph, "qas", place, list):
+                id_ = pick(qa, id_column, place, str)
                 where = f"{path}, question {id_}"
                 examples.append(
                     QuestionExample(
                         id=id_,
-                        question=pick(qa, "question", where),
+                        question=pick(qa, "question", where, str),
                         context=context,
                         answers=tuple(_answers(qa, context, where)),
-                        question_type=int(qa.get("question_type", 1)),
+                        question_type=pick(qa, "question_type", where, int) if "question_type" in qa else 1,
                     )
                 )
     return examples
 
 
-def _answers(qa: dict[str, Any], context: str, where: str) -> Iterator[Answer]:
-    impossible = bool(qa.get("is_impossible", False))
-    answers = pick(qa, "answers", where)
+def _answers(qa: Any, context: str, where: str) -> Iterator[Answer]:
+    impossible = pick(qa, "is_impossible", where, bool) if "is_impossible" in qa else False
+    answers = pick(qa, "answers", where, list)
     if impossible == bool(answers):
         raise DataError(where, f"is_impossible is {impossible} with {len(answers)} answers", REPAIR)
     for answer in answers:
-        text, start = pick(answer, "text", where), pick(answer, "answer_start", where)
-        if context[start : start + len(text)] != text:
+        text, start = pick(answer, "text", where, str), pick(answer, "answer_start", where, int)
+        if start < 0 or context[start : start + len(text)] != text:
             raise DataError(where, f"the answer '{text}' is not at offset {start}", REPAIR)
         yield Answer(text, start)

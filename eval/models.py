@@ -36,6 +36,11 @@ class ModelEntry(Config):
         """Whether one seed says it all."""
         return self.kind in {"majority", "tfidf"}
 
+    def with_overrides(self, overrides: dict[str, Any]) -> "ModelEntry":
+        """Return this entry with further departures on every task."""
+        sample = (self.sample_finetune or self.finetune) | overrides
+        return self.model_copy(update={"finetune": self.finetune | overrides, "sample_finetune": sample})
+
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the departures that hold for TASK."""
         return self.sample_finetune if task.base and self.sample_finetune else self.finetune

@@ -36,12 +36,13 @@ from corpora.runtime import (
     atomic_file,
     fingerprint,
     run_command,
+    validate,
     write_text,
 )
 from downstream.encoders import EncoderUnavailableError
-from downstream.finetune import TaskData, read_task
+from downstream.finetune import TaskData, parse_overrides, read_task
 from downstream.result import Result, cpu_name, read_result, versions, write_result
-from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
+from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, Task, all_tasks, get_task
 from eval.leaderboard import build_board, print_terminal, write_leaderboard
 from eval.models import ModelEntry, cell_recipe, choose_models, load_leaderboard, run_cell
 from eval.results import (
@@ -228,6 +229,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, help="seeds per trained model (default: leaderboard.toml)")
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
     parser.add_argument("--out", type=Path, default=Path("reports"), help="folder to write (default: reports)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override fine-tuning, e.g. --set epochs=1"
+    )
     parser.add_argument("--keep-models", action="store_true", help="keep the fine-tuned models under OUT/models")
     arguments = parser.parse(argv)
 
@@ -240,6 +244,9 @@ def main(argv: list[str] | None = None) -> int:
     models = choose_models(
         arguments.models or (list(leaderboard.models) if arguments.data else quick), leaderboard.models
     )
+    overrides = parse_overrides(arguments.set)
+    validate(FinetuneConfig, overrides, "--set")
+    models = [model.with_overrides(overrides) for model in models]
     seeds = leaderboard.seeds if arguments.seeds is None else arguments.seeds
     if seeds < 1:
         raise UsageError("--seeds", f"{seeds} is less than 1", "give 1 or more")

@@ -6,7 +6,7 @@ from corpora.documents import nfc
 from corpora.official import OfficialFile
 from downstream.classification import Classification
 from downstream.metrics import accuracy
-from downstream.readers import read_json_rows
+from downstream.readers import pick, read_json_rows
 from downstream.task import FinetuneConfig, Task, TextExample
 
 FOLDER = "klue/klue-nli-v1.1"
@@ -16,8 +16,13 @@ URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark
 def read_pairs(path: Path) -> list[TextExample]:
     """Read `guid premise hypothesis gold_label` objects."""
     return [
-        TextExample(guid, nfc(premise), nfc(hypothesis), label)
-        for _, (guid, premise, hypothesis, label) in read_json_rows(path, "guid", "premise", "hypothesis", "gold_label")
+        TextExample(
+            pick(record, "guid", where, str),
+            nfc(pick(record, "premise", where, str)),
+            nfc(pick(record, "hypothesis", where, str)),
+            pick(record, "gold_label", where, str),
+        )
+        for where, record in read_json_rows(path)
     ]
 
 

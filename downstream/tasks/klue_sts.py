@@ -16,8 +16,13 @@ URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark
 def read_pairs(path: Path) -> list[TextExample]:
     """Read `guid sentence1 sentence2 labels` objects; the label is `real-label`, the annotators' unrounded mean."""
     return [
-        TextExample(guid, nfc(one), nfc(two), parse_score(pick(labels, "real-label", where), where, 0, 5))
-        for where, (guid, one, two, labels) in read_json_rows(path, "guid", "sentence1", "sentence2", "labels")
+        TextExample(
+            pick(record, "guid", where, str),
+            nfc(pick(record, "sentence1", where, str)),
+            nfc(pick(record, "sentence2", where, str)),
+            parse_score(pick(pick(record, "labels", where, dict), "real-label", where, object), where, 0, 5),
+        )
+        for where, record in read_json_rows(path)
     ]
 
 
