@@ -33,6 +33,7 @@ from corpora.runtime import (
     nearest,
     run_command,
 )
+from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -295,7 +296,7 @@ def convert(source: str, out: Path) -> None:
             if lost:
                 raise CheckpointError(pickled, f"{len(lost)} encoder weights are missing", "give a BERT checkpoint")
         model.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
+        save_tokenizer(tokenizer, Path(scratch))
         try:
             shutil.copytree(scratch, out, dirs_exist_ok=True)
         except OSError as error:

@@ -34,6 +34,7 @@ from corpora.runtime import (
 from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
 from downstream.result import Result, read_result, score, versions, write_result
 from downstream.task import Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
+from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -187,7 +188,7 @@ def _train_and_score(
             num_parameters=sum(p.numel() for p in model.base_model.parameters()),
         )
         model.save_pretrained(out)
-        tokenizer.save_pretrained(out)
+        save_tokenizer(tokenizer, out)
     except OSError as error:
         raise cannot_write(out, error) from error
     write_text(out / "README.md", model_card(task, result))

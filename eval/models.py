@@ -185,7 +185,7 @@ def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from pretraining.vocab import train_wordpiece
+    from pretraining.vocab import save_tokenizer, train_wordpiece
 
     shutil.rmtree(folder, ignore_errors=True)
     tokenizer = train_wordpiece(_training_texts(data), SCRATCH["vocab_size"])
@@ -199,7 +199,7 @@ def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
     )
     torch.manual_seed(seed)
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
     return folder
 
 

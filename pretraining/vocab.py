@@ -7,14 +7,15 @@ apart into jamo that no vocabulary holds.
 import collections
 import unicodedata
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from corpora.runtime import DataError
+from corpora.runtime import DataError, write_text
 
 if TYPE_CHECKING:
-    from transformers import BertTokenizer
+    from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -62,6 +63,20 @@ def train_wordpiece(
     if not alphabet:
         raise DataError("vocabulary", "the texts hold no characters", "give a corpus with text in it")
     return BertTokenizer(vocab=vocab, do_lower_case=False, strip_accents=False)
+
+
+def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+    """Save a tokenizer as `tokenizer.json` and, for WordPiece, as the plain `vocab.txt` that older tools read.
+
+    Raises:
+        ResultError: the folder cannot be written.
+    """
+    from transformers import BertTokenizer
+
+    tokenizer.save_pretrained(folder)
+    if isinstance(tokenizer, BertTokenizer):
+        vocab = tokenizer.get_vocab()
+        write_text(folder / "vocab.txt", "".join(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__)))
 
 
 def _alphabet(texts: Sequence[str], limit: int) -> list[str]:
