@@ -16,11 +16,12 @@ Quirks (sources: the models' repositories and model cards):
 * Only BERT, XLNet and ELECTRA take `token_type_ids`.
 """
 
+import contextlib
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,6 +161,19 @@ def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: s
         return getattr(transformers, auto_class).from_pretrained(folder, config=config, dtype="float32")
     except (SafetensorError, OSError, RuntimeError) as error:
         raise CheckpointError(folder, f"the weights cannot be read ({error})", "download the folder again") from error
+
+
+@contextlib.contextmanager
+def no_file_bars() -> Iterator[None]:
+    """Silence transformers' bars for reading and writing files inside: they flash by and litter logs."""
+    import transformers
+
+    library: Any = transformers.utils.logging  # annotates only parts of itself
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        library.enable_progress_bar()
 
 
 def weights_sha256_paths(folder: Path) -> list[Path]:

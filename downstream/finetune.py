@@ -31,7 +31,7 @@ from corpora.runtime import (
     validate,
     write_text,
 )
-from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
+from downstream.encoders import load_model, load_tokenizer, no_file_bars, resolve, weights_sha256_paths
 from downstream.result import Result, read_result, score, versions, write_result
 from downstream.task import Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
 from pretraining.vocab import save_tokenizer
@@ -111,7 +111,10 @@ def finetune(
             logger.info("%s is finished", out)
             return finished
         raise UsageError(out, "the folder holds the result of another run", "give another folder with --out")
-    return _train_and_score(task, folder, out=out, name=name, seed=seed, splits=splits, config=config, recipe=recipe)
+    with no_file_bars():
+        return _train_and_score(
+            task, folder, out=out, name=name, seed=seed, splits=splits, config=config, recipe=recipe
+        )
 
 
 def finetune_recipe(task: Task, model: str, folder: Path, config: FinetuneConfig, data: TaskData) -> dict[str, Any]:

@@ -185,6 +185,7 @@ def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
+    from downstream.encoders import no_file_bars
     from pretraining.vocab import save_tokenizer, train_wordpiece
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -198,7 +199,8 @@ def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
         pad_token_id=tokenizer.pad_token_id,
     )
     torch.manual_seed(seed)
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    with no_file_bars():
+        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     return folder
 

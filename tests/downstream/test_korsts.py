@@ -23,7 +23,9 @@ def test_no_row_is_lost_to_quotation_marks(real_data: Path, split: str, num_exam
 def test_rows_keep_their_quotation_marks_and_scores(tmp_path: Path) -> None:
     path = tmp_path / "sts-dev.tsv"
     header = "genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2\n"
-    path.write_text(header + 'main-news\ta\t2012\t1\t3.800\t"인용이 열리고\t그는 "아니다"라고 했다.\n', encoding="utf-8")
+    path.write_text(
+        header + 'main-news\ta\t2012\t1\t3.800\t"인용이 열리고\t그는 "아니다"라고 했다.\n', encoding="utf-8"
+    )
     (example,) = KORSTS.read(path)
     assert (example.text, example.pair, example.label) == ('"인용이 열리고', '그는 "아니다"라고 했다.', 3.8)
 

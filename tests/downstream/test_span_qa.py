@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertTokenizer, PreTrainedTokenizerFast
 
 from downstream.metrics import FloatArray
 from downstream.span_qa import SpanQA
@@ -221,6 +222,18 @@ def test_an_answer_inside_a_white_space_word_is_not_stretched_to_the_word() -> N
     context = "그는 서울에서는 살았다"
     (feature,) = featurize([ask(context, "서울")], tokenizer_of(["그는", "서울", "에서는", "살았다"]), 96)
     assert FAMILY.decode(one_hot([feature]), [feature], [ask(context)]) == ["서울"]
+
+
+def test_the_blank_that_sentencepiece_counts_to_a_piece_is_no_part_of_an_answer() -> None:
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁어디?", "그는", "▁서울", "▁산다"]
+    backend = Tokenizer(models.WordLevel({piece: k for k, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="[CLS]", pad_token="[PAD]")
+    example = ask("그는 서울 산다", "서울", question="어디?")
+    features = FAMILY.featurize([example], tokenizer, 96, with_labels=True)
+    assert "▁서울" in backend.encode(example.context).tokens
+    assert FAMILY.decode(one_hot(features), features, [example]) == ["서울"]
 
 
 def test_examples_are_answered_in_order_whatever_their_windows() -> None:

@@ -1,0 +1,506 @@
+"""Fine-tuning the stand-ins: what is saved, that it can be had again, continued, and that it learns."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, Trainer
+
+import downstream.finetune
+from corpora.runtime import CheckpointError, RecipeError, ResultError, UsageError
+from downstream.encoders import load_tokenizer
+from downstream.finetune import TaskData, finetune, load_finetuned, parse_overrides, predict, read_task
+from downstream.result import Result, read_result
+from downstream.task import Split, Task, TextExample, get_task
+
+Fails = Callable[..., AbstractContextManager[None]]
+
+KINDS = ("kpfbert", "klue-bert", "korbert", "kobert", "mbert")
+TASKS = ("nsmc-sample", "klue-sts-sample", "korquad-sample", "klue-mrc-sample")
+FAST: Mapping[str, Any] = {"epochs": 1, "batch_size": 16, "max_length": 64, "peak_lr": 1e-3}
+SPAN: Mapping[str, Any] = FAST | {"max_length": 96}
+
+
+def first_examples(name: str) -> tuple[Task, TaskData]:
+    """Return a sample task with few enough examples: a question is several windows."""
+    task = get_task(name)
+    whole = read_task(task, Path("/nonexistent"))
+    train, dev = (48, 16) if "mrc" not in name and "korquad" not in name else (8, 5)
+    return task, TaskData(*(replace(s, examples=s.examples[:n]) for s, n in ((whole.train, train), (whole.eval, dev))))
+
+
+def overrides_of(task: Task) -> Mapping[str, Any]:
+    return SPAN if "Question" in task.family.auto_class else FAST
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One finished fine-tuning."""
+
+    kind: str
+    task: Task
+    data: TaskData
+    out: Path
+    result: Result
+
+
+@pytest.fixture(scope="module", params=[(kind, task) for task in TASKS for kind in KINDS], ids="-".join)
+def cell(
+    request: pytest.FixtureRequest, standins: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cell]:
+    kind, name = request.param
+    task, data = first_examples(name)
+    out = tmp_path_factory.mktemp("finetuned") / "out"
+    yield Cell(kind, task, data, out, finetune(task, standins[kind], out=out, data=data, overrides=overrides_of(task)))
+
+
+@pytest.fixture(scope="module")
+def nsmc() -> tuple[Task, TaskData]:
+    return first_examples("nsmc-sample")
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def text_data(rows: list[tuple[str, str | float]], *, held_out: int) -> TaskData:
+    examples = tuple(TextExample(str(k), text, None, label) for k, (text, label) in enumerate(rows))
+    return TaskData(Split(examples[held_out:], "0" * 64), Split(examples[:held_out], "1" * 64))
+
+
+# --- every encoder on every kind of task ----------------------------------------------------------------------------
+
+
+def test_the_result_is_scored_and_in_range(cell: Cell) -> None:
+    result = cell.result
+    assert (result.model, result.task, result.split) == (cell.kind, cell.task.name, cell.task.eval_split)
+    assert result.num_examples == len(result.predictions) == len(cell.data.eval.examples)
+    assert list(result.metrics) == [metric.key for metric in cell.task.metrics]
+    for metric in cell.task.metrics:
+        value = result.metrics[metric.key]
+        low = -1 if metric.key == "pearson" else 0
+        assert value is None or low <= value <= 1
+        again = metric(result.predictions, cell.data.eval.golds)
+        assert value == pytest.approx(again, nan_ok=True) if value is not None else np.isnan(again)
+    assert result.recipe["finetune"] == cell.task.finetune.model_dump() | dict(overrides_of(cell.task))
+    base = 39 if cell.kind == "kpfbert" else 0
+    assert result.num_parameters > base
+
+
+def test_the_folder_is_a_whole_transformers_folder(cell: Cell) -> None:
+    names = {path.name for path in cell.out.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "result.json"} <= names
+    assert "checkpoints" not in names
+    assert not list(cell.out.rglob("*.bin")) + list(cell.out.rglob("*.pt")) + list(cell.out.rglob("*.part"))
+    assert read_result(cell.out / "result.json") == cell.result
+    assert {value.dtype for value in load_file(cell.out / "model.safetensors").values()} == {torch.float32}
+
+
+def test_the_model_card_is_one_a_hub_reads(cell: Cell) -> None:
+    card = ModelCard.load(cell.out / "README.md")
+    assert card.data.language == "ko"
+    assert card.data.library_name == "transformers"
+    assert card.data.to_dict()["model-index"]
+    scored = {entry.metric_type: entry.metric_value for entry in card.data.eval_results or []}
+    known = {key: value for key, value in cell.result.metrics.items() if value is not None}
+    assert scored == pytest.approx(known, abs=1e-6)
+    assert cell.task.title in card.text
+    assert cell.task.licence in card.text
+
+
+def test_plain_transformers_gives_the_stored_predictions(cell: Cell) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(cell.out)
+    model = getattr(transformers, cell.task.family.auto_class).from_pretrained(cell.out)
+    max_length = cell.result.recipe["finetune"]["max_length"]
+    predictions = predict(model, tokenizer, cell.task.family, cell.data.eval.examples, max_length=max_length)
+    assert predictions == pytest.approx(cell.result.predictions, abs=1e-5)
+
+
+def test_the_loaded_folder_gives_the_stored_predictions(cell: Cell, standins: dict[str, Path]) -> None:
+    model, tokenizer, task = load_finetuned(cell.out)
+    assert task == cell.task
+    assert model.dtype == torch.float32
+    max_length = cell.result.recipe["finetune"]["max_length"]
+    predictions = predict(model, tokenizer, task.family, cell.data.eval.examples, max_length=max_length)
+    assert predictions == pytest.approx(cell.result.predictions, abs=1e-5)
+    text = "시의회가 예산을 확정했다."
+    assert tokenizer(text, text)["input_ids"] == load_tokenizer(standins[cell.kind])(text, text)["input_ids"]
+
+
+def test_predictions_do_not_depend_on_batches_or_order(cell: Cell) -> None:
+    model, tokenizer, task = load_finetuned(cell.out)
+    examples = cell.data.eval.examples
+    max_length = cell.result.recipe["finetune"]["max_length"]
+    for batch_size in (1, 3):
+        again = predict(model, tokenizer, task.family, examples, max_length=max_length, batch_size=batch_size)
+        assert again == pytest.approx(cell.result.predictions, abs=1e-5)
+    backwards = predict(model, tokenizer, task.family, examples[::-1], max_length=max_length, batch_size=5)
+    assert backwards[::-1] == pytest.approx(cell.result.predictions, abs=1e-5)
+
+
+def test_answers_are_slices_of_their_contexts(cell: Cell) -> None:
+    if "Question" not in cell.task.family.auto_class:
+        pytest.skip("only questions have contexts")
+    for answer, example in zip(cell.result.predictions, cell.data.eval.examples, strict=True):
+        assert isinstance(answer, str)
+        assert answer in example.context
+        assert answer == answer.strip()
+        assert answer or cell.task.name == "klue-mrc-sample"
+
+
+# --- seeds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["kpfbert", "kobert"])
+def test_a_seed_fixes_every_byte(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, kind: str
+) -> None:
+    task, data = nsmc
+    results = {
+        name: finetune(task, standins[kind], out=tmp_path / name, data=data, overrides=FAST, seed=seed)
+        for name, seed in {"one": 3, "again": 3, "other": 4}.items()
+    }
+    assert results["one"].predictions == results["again"].predictions
+    assert weights(tmp_path / "one") == weights(tmp_path / "again")
+    assert weights(tmp_path / "one") != weights(tmp_path / "other")
+    assert results["one"].recipe_sha256 == results["other"].recipe_sha256
+    for name in ("config.json", "tokenizer.json", "README.md"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_a_seed_decides_the_head_and_the_order_of_the_data(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path
+) -> None:
+    task, data = nsmc
+    still = {**FAST, "peak_lr": 1e-30, "weight_decay": 0.0}  # what is left is the start
+    for seed in (0, 1):
+        finetune(task, standins["kpfbert"], out=tmp_path / str(seed), data=data, overrides=still, seed=seed)
+    first, second = (load_file(tmp_path / seed / "model.safetensors") for seed in ("0", "1"))
+    differ = {name for name in first if not torch.equal(first[name], second[name])}
+    assert differ == {"classifier.weight", "bert.pooler.dense.weight"}
+
+
+# --- finished and interrupted runs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path) -> Path:
+    task, data = nsmc
+    finetune(task, standins["klue-bert"], out=tmp_path / "out", data=data, overrides=FAST)
+    return tmp_path / "out"
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("it trains")
+
+
+def test_a_finished_folder_is_not_trained_again(
+    finished: Path, standins: dict[str, Path], nsmc: tuple[Task, TaskData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, data = nsmc
+    before = {path: path.read_bytes() for path in finished.iterdir()}
+    monkeypatch.setattr(Trainer, "train", never)
+    again = finetune(task, standins["klue-bert"], out=finished, data=data, overrides=FAST)
+    assert again == read_result(finished / "result.json")
+    assert {path: path.read_bytes() for path in finished.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"overrides": {**FAST, "epochs": 2}},
+        {"model": "another name"},
+        {"encoder": "kpfbert"},
+        {"task": "klue-nli-sample"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_folder_of_another_run_is_left_alone(
+    finished: Path,
+    standins: dict[str, Path],
+    nsmc: tuple[Task, TaskData],
+    change: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Fails,
+) -> None:
+    before = {path: path.read_bytes() for path in finished.iterdir()}
+    monkeypatch.setattr(Trainer, "train", never)
+    task, data = first_examples(change["task"]) if "task" in change else nsmc
+    settings = {"overrides": FAST} | {key: change[key] for key in change.keys() - {"task", "encoder"}}
+    with fails(UsageError, finished, "another run", "--out"):
+        finetune(task, standins[change.get("encoder", "klue-bert")], out=finished, data=data, **settings)
+    assert {path: path.read_bytes() for path in finished.iterdir()} == before
+
+
+def test_a_damaged_result_is_not_taken_for_a_finished_run(
+    finished: Path, standins: dict[str, Path], nsmc: tuple[Task, TaskData], fails: Fails
+) -> None:
+    (finished / "result.json").write_text('{"schema": 1')
+    with fails(ResultError, finished / "result.json", "not a result"):
+        finetune(nsmc[0], standins["klue-bert"], out=finished, data=nsmc[1], overrides=FAST)
+
+
+class Steps:
+    """Watches the training steps of every trainer, and interrupts one where it is asked to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken: list[int] = []
+        """The trainer's count at the start of every step."""
+        self.rates: list[float] = []
+        """The learning rate of every step."""
+        self.stop_at = -1
+        original = Trainer.training_step
+
+        def step(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
+            if trainer.state.global_step == self.stop_at:
+                raise KeyboardInterrupt
+            self.taken.append(trainer.state.global_step)
+            self.rates.append(trainer.optimizer.param_groups[0]["lr"])
+            return original(trainer, *args, **kwargs)
+
+        monkeypatch.setattr(Trainer, "training_step", step)
+        monkeypatch.setattr(downstream.finetune, "CHECKPOINT_STEPS", 4)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    return Steps(monkeypatch)
+
+
+LONG: Mapping[str, Any] = {**FAST, "epochs": 3, "batch_size": 8}
+"""6 steps an epoch, 18 in all."""
+
+
+@pytest.mark.parametrize("kind", ["klue-bert", "kobert"])
+def test_an_interrupted_run_continues_and_ends_the_same(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, kind: str
+) -> None:
+    task, data = nsmc
+    whole = finetune(task, standins[kind], out=tmp_path / "whole", data=data, overrides=LONG)
+    assert steps.taken == list(range(18))
+    steps.taken.clear()
+    steps.stop_at = 10
+    with pytest.raises(KeyboardInterrupt):
+        finetune(task, standins[kind], out=tmp_path / "parts", data=data, overrides=LONG)
+    assert steps.taken == list(range(10))
+    assert not (tmp_path / "parts" / "result.json").exists()
+    steps.taken.clear()
+    steps.stop_at = -1
+    parts = finetune(task, standins[kind], out=tmp_path / "parts", data=data, overrides=LONG)
+    assert steps.taken == list(range(8, 18))
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+    assert parts.predictions == whole.predictions
+    assert not (tmp_path / "parts" / "checkpoints").exists()
+
+
+def test_a_checkpoint_cut_short_is_passed_over(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps
+) -> None:
+    task, data = nsmc
+    steps.stop_at = 10
+    with pytest.raises(KeyboardInterrupt):
+        finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=LONG)
+    (tmp_path / "checkpoints" / "checkpoint-12").mkdir()
+    steps.taken.clear()
+    steps.stop_at = -1
+    finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=LONG)
+    assert steps.taken == list(range(8, 18))
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"overrides": {**LONG, "peak_lr": 1e-5}}], ids=["seed", "overrides"])
+def test_the_checkpoint_of_another_run_is_not_continued(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, change: dict[str, Any]
+) -> None:
+    task, data = nsmc
+    steps.stop_at = 10
+    with pytest.raises(KeyboardInterrupt):
+        finetune(task, standins["klue-bert"], out=tmp_path / "out", data=data, overrides=LONG)
+    steps.stop_at = -1
+    settings = {"overrides": LONG} | change
+    finetune(task, standins["klue-bert"], out=tmp_path / "clean", data=data, **settings)
+    steps.taken.clear()
+    try:
+        finetune(task, standins["klue-bert"], out=tmp_path / "out", data=data, **settings)
+    except UsageError:
+        return
+    assert weights(tmp_path / "out") == weights(tmp_path / "clean")
+
+
+def test_a_short_run_writes_no_checkpoints(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps
+) -> None:
+    steps.stop_at = 2  # of three
+    with pytest.raises(KeyboardInterrupt):
+        finetune(nsmc[0], standins["klue-bert"], out=tmp_path, data=nsmc[1], overrides=FAST)
+    assert not list(tmp_path.rglob("checkpoint-*"))
+
+
+def test_the_rate_warms_up_for_its_share_and_decays(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps
+) -> None:
+    settings = {**LONG, "warmup_ratio": 1 / 3, "peak_lr": 6e-4}
+    finetune(nsmc[0], standins["klue-bert"], out=tmp_path, data=nsmc[1], overrides=settings)
+    up = [6e-4 * k / 6 for k in range(6)]
+    assert steps.rates == pytest.approx([*up, *(6e-4 * (18 - k) / 12 for k in range(6, 18))])
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+
+def test_a_word_that_decides_is_learned_from_random_weights(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path
+) -> None:
+    draw = random.Random(0)
+    words = ["시의회", "예산", "위원회", "기자", "시민", "지난해", "사업", "경기", "서울", "결과"]
+    rows: list[tuple[str, str | float]] = []
+    for k in range(320):
+        text = draw.choices(words, k=6)
+        if k % 2:
+            text[draw.randrange(6)] = "올해"
+        rows.append((" ".join(text), "positive" if k % 2 else "negative"))
+    data = text_data(rows, held_out=64)
+    settings = {"epochs": 8, "batch_size": 16, "max_length": 32, "peak_lr": 3e-3}
+    result = finetune(nsmc[0], standins["klue-bert"], out=tmp_path, data=data, overrides=settings)
+    assert result.metrics["accuracy"] is not None
+    assert result.metrics["accuracy"] > 0.9
+
+
+def test_scores_follow_the_text(standins: dict[str, Path], tmp_path: Path) -> None:
+    draw = random.Random(0)
+    words = ["예산", "위원회", "시민", "사업", "경기", "결과"]
+    counts = [k % 6 for k in range(320)]
+    rows: list[tuple[str, str | float]] = []
+    for count in counts:
+        text = ["올해"] * count + draw.choices(words, k=5 - count)
+        draw.shuffle(text)
+        rows.append((" ".join(text), float(count)))
+    settings = {"epochs": 8, "batch_size": 16, "max_length": 32, "peak_lr": 3e-3}
+    task = get_task("klue-sts-sample")
+    data = text_data(rows, held_out=64)
+    result = finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=settings)
+    assert len(set(result.predictions)) > 32
+    assert result.metrics["pearson"] is not None
+    assert result.metrics["pearson"] > 0.9
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what"),
+    [
+        ({"epoch": 1}, "did you mean 'epochs'?"),
+        ({"max_len": 64}, "did you mean 'max_length'?"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"batch_size": "many"}, "batch_size='many'"),
+        ({"warmup_ratio": 1.0}, "warmup_ratio=1.0"),
+        ({"max_length": 7}, "max_length=7"),
+        ({"peak_lr": "nan"}, "peak_lr"),
+        ({"epochs": "inf"}, "epochs"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    standins: dict[str, Path],
+    nsmc: tuple[Task, TaskData],
+    tmp_path: Path,
+    overrides: dict[str, Any],
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Fails,
+) -> None:
+    monkeypatch.setattr(Trainer, "train", never)
+    with fails(RecipeError, "nsmc-sample fine-tuning", what):
+        finetune(nsmc[0], standins["kpfbert"], out=tmp_path / "out", data=nsmc[1], overrides=overrides)
+    assert not (tmp_path / "out").exists()
+
+
+def test_inputs_are_never_longer_than_the_model_takes(standins: dict[str, Path], tmp_path: Path) -> None:
+    long = " ".join(["예산을"] * 900)
+    data = text_data([(long, "positive"), (long[:-1], "negative")] * 2, held_out=2)
+    settings = {**FAST, "max_length": 4096}
+    result = finetune(get_task("nsmc-sample"), standins["kpfbert"], out=tmp_path, data=data, overrides=settings)
+    assert result.num_examples == 2
+
+
+def test_overrides_are_read_from_the_command_line(fails: Fails) -> None:
+    assert parse_overrides(["epochs=1", "peak_lr=5e-5", "a=b=c"]) == {"epochs": "1", "peak_lr": "5e-5", "a": "b=c"}
+    assert parse_overrides([]) == {}
+    with fails(UsageError, "--set", "'epochs' is not KEY=VALUE", "--set epochs=1"):
+        parse_overrides(["peak_lr=1", "epochs"])
+
+
+def test_an_unfinished_folder_is_not_loaded(standins: dict[str, Path], fails: Fails) -> None:
+    with fails(CheckpointError, standins["kpfbert"], "no result.json"):
+        load_finetuned(standins["kpfbert"])
+
+
+def test_a_place_that_cannot_be_written_is_told_in_one_line(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, fails: Fails
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with fails(ResultError, tmp_path / "file", "cannot write"):
+        finetune(nsmc[0], standins["klue-bert"], out=tmp_path / "file" / "out", data=nsmc[1], overrides=FAST)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "downstream.finetune", *arguments]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PRESSBERT_DATA": "", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment
+    )
+
+
+def test_the_command_prints_one_line_of_json(standins: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    model = str(standins["klue-bert"])
+    process = start("nsmc-sample", "--model", model, "--out", str(out), "--set", "epochs=1", "--set", "max_length=32")
+    stdout, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    assert len(stdout.splitlines()) == 1
+    result = read_result(out / "result.json")
+    assert json.loads(stdout) == {"task": "nsmc-sample", "metrics": result.metrics}
+    assert result.num_examples == 140
+    assert result.recipe["finetune"]["epochs"] == 1
+    assert "Traceback" not in stderr
+
+
+def test_a_mistake_is_one_line_on_stderr_and_code_2(standins: dict[str, Path], tmp_path: Path) -> None:
+    model, out = str(standins["klue-bert"]), str(tmp_path / "out")
+    usual = ("--model", model, "--out", out)
+    mistakes = {
+        ("nsmc-sampel", *usual): "did you mean 'nsmc-sample'?",
+        ("nsmc-sample", "--modell", model, "--model", model, "--out", out): "did you mean '--model'?",
+        ("nsmc-sample", *usual, "--set", "epochs"): "'epochs' is not KEY=VALUE",
+        ("nsmc-sample", *usual, "--set", "epoch=1"): "did you mean 'epochs'?",
+        ("nsmc-sample", "--model", "kpfbrt", "--out", out): "did you mean 'kpfbert'?",
+        ("nsmc-sample", "--model", model): "--out",
+        ("nsmc-sample", *usual, "--seed", "one"): "--seed",
+        ("nsmc-sample", *usual, "--data", str(tmp_path / "nowhere")): "nowhere",
+    }
+    # Two at a time: that is how many cores there are.
+    pending = list(mistakes.items())
+    while pending:
+        pair, pending = pending[:2], pending[2:]
+        for process, (arguments, what) in zip([start(*arguments) for arguments, _ in pair], pair, strict=True):
+            stdout, stderr = process.communicate(timeout=120)
+            assert (process.returncode, stdout) == (2, ""), (arguments, stderr)
+            assert len(stderr.splitlines()) == 1, stderr
+            assert what in stderr
+    assert not (tmp_path / "out").exists()

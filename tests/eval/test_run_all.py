@@ -1,0 +1,583 @@
+"""The command: what it runs and skips, what becomes of a cell that fails, and what is left after a crash."""
+
+import csv
+import datetime
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpora.runtime import DataError, RecipeError, ResultError, SuiteError, UsageError, fingerprint
+from downstream.finetune import TaskData
+from downstream.result import Result, read_result
+from downstream.task import SAMPLE_SUFFIX, Task, all_tasks
+from eval import baselines, run_all
+from eval.models import ModelEntry, load_leaderboard
+from eval.models import run_cell as real_run_cell
+from eval.results import read_reported
+
+Fails = Callable[..., AbstractContextManager[None]]
+RunCell = Callable[..., Result]
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPARED = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")
+NSMC = ("--tasks", "nsmc-sample")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def run(out: Path, *arguments: str) -> int:
+    return run_all.main([*arguments, "--out", str(out)])
+
+
+def command(*arguments: object, cwd: Path = ROOT, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run the leaderboard as users do: by path, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, ROOT / "eval" / "run_all.py", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        **more,
+    )
+
+
+def leaderboard(out: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(
+        (out / "leaderboard.json").read_text(encoding="utf-8"), parse_constant=pytest.fail
+    )
+    return content
+
+
+def measured(out: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    rows = [row for row in leaderboard(out)["rows"] if row["source"] == "measured"]
+    assert len({(row["model"], row["task"], row["metric"]) for row in rows}) == len(rows)
+    return {(row["model"], row["task"], row["metric"]): row for row in rows}
+
+
+def cells(out: Path) -> dict[str, bytes]:
+    paths = sorted((out / "results").rglob("seed-*.json"))
+    return {str(path.relative_to(out / "results")): path.read_bytes() for path in paths}
+
+
+def guess(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
+    """Fill a cell of a trained model by guessing, after leaving a folder as a trained one does."""
+    (work / "model").mkdir(parents=True)
+    untrained = entry.model_copy(update={"kind": "majority"})
+    return real_run_cell(untrained, task, data, recipe, seed=seed, work=work)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """Return the list of (model, task, seed) that are run from now on; trained models guess."""
+    calls: list[tuple[str, str, int]] = []
+
+    def note(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
+        calls.append((entry.name, task.name, seed))
+        fill = real_run_cell if entry.is_deterministic else guess
+        return fill(entry, task, data, recipe, seed=seed, work=work)
+
+    monkeypatch.setattr(run_all, "run_cell", note)
+    return calls
+
+
+def failing(on: Callable[[ModelEntry, int], bool], error: Exception) -> RunCell:
+    """Return a `run_cell` that guesses, and raises ERROR where ON says so."""
+
+    def fill(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
+        if on(entry, seed):
+            raise error
+        return guess(entry, task, data, recipe, seed=seed, work=work)
+
+    return fill
+
+
+# --- which cells ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[run_all.Run]:
+    """Return the list of runs that `main` sets up from now on, in an empty folder; none of them runs."""
+    runs: list[run_all.Run] = []
+    monkeypatch.setattr(run_all.Run, "fill", lambda run: runs.append(run))
+    monkeypatch.chdir(tmp_path)
+    return runs
+
+
+@pytest.mark.parametrize("has_data", [True, False])
+def test_without_arguments_the_bundled_models_run_on_the_sample(
+    asked: list[run_all.Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_data: bool
+) -> None:
+    monkeypatch.setenv("PRESSBERT_DATA", str(tmp_path) if has_data else "")
+    assert run_all.main([]) == 0
+    (found,) = asked
+    assert [task.name for task in found.tasks] == [f"{name}{SAMPLE_SUFFIX}" for name in COMPARED]
+    assert [model.name for model in found.models] == ["majority", "tfidf", "pressbert-scratch"]
+    assert found.seeds == load_leaderboard().seeds
+    assert found.num_cells == 5 * (1 + 1 + found.seeds)
+    assert (tmp_path / "reports" / "leaderboard.html").is_file()
+
+
+def test_with_a_data_root_the_published_comparison_runs(asked: list[run_all.Run], tmp_path: Path) -> None:
+    run_all.main(["--data", str(tmp_path)])
+    assert [task.name for task in asked[0].tasks] == list(COMPARED)
+    assert [model.name for model in asked[0].models] == list(load_leaderboard().models)
+    assert asked[0].root == tmp_path
+
+
+def test_a_task_named_twice_runs_once(asked: list[run_all.Run]) -> None:
+    run_all.main(["--tasks", "nsmc-sample", "NSMC_sample", "nsmc-sample", "--models", "tfidf", "--seeds", "7"])
+    assert [task.name for task in asked[0].tasks] == ["nsmc-sample"]
+    assert (asked[0].seeds, asked[0].num_cells) == (7, 1)
+
+
+def test_settings_reach_every_trained_model_on_every_task(asked: list[run_all.Run]) -> None:
+    run_all.main(["--models", "pressbert-scratch", "--set", "epochs=0.5", "--set", "batch_size=8"])
+    (model,) = asked[0].models
+    for task in all_tasks().values():
+        assert {"epochs": "0.5", "batch_size": "8"}.items() <= {
+            k: str(v) for k, v in model.overrides(task).items()
+        }.items()
+
+
+# --- finished cells -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_skips_what_is_finished_and_shows_the_same(
+    out: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (*NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "2")
+    assert run(out, *arguments) == 0
+    assert len(ran) == 3
+    before, rows = cells(out), measured(out)
+    monkeypatch.setattr(run_all, "run_cell", lambda *_, **__: pytest.fail("a finished cell is run again"))
+    capsys.readouterr()
+    assert run(out, *arguments) == 0
+    assert cells(out) == before
+    assert measured(out) == rows
+    assert "3 of 3" in capsys.readouterr().err
+
+
+def test_more_seeds_run_only_what_is_new(out: Path, ran: list[Any]) -> None:
+    run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "1")
+    run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "3")
+    assert ran == [("pressbert-scratch", "nsmc-sample", seed) for seed in (0, 1, 2)]
+    assert measured(out)["pressbert-scratch", "nsmc-sample", "accuracy"]["seeds"] == 3
+
+
+def test_a_changed_recipe_runs_just_its_cell_anew(out: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("--tasks", "klue-sts-sample", "--models", "majority", "tfidf")
+    run(out, *arguments)
+    before = cells(out)
+    ran.clear()
+    monkeypatch.setitem(baselines.SETTINGS, "ridge_alpha", 100.0)
+    assert run(out, *arguments) == 0
+    assert ran == [("tfidf", "klue-sts-sample", 0)]
+    after = cells(out)
+    assert [name for name in before if before[name] != after[name]] == ["klue-sts-sample/tfidf/seed-0.json"]
+    assert json.loads(after["klue-sts-sample/tfidf/seed-0.json"])["recipe"]["settings"]["ridge_alpha"] == 100.0
+
+
+def test_a_changed_setting_runs_just_the_trained_models_anew(out: Path, ran: list[Any]) -> None:
+    arguments = (*NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "2")
+    run(out, *arguments)
+    ran.clear()
+    run(out, *arguments, "--set", "epochs=0.5")
+    assert ran == [("pressbert-scratch", "nsmc-sample", seed) for seed in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b'{"schema": 1, "model": "maj', b"\xff\xfe\x00"], ids=["empty", "cut", "binary"]
+)
+def test_a_damaged_cell_is_run_anew(out: Path, ran: list[Any], damage: bytes) -> None:
+    arguments = (*NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "1")
+    run(out, *arguments)
+    before = measured(out)
+    ran.clear()
+    path = out / "results" / "nsmc-sample" / "majority" / "seed-0.json"
+    path.write_bytes(damage)
+    assert run(out, *arguments) == 0
+    assert ran == [("majority", "nsmc-sample", 0)]
+    assert read_result(path).metrics["accuracy"] == before["majority", "nsmc-sample", "accuracy"]["value"]
+    assert set(measured(out)) == set(before)
+
+
+def test_a_damaged_cell_that_was_not_asked_for_is_told_of_and_left(
+    out: Path, ran: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(out, *NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "1")
+    path = out / "results" / "nsmc-sample" / "majority" / "seed-0.json"
+    path.write_bytes(b"{")
+    ran.clear()
+    capsys.readouterr()
+    assert run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "1") == 0
+    assert ran == []
+    assert f"{path}: not a result of schema 1" in capsys.readouterr().err
+    assert path.read_bytes() == b"{"
+    assert {model for model, _, _ in measured(out)} == {"pressbert-scratch"}
+
+
+def test_cells_of_earlier_calls_stay_in_the_table(out: Path) -> None:
+    run(out, *NSMC, "--models", "majority")
+    run(out, "--tasks", "klue-sts-sample", "--models", "tfidf")
+    assert {(model, task) for model, task, _ in measured(out)} == {
+        ("majority", "nsmc-sample"),
+        ("tfidf", "klue-sts-sample"),
+    }
+    # What this call asked for comes first.
+    assert next(iter(measured(out)))[:2] == ("tfidf", "klue-sts-sample")
+
+
+def test_a_row_stays_as_it_is_when_another_model_is_asked_for(out: Path, ran: list[Any]) -> None:
+    run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "3")
+    run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "1", "--set", "epochs=0.5")
+    key = ("pressbert-scratch", "nsmc-sample", "accuracy")
+    before = measured(out)[key]
+    assert before["seeds"] == 1
+    run(out, *NSMC, "--models", "majority")
+    assert ran[-1] == ("majority", "nsmc-sample", 0)
+    assert measured(out)[key] == before
+
+
+def test_a_cell_from_before_a_task_got_another_metric_stops_nothing(out: Path) -> None:
+    run(out, "--tasks", "klue-sts-sample", "--models", "majority")
+    path = out / "results" / "klue-sts-sample" / "majority" / "seed-0.json"
+    cell = json.loads(path.read_text(encoding="utf-8"))
+    del cell["metrics"]["f1"], cell["columns"]["f1"]
+    path.write_text(json.dumps(cell), encoding="utf-8")
+    assert run(out, "--tasks", "klue-sts-sample", "--models", "majority") in {0, 1}
+    assert ("majority", "klue-sts-sample", "pearson") in measured(out)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_trained_models_are_kept_only_if_asked(out: Path, ran: list[Any], *, keep: bool) -> None:
+    run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "2", *(["--keep-models"] if keep else []))
+    assert len(ran) == 2
+    assert (out / "models").exists() == keep
+    assert len(list(out.glob("models/nsmc-sample/pressbert-scratch/seed-*/model"))) == (2 if keep else 0)
+
+
+# --- cells that fail ------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_fails_is_a_row_with_its_reason_and_stops_nothing(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = RuntimeError("the head | fell off\nand rolled away")
+    monkeypatch.setattr(run_all, "run_cell", failing(lambda entry, _: entry.name == "tfidf", error))
+    arguments = ("--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf", "pressbert-scratch")
+    assert run(out, *arguments, "--seeds", "1") == 1
+    rows = measured(out)
+    assert len(rows) == 3 * (1 + 2)
+    for (model, task, _), row in rows.items():
+        assert row["status"] == ("failed" if model == "tfidf" else "ok")
+        if model == "tfidf":
+            log = out / "logs" / f"{task}-tfidf.txt"
+            assert row["value"] is row["ci95"] is row["std"] is None
+            assert row["reason"] == f"RuntimeError: the head | fell off; see {log}"
+            text = log.read_text(encoding="utf-8")
+            assert text.startswith("Traceback")
+            assert "and rolled away" in text
+    assert len(cells(out)) == 4
+    shown, told = capsys.readouterr()
+    assert "the head | fell off" in shown
+    assert "the head | fell off" in told
+    assert "Traceback" not in shown + told
+    for kind in ("md", "html", "csv"):
+        assert "the head" in (out / f"leaderboard.{kind}").read_text(encoding="utf-8")
+
+
+def test_what_a_user_can_mend_is_the_reason_itself(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = SuiteError("runs/mine", "no config.json in it", "give the folder of a model")
+    monkeypatch.setattr(run_all, "run_cell", failing(lambda *_: True, error))
+    assert run(out, *NSMC, "--models", "majority") == 1
+    assert measured(out)["majority", "nsmc-sample", "accuracy"]["reason"] == str(error)
+    assert not (out / "logs").exists()
+
+
+def test_a_failed_cell_is_tried_again_by_the_next_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(run_all, "run_cell", failing(lambda *_: True, RuntimeError("once")))
+        assert run(out, *NSMC, "--models", "majority") == 1
+    assert run(out, *NSMC, "--models", "majority") == 0
+    assert measured(out)["majority", "nsmc-sample", "accuracy"]["status"] == "ok"
+
+
+def test_a_seed_that_fails_leaves_the_earlier_ones_and_a_note(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_all, "run_cell", failing(lambda _, seed: seed == 2, RuntimeError("no luck")))
+    assert run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "4") == 1
+    row = measured(out)["pressbert-scratch", "nsmc-sample", "accuracy"]
+    assert (row["status"], row["seeds"], row["std"]) == ("ok", 2, 0.0)
+    assert row["value"] is not None
+    assert "RuntimeError: no luck" in row["note"]
+    assert "no luck" in capsys.readouterr().out
+    assert len(cells(out)) == 2
+
+
+def test_a_task_without_data_is_unavailable_and_says_which_command_would_help(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    arguments = ("--tasks", "korquad", "nsmc-sample", "--models", "majority", "tfidf")
+    assert run(out, *arguments, "--data", str(tmp_path / "data")) == 1
+    rows = measured(out)
+    gaps = {key: row for key, row in rows.items() if row["task"] == "korquad"}
+    assert set(gaps) == {(m, "korquad", k) for m in ("majority", "tfidf") for k in ("exact_match", "f1")}
+    wanted = tmp_path / "data" / "korquad" / "KorQuAD_v1.0_dev.json"
+    for row in gaps.values():
+        assert (row["status"], row["value"], row["seeds"]) == ("unavailable", None, 0)
+        assert f"curl -fL --create-dirs -o '{wanted}' 'https://" in row["reason"]
+    assert all(row["status"] == "ok" for key, row in rows.items() if key not in gaps)
+    published = [row for row in leaderboard(out)["rows"] if row["source"] == "reported" and row["task"] == "korquad"]
+    assert len(published) == 10
+    assert "curl" in capsys.readouterr().out
+
+
+# --- what the user must fix -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--models", "tfdif"], "--models: unknown model 'tfdif'; did you mean 'tfidf'?"),
+        (["--tasks", "nsmc-sampel"], "--tasks: unknown task 'nsmc-sampel'; did you mean 'nsmc-sample'?"),
+        (["--sedes", "3"], "eval/run_all.py: unknown option '--sedes'; did you mean '--seeds'?"),
+    ],
+)
+def test_a_name_that_is_not_known_is_one_line_and_exit_code_two(
+    tmp_path: Path, arguments: list[str], line: str
+) -> None:
+    done = command(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "where", "what"),
+    [
+        (UsageError, ["--models", "tfidf", "kpfbrt"], "--models", "did you mean 'kpfbert'?"),
+        (UsageError, ["--tasks", "nsmc-sample", "korqad"], "--tasks", "did you mean 'korquad'?"),
+        (UsageError, ["--seeds", "0"], "--seeds", "0 is less than 1"),
+        (UsageError, ["--seeds", "many"], "eval/run_all.py", "'many'"),
+        (UsageError, ["--models"], "eval/run_all.py", "--models"),
+        (UsageError, ["nsmc"], "eval/run_all.py", "nsmc"),
+        (UsageError, ["--set", "epochs"], "--set", "'epochs' is not KEY=VALUE"),
+        (RecipeError, ["--set", "epoch=1"], "--set", "did you mean 'epochs'?"),
+        (RecipeError, ["--set", "epochs=-1"], "--set", "epochs"),
+        (DataError, ["--data", "no-such-folder"], "--data", "'no-such-folder' is not a folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_argument_is_one_line_and_leaves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Fails,
+    kind: type[SuiteError],
+    arguments: list[str],
+    where: str,
+    what: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with fails(kind, f"{where}: ", what):
+        run_all.main(arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here first", encoding="utf-8")
+    done = command(*NSMC, "--models", "majority", "--out", tmp_path / "file" / "reports")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(str(tmp_path / "file"))
+    assert "--out" in done.stderr
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "here first"
+
+
+FULL_DISK = """
+import errno, os, runpy, sys
+script, limit = sys.argv[1], int(sys.argv[2])
+sys.argv = sys.argv[1:2] + sys.argv[3:]
+real, calls = os.fsync, []
+
+def fsync(descriptor):
+    calls.append(descriptor)
+    if len(calls) > limit:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    real(descriptor)
+
+os.fsync = fsync
+runpy.run_path(script, run_name="__main__")
+"""
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_finished_cells(out: Path) -> None:
+    arguments = [*NSMC, "--models", "majority", "tfidf", "--out", str(out)]
+    # Two files are written before the second cell: the probe of the folder and the first cell.
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, ROOT / "eval" / "run_all.py", "2", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    first, second = (out / "results" / "nsmc-sample" / name / "seed-0.json" for name in ("majority", "tfidf"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if not line.startswith("["))
+    assert line.startswith(f"{second}: cannot write ({os.strerror(errno.ENOSPC)})")
+    assert read_result(first).metrics["accuracy"] is not None
+    assert [path for path in out.rglob("*") if path.is_file()] == [first]
+
+
+def test_a_disk_that_fills_up_stops_the_run_instead_of_losing_more_work(
+    out: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    calls: list[str] = []
+
+    def full(path: Path, _: Result) -> None:
+        calls.append(path.parent.name)
+        raise ResultError(path, "cannot write", "free some space")
+
+    monkeypatch.setattr(run_all, "write_result", full)
+    with fails(ResultError, out / "results", "cannot write"):
+        run(out, *NSMC, "--models", "majority", "tfidf")
+    assert calls == ["majority"]
+
+
+# --- killed and run again -------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_killed_goes_on_where_it_was(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--tasks", "nsmc-sample", "korquad-sample", "--models", "majority", "tfidf"]
+    with subprocess.Popen(
+        [sys.executable, ROOT / "eval" / "run_all.py", *arguments, "--out", out],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("[4/4]"):
+                os.kill(process.pid, signal.SIGKILL)
+                break
+        assert process.wait() == -signal.SIGKILL
+    finished = cells(out)
+    assert set(finished) == {
+        "nsmc-sample/majority/seed-0.json",
+        "nsmc-sample/tfidf/seed-0.json",
+        "korquad-sample/majority/seed-0.json",
+    }
+    assert not (out / "leaderboard.json").exists()
+    assert run(out, *arguments) == 0
+    assert "3 of 4" in capsys.readouterr().err
+    after = cells(out)
+    assert {name: after[name] for name in finished} == finished
+    assert set(after) - set(finished) == {"korquad-sample/tfidf/seed-0.json"}
+    assert {(model, task) for model, task, _ in measured(out)} == {
+        (model, task) for model in ("majority", "tfidf") for task in ("nsmc-sample", "korquad-sample")
+    }
+
+
+# --- what is written and said ---------------------------------------------------------------------------------------
+
+ROW_KEYS = {
+    "model": str,
+    "task": str,
+    "metric": str,
+    "source": str,
+    "status": str,
+    "reason": str,
+    "value": float | None,
+    "ci95": list | None,
+    "seeds": int,
+    "std": float | None,
+    "num_examples": int,
+    "split": str,
+    "data_sha256": str,
+    "num_parameters": int,
+    "train_s": float,
+    "eval_s": float,
+}
+
+
+def test_the_leaderboard_on_disk_is_what_the_contract_says(out: Path, ran: list[Any]) -> None:
+    before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    assert run(out, "--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "pressbert-scratch") == 0
+    assert ran
+    content = leaderboard(out)
+    assert set(content) == {"schema", "created", "manifest", "rows"}
+    assert content["schema"] == 1
+    assert before <= datetime.datetime.fromisoformat(content["created"]) <= datetime.datetime.now(datetime.UTC)
+    assert {"versions", "git", "device", "cpu"} <= set(content["manifest"])
+    assert {"python", "torch", "transformers", "pressbert"} <= set(content["manifest"]["versions"])
+    assert content["manifest"]["cpu"]
+    for row in content["rows"]:
+        assert set(ROW_KEYS) <= set(row)
+        assert all(isinstance(row[key], kind) for key, kind in ROW_KEYS.items())
+        assert row["source"] in {"measured", "reported"}
+        assert row["status"] in {"ok", "failed", "unavailable"}
+        assert row["value"] is None or -1 <= row["value"] <= 1
+        assert row["value"] is not None or row["reason"]
+        if row["source"] == "measured" and row["value"] is not None:
+            assert len(row["ci95"]) == 2
+            assert row["ci95"][0] <= row["value"] <= row["ci95"][1]
+            assert [len(part) for part in row["data_sha256"].split("+")] == [64, 64]
+            assert row["num_examples"] == all_tasks()[row["task"]].num_examples[row["split"]]
+            assert (row["std"] is None) == (row["seeds"] == 1)
+    reported = [row for row in content["rows"] if row["source"] == "reported"]
+    assert [row["value"] for row in reported] == [r.value for r in read_reported() if r.task in {"nsmc", "klue-sts"}]
+    with (out / "leaderboard.csv").open(encoding="utf-8", newline="") as file:
+        assert [record["value"] for record in csv.DictReader(file)] == [
+            "" if row["value"] is None else str(row["value"]) for row in content["rows"]
+        ]
+    for name, text in cells(out).items():
+        cell = json.loads(text)
+        assert name == f"{cell['task']}/{cell['model']}/seed-{cell['seed']}.json"
+        assert cell["recipe_sha256"] == fingerprint(cell["recipe"])
+
+
+def test_stdout_carries_the_table_and_stderr_the_talk(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(out, *NSMC, "--models", "majority")
+    shown, told = capsys.readouterr()
+    row = measured(out)["majority", "nsmc-sample", "accuracy"]
+    assert f"{100 * row['value']:.2f}" in shown
+    assert "91.29" in shown
+    assert all(name in shown for name in ("majority", "kpfBERT", "KLUE-BERT", "KorBERT", "KoBERT", "mBERT"))
+    assert "[1/1]" not in shown
+    assert "[1/1] majority · nsmc-sample · seed 0" in told
+    assert str(out / "leaderboard.html") in told
+    assert "91.29" not in told
+
+
+def test_it_runs_by_path_from_any_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    done = command(*NSMC, "--models", "majority", "--out", tmp_path / "out", cwd=tmp_path / "elsewhere")
+    assert done.returncode == 0
+    assert "NSMC" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"results", *(f"leaderboard.{kind}" for kind in ("json", "csv", "md", "html"))}
+    assert set(cells(tmp_path / "out")) == {"nsmc-sample/majority/seed-0.json"}
+
+
+@pytest.mark.parametrize("face", [["-m", "eval.run_all"], ["eval/run_all.py"]])
+def test_help_names_every_option(face: Sequence[str]) -> None:
+    done = subprocess.run([sys.executable, *face, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(option in done.stdout for option in ("--models", "--tasks", "--seeds", "--data", "--out"))
