@@ -63,7 +63,7 @@ class RejectedRecord:
     """`file:line`"""
     reason: str
     record: str
-    """The first 200 characters of the record as it stands in the file."""
+    """The first 200 characters of the record as it was read."""
 
 
 def nfc(text: str) -> str:
@@ -113,6 +113,8 @@ def read_documents(
             continue
         seen.add(document.id)
         yield document
+    if not seen and not rejected:
+        raise DataError(path, "no documents in it", "give a file with at least one record")
 
 
 def read_lines(path: Path) -> Iterator[str]:

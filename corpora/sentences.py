@@ -41,11 +41,9 @@ def split_sentences(text: str) -> list[Sentence]:
     """
     sentences: list[Sentence] = []
     for line in re.finditer(r"[^\r\n]+", text):
-        # The analyser refuses lone surrogates and stops at NUL: it reads a stand-in of the same length instead.
-        readable = re.sub("[\x00\ud800-\udfff]", "\ufffd", line.group())
-        starts = [span.start for span in kiwi().split_into_sents(readable)]
+        starts = [span.start for span in kiwi().split_into_sents(line.group())]
         # Each piece runs to the start of the next, so that nothing the analyser leaves out is lost.
-        for start, end in pairwise([0, *starts[1:], len(readable)]):
+        for start, end in pairwise([0, *starts[1:], len(line.group())]):
             piece = line.group()[start:end]
             if piece.strip():
                 offset = line.start() + start + len(piece) - len(piece.lstrip())

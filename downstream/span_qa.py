@@ -59,13 +59,15 @@ class SpanQA:
 
         Labels are the first gold's tokens; a window without it, like an unanswerable question, points at [CLS].
         """
+        # Half of a short input is the context's, whatever the length of the question.
+        query_length = min(self.max_query_length, (max_length - 3) // 2)
         encoded = tokenizer(
-            [self._shorten(example.question, tokenizer) for example in examples],
+            [_shorten(example.question, tokenizer, query_length) for example in examples],
             [example.context for example in examples],
             truncation="only_second",
             max_length=max_length,
             # The overlap must leave room to advance, also for tiny models with short inputs.
-            stride=min(self.stride, max(0, (max_length - self.max_query_length - 3) // 2)),
+            stride=min(self.stride, max(0, (max_length - query_length - 3) // 2)),
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
@@ -86,11 +88,6 @@ class SpanQA:
                 feature |= {"start_positions": start, "end_positions": end}
             features.append(feature)
         return features
-
-    def _shorten(self, question: str, tokenizer: "PreTrainedTokenizerBase") -> str:
-        encoded = tokenizer(question.strip(), add_special_tokens=False, return_offsets_mapping=True)
-        offsets = encoded["offset_mapping"][: self.max_query_length]
-        return question.strip()[: offsets[-1][1]] if offsets else question
 
     def logits(self, model: "PreTrainedModel", batch: Mapping[str, Any]) -> "Tensor":
         """Return float (B, 2, T): start and end scores."""
@@ -131,6 +128,13 @@ class SpanQA:
         return float(sums[row, column]), first[0], last[1]
 
 
+def _shorten(question: str, tokenizer: "PreTrainedTokenizerBase", length: int) -> str:
+    """Cut a question behind its first LENGTH tokens."""
+    question = question.strip()
+    offsets = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"][:length]
+    return question[: offsets[-1][1]] if offsets else question
+
+
 def _trim(context: str, start: int, end: int) -> tuple[int, int]:
     """Leave out the blank that SentencePiece counts to the piece behind it."""
     while start < end and context[start].isspace():
@@ -142,7 +146,10 @@ def _answer_tokens(spans: Sequence[tuple[int, int] | None], answers: Sequence[An
     """Return the first and last token that cover the first gold, or None if the window does not hold it whole."""
     if not answers:
         return None
-    low, high = answers[0].start, answers[0].start + len(answers[0].text)
+    # A few golds of KorQuAD begin or end with a blank, which belongs to no token.
+    stripped = answers[0].text.strip()
+    low = answers[0].start + answers[0].text.index(stripped)
+    high = low + len(stripped)
     covering = [k for k, span in enumerate(spans) if span is not None and span[0] < high and span[1] > low]
     if not covering:
         return None
