@@ -60,7 +60,7 @@ class SpanQA:
         Labels are the first gold's tokens; a window without it, like an unanswerable question, points at [CLS].
         """
         # Half of a short input is the context's, whatever the length of the question.
-        query_length = min(self.max_query_length, (max_length - 3) // 2)
+        query_length = min(self.max_query_length, max_length // 2)
         encoded = tokenizer(
             [_shorten(example.question, tokenizer, query_length) for example in examples],
             [example.context for example in examples],
