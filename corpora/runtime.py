@@ -90,7 +90,8 @@ def validate(config: type[ConfigT], values: dict[str, Any], where: object) -> Co
     try:
         return config(**values)
     except ValidationError as error:
-        first = error.errors()[0]
+        # A misspelt key is often the reason for a missing one, so it is told first.
+        first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             known = _fields_at(config, first["loc"][:-1])

@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from corpora.runtime import write_json, write_text
 from downstream.encoders import ENCODERS
@@ -28,6 +29,9 @@ HOW_TO_READ = (
     "값은 ×100. 대괄호는 평가 예제에 대한 95% 부트스트랩 구간, ±는 시드 사이의 표준편차(시드가 둘 이상일 때). "
     "빈칸의 이유는 번호를 따라 아래 주석에 적었습니다."
 )
+
+
+MODELS_PER_TABLE = 5
 
 
 @dataclass(frozen=True)
@@ -172,14 +176,18 @@ def to_markdown(board: Board, board_file: LeaderboardFile) -> str:
 def print_terminal(board: Board, console: Console) -> None:
     """Print the table to a console, models side by side: a terminal has more lines than columns."""
     for title, block in board.blocks:
-        table = Table(title=title, title_justify="left", show_lines=True)
-        table.add_column("과제", no_wrap=True)
-        for line in block:
-            table.add_column(model_title(line.model), justify="right", no_wrap=True)
-        for place, column in enumerate(board.columns):
-            if any(line.rows[place] is not None for line in block):
-                table.add_row(column.title, *(figure(line.rows[place], board, "\n") for line in block))
-        console.print(table)
+        for first in range(0, len(block), MODELS_PER_TABLE):
+            lines = block[first : first + MODELS_PER_TABLE]
+            table = Table(title=Text(title), title_justify="left", show_lines=True)
+            table.add_column("과제", no_wrap=True)
+            for line in lines:
+                # Text, because rich would read [brackets] and :colons: in a string as its own markup.
+                table.add_column(Text(model_title(line.model)), justify="right", no_wrap=True)
+            for place, column in enumerate(board.columns):
+                if any(line.rows[place] is not None for line in lines):
+                    figures = (Text(figure(line.rows[place], board, "\n")) for line in lines)
+                    table.add_row(Text(column.title), *figures)
+            console.print(table)
     for number, text in enumerate(board.footnotes, start=1):
         console.print(f"({number}) {text}", markup=False, highlight=False, soft_wrap=True)
 

@@ -1,5 +1,6 @@
 """The compared models, and how one of them fills one cell (model × task × seed) of the leaderboard."""
 
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from downstream.finetune import TaskData, finetune, finetune_recipe, training_pr
 from downstream.result import Result, score, versions
 from downstream.task import FinetuneConfig, Task, TextExample
 
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 LEADERBOARD_TOML = Path(__file__).with_name("leaderboard.toml")
 
 SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -78,21 +80,24 @@ def choose_models(names: Sequence[str], known: dict[str, ModelEntry]) -> list[Mo
     """
     chosen: dict[str, ModelEntry] = {}
     for name in names:
-        key, _, source = name.partition("=")
-        if name in known:
-            entry = known[name]
-        elif source:
-            if not Path(source).is_dir():
-                raise UsageError("--models", f"'{source}' of '{name}' is not a folder", "give KEY=FOLDER")
-            entry = known.get(key, ModelEntry(name=key)).model_copy(update={"encoder": source, "kind": "encoder"})
-        elif Path(name).is_dir() or name.count("/") == 1:
-            entry = ModelEntry(name=Path(name).name, encoder=name)
-        else:
-            raise UsageError("--models", f"unknown model '{name}'", nearest(name, known))
+        entry = known[name] if name in known else _unlisted_model(name, known)
         if entry.name in chosen:
             raise UsageError("--models", f"two models are called '{entry.name}'", "name them apart with KEY=FOLDER")
         chosen[entry.name] = entry
     return list(chosen.values())
+
+
+def _unlisted_model(name: str, known: dict[str, ModelEntry]) -> ModelEntry:
+    key, is_named, folder = name.partition("=")
+    if is_named and key:
+        if not Path(folder).is_dir():
+            raise UsageError("--models", f"'{folder}' of '{name}' is not a folder", "give KEY=FOLDER")
+        return known.get(key, ModelEntry(name=key)).model_copy(update={"encoder": folder, "kind": "encoder"})
+    if name and Path(name).is_dir() and Path(name).resolve().name:
+        return ModelEntry(name=Path(name).resolve().name, encoder=name)
+    if HUB_ID.fullmatch(name):
+        return ModelEntry(name=name.split("/")[1], encoder=name)
+    raise UsageError("--models", f"unknown model '{name}'", nearest(name, known))
 
 
 def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]:

@@ -69,9 +69,9 @@ def cell_path(out: Path, task: str, model: str, seed: int) -> Path:
 
 
 def find_cells(out: Path) -> tuple[list[Result], list[ResultError]]:
-    """Read all cells under OUT; damaged files are returned as errors, not hidden."""
+    """Read all cells under OUT, the newest last; damaged files are returned as errors, not hidden."""
     cells, errors = [], []
-    for path in sorted((out / "results").glob("*/*/seed-*.json")):
+    for path in sorted((out / "results").glob("*/*/seed-*.json"), key=lambda path: (path.stat().st_mtime_ns, path)):
         try:
             cells.append(read_result(path))
         except ResultError as error:
@@ -90,7 +90,9 @@ def rows_of_cells(task: Task, cells: Sequence[Result]) -> list[Row]:
     Only cells of the last one's recipe count: seeds of different experiments are never averaged.
     """
     kept = sorted((c for c in cells if c.recipe_sha256 == cells[-1].recipe_sha256), key=lambda cell: cell.seed)
-    return [_row(metric, kept) for metric in task.metrics]
+    # A cell from before the task got another metric has no figure in it, and keeps the others.
+    known = [metric for metric in task.metrics if all(metric.key in cell.metrics for cell in kept)]
+    return [_row(metric, kept) for metric in known]
 
 
 def _row(metric: Metric, cells: Sequence[Result]) -> Row:

@@ -239,7 +239,7 @@ def main(argv: list[str] | None = None) -> int:
     # Without arguments the embedded sample; with a data root at hand the published comparison.
     suffix = "" if arguments.data else SAMPLE_SUFFIX
     names = arguments.tasks or [name + suffix for name in leaderboard.tasks]
-    tasks = list({name: get_task(name) for name in names}.values())
+    tasks = list({task.name: task for task in map(get_task, names)}.values())
     quick = [name for name, entry in leaderboard.models.items() if entry.kind != "encoder"]
     models = choose_models(
         arguments.models or (list(leaderboard.models) if arguments.data else quick), leaderboard.models
@@ -250,12 +250,13 @@ def main(argv: list[str] | None = None) -> int:
     seeds = leaderboard.seeds if arguments.seeds is None else arguments.seeds
     if seeds < 1:
         raise UsageError("--seeds", f"{seeds} is less than 1", "give 1 or more")
+    root = data_root(arguments.data)
     # Found out now rather than after an hour of training.
     with atomic_file(arguments.out / "results" / "probe"):
         pass
     (arguments.out / "results" / "probe").unlink()
 
-    run = Run(models, tasks, seeds=seeds, root=data_root(arguments.data), out=arguments.out, keep=arguments.keep_models)
+    run = Run(models, tasks, seeds=seeds, root=root, out=arguments.out, keep=arguments.keep_models)
     run.fill()
     board_file = LeaderboardFile(
         schema=1,

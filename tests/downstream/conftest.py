@@ -22,7 +22,7 @@ MBERT_UNUSED = 99
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Compute on one core: models this small gain nothing from two, and on a busy machine their threads wait in turn."""
+    """Compute on one core: models this small gain nothing from two, whose threads wait for each other on a busy one."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

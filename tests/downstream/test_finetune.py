@@ -2,10 +2,9 @@
 
 import json
 import os
-import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,15 +20,18 @@ from transformers import AutoTokenizer, Trainer
 
 import downstream.finetune
 from corpora.runtime import CheckpointError, RecipeError, ResultError, UsageError
+from downstream.classification import Classification, Regression
 from downstream.encoders import load_tokenizer
 from downstream.finetune import TaskData, finetune, load_finetuned, parse_overrides, predict, read_task
 from downstream.result import Result, read_result
+from downstream.span_qa import SpanQA
 from downstream.task import Split, Task, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
 
 KINDS = ("kpfbert", "klue-bert", "korbert", "kobert", "mbert")
-TASKS = ("nsmc-sample", "klue-sts-sample", "korquad-sample", "klue-mrc-sample")
+TASKS = ("nsmc-sample", "klue-sts-sample", "korquad-sample")
+CELLS = [*((kind, task) for task in TASKS for kind in KINDS), ("kpfbert", "klue-mrc-sample")]
 FAST: Mapping[str, Any] = {"epochs": 1, "batch_size": 16, "max_length": 64, "peak_lr": 1e-3}
 SPAN: Mapping[str, Any] = FAST | {"max_length": 96}
 
@@ -38,12 +40,12 @@ def first_examples(name: str) -> tuple[Task, TaskData]:
     """Return a sample task with few enough examples: a question is several windows."""
     task = get_task(name)
     whole = read_task(task, Path("/nonexistent"))
-    train, dev = (48, 16) if "mrc" not in name and "korquad" not in name else (8, 5)
+    train, dev = (8, 5) if isinstance(task.family, SpanQA) else (48, 16)
     return task, TaskData(*(replace(s, examples=s.examples[:n]) for s, n in ((whole.train, train), (whole.eval, dev))))
 
 
 def overrides_of(task: Task) -> Mapping[str, Any]:
-    return SPAN if "Question" in task.family.auto_class else FAST
+    return SPAN if isinstance(task.family, SpanQA) else FAST
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,12 @@ class Cell:
     result: Result
 
 
-@pytest.fixture(scope="module", params=[(kind, task) for task in TASKS for kind in KINDS], ids="-".join)
-def cell(
-    request: pytest.FixtureRequest, standins: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cell]:
+@pytest.fixture(scope="module", params=CELLS, ids="-".join)
+def cell(request: pytest.FixtureRequest, standins: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Cell:
     kind, name = request.param
     task, data = first_examples(name)
     out = tmp_path_factory.mktemp("finetuned") / "out"
-    yield Cell(kind, task, data, out, finetune(task, standins[kind], out=out, data=data, overrides=overrides_of(task)))
+    return Cell(kind, task, data, out, finetune(task, standins[kind], out=out, data=data, overrides=overrides_of(task)))
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def test_the_result_is_scored_and_in_range(cell: Cell) -> None:
         again = metric(result.predictions, cell.data.eval.golds)
         assert value == pytest.approx(again, nan_ok=True) if value is not None else np.isnan(again)
     assert result.recipe["finetune"] == cell.task.finetune.model_dump() | dict(overrides_of(cell.task))
-    base = 39 if cell.kind == "kpfbert" else 0
-    assert result.num_parameters > base
+    stored = load_file(cell.out / "model.safetensors")
+    assert result.num_parameters == sum(v.numel() for name, v in stored.items() if name.startswith("bert."))
 
 
 def test_the_folder_is_a_whole_transformers_folder(cell: Cell) -> None:
@@ -151,26 +151,28 @@ def test_predictions_do_not_depend_on_batches_or_order(cell: Cell) -> None:
     assert backwards[::-1] == pytest.approx(cell.result.predictions, abs=1e-5)
 
 
-def test_answers_are_slices_of_their_contexts(cell: Cell) -> None:
-    if "Question" not in cell.task.family.auto_class:
-        pytest.skip("only questions have contexts")
-    for answer, example in zip(cell.result.predictions, cell.data.eval.examples, strict=True):
-        assert isinstance(answer, str)
-        assert answer in example.context
-        assert answer == answer.strip()
-        assert answer or cell.task.name == "klue-mrc-sample"
+def test_predictions_are_labels_scores_or_slices_of_the_context(cell: Cell) -> None:
+    family = cell.task.family
+    for prediction, example in zip(cell.result.predictions, cell.data.eval.examples, strict=True):
+        if isinstance(family, Classification):
+            assert prediction in family.labels
+        elif isinstance(family, SpanQA):
+            assert isinstance(prediction, str)
+            assert prediction in example.context
+            assert prediction == prediction.strip()
+            assert prediction or family.has_unanswerable
+        else:
+            assert isinstance(prediction, float)
+    assert not isinstance(family, Regression) or len(set(cell.result.predictions)) > 8
 
 
 # --- seeds ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["kpfbert", "kobert"])
-def test_a_seed_fixes_every_byte(
-    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, kind: str
-) -> None:
+def test_a_seed_fixes_every_byte(standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path) -> None:
     task, data = nsmc
     results = {
-        name: finetune(task, standins[kind], out=tmp_path / name, data=data, overrides=FAST, seed=seed)
+        name: finetune(task, standins["kobert"], out=tmp_path / name, data=data, overrides=FAST, seed=seed)
         for name, seed in {"one": 3, "again": 3, "other": 4}.items()
     }
     assert results["one"].predictions == results["again"].predictions
@@ -181,7 +183,7 @@ def test_a_seed_fixes_every_byte(
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
-def test_a_seed_decides_the_head_and_the_order_of_the_data(
+def test_a_seed_decides_the_head_and_a_missing_pooler_and_nothing_else(
     standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path
 ) -> None:
     task, data = nsmc
@@ -189,7 +191,7 @@ def test_a_seed_decides_the_head_and_the_order_of_the_data(
     for seed in (0, 1):
         finetune(task, standins["kpfbert"], out=tmp_path / str(seed), data=data, overrides=still, seed=seed)
     first, second = (load_file(tmp_path / seed / "model.safetensors") for seed in ("0", "1"))
-    differ = {name for name in first if not torch.equal(first[name], second[name])}
+    differ = {name for name in first if not torch.allclose(first[name], second[name], atol=1e-20)}
     assert differ == {"classifier.weight", "bert.pooler.dense.weight"}
 
 
@@ -281,30 +283,39 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return Steps(monkeypatch)
 
 
-LONG: Mapping[str, Any] = {**FAST, "epochs": 3, "batch_size": 8}
-"""6 steps an epoch, 18 in all."""
+LONG: Mapping[str, Any] = {**FAST, "epochs": 2, "batch_size": 8}
+"""6 steps an epoch, 12 in all; a checkpoint after step 4, and after step 8 in the midst of the second epoch."""
 
 
-@pytest.mark.parametrize("kind", ["klue-bert", "kobert"])
-def test_an_interrupted_run_continues_and_ends_the_same(
-    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, kind: str
+def test_an_interrupted_run_continues_from_its_checkpoint(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps
 ) -> None:
     task, data = nsmc
-    whole = finetune(task, standins[kind], out=tmp_path / "whole", data=data, overrides=LONG)
-    assert steps.taken == list(range(18))
-    steps.taken.clear()
     steps.stop_at = 10
     with pytest.raises(KeyboardInterrupt):
-        finetune(task, standins[kind], out=tmp_path / "parts", data=data, overrides=LONG)
+        finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=LONG)
     assert steps.taken == list(range(10))
-    assert not (tmp_path / "parts" / "result.json").exists()
+    assert not (tmp_path / "result.json").exists()
     steps.taken.clear()
     steps.stop_at = -1
-    parts = finetune(task, standins[kind], out=tmp_path / "parts", data=data, overrides=LONG)
-    assert steps.taken == list(range(8, 18))
+    result = finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=LONG)
+    assert steps.taken == list(range(8, 12))
+    assert read_result(tmp_path / "result.json") == result
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_an_interrupted_run_ends_like_one_in_a_piece(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps
+) -> None:
+    task, data = nsmc
+    whole = finetune(task, standins["klue-bert"], out=tmp_path / "whole", data=data, overrides=LONG)
+    steps.stop_at = 10
+    with pytest.raises(KeyboardInterrupt):
+        finetune(task, standins["klue-bert"], out=tmp_path / "parts", data=data, overrides=LONG)
+    steps.stop_at = -1
+    parts = finetune(task, standins["klue-bert"], out=tmp_path / "parts", data=data, overrides=LONG)
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
     assert parts.predictions == whole.predictions
-    assert not (tmp_path / "parts" / "checkpoints").exists()
 
 
 def test_a_checkpoint_cut_short_is_passed_over(
@@ -318,7 +329,7 @@ def test_a_checkpoint_cut_short_is_passed_over(
     steps.taken.clear()
     steps.stop_at = -1
     finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=LONG)
-    assert steps.taken == list(range(8, 18))
+    assert steps.taken == list(range(8, 12))
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"overrides": {**LONG, "peak_lr": 1e-5}}], ids=["seed", "overrides"])
@@ -354,43 +365,39 @@ def test_the_rate_warms_up_for_its_share_and_decays(
 ) -> None:
     settings = {**LONG, "warmup_ratio": 1 / 3, "peak_lr": 6e-4}
     finetune(nsmc[0], standins["klue-bert"], out=tmp_path, data=nsmc[1], overrides=settings)
-    up = [6e-4 * k / 6 for k in range(6)]
-    assert steps.rates == pytest.approx([*up, *(6e-4 * (18 - k) / 12 for k in range(6, 18))])
+    assert steps.rates == pytest.approx([6e-4 * min(k / 4, (12 - k) / 8) for k in range(12)])
 
 
 # --- learning -------------------------------------------------------------------------------------------------------
 
 
+LEARN: Mapping[str, Any] = {"epochs": 6, "batch_size": 16, "max_length": 32, "peak_lr": 3e-3}
+
+
 def test_a_word_that_decides_is_learned_from_random_weights(
     standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path
 ) -> None:
-    draw = random.Random(0)
-    words = ["시의회", "예산", "위원회", "기자", "시민", "지난해", "사업", "경기", "서울", "결과"]
+    generator = np.random.default_rng(0)
     rows: list[tuple[str, str | float]] = []
     for k in range(320):
-        text = draw.choices(words, k=6)
+        text = list(generator.choice(["시의회", "예산", "위원회", "기자", "시민", "사업", "경기", "결과"], 6))
         if k % 2:
-            text[draw.randrange(6)] = "올해"
+            text[generator.integers(6)] = "올해"
         rows.append((" ".join(text), "positive" if k % 2 else "negative"))
     data = text_data(rows, held_out=64)
-    settings = {"epochs": 8, "batch_size": 16, "max_length": 32, "peak_lr": 3e-3}
-    result = finetune(nsmc[0], standins["klue-bert"], out=tmp_path, data=data, overrides=settings)
+    result = finetune(nsmc[0], standins["klue-bert"], out=tmp_path, data=data, overrides=LEARN)
     assert result.metrics["accuracy"] is not None
     assert result.metrics["accuracy"] > 0.9
 
 
 def test_scores_follow_the_text(standins: dict[str, Path], tmp_path: Path) -> None:
-    draw = random.Random(0)
-    words = ["예산", "위원회", "시민", "사업", "경기", "결과"]
-    counts = [k % 6 for k in range(320)]
+    generator = np.random.default_rng(0)
     rows: list[tuple[str, str | float]] = []
-    for count in counts:
-        text = ["올해"] * count + draw.choices(words, k=5 - count)
-        draw.shuffle(text)
-        rows.append((" ".join(text), float(count)))
-    settings = {"epochs": 8, "batch_size": 16, "max_length": 32, "peak_lr": 3e-3}
-    task = get_task("klue-sts-sample")
+    for count in (k % 6 for k in range(320)):
+        others = generator.choice(["예산", "위원회", "시민", "사업", "경기", "결과"], 5 - count)
+        rows.append((" ".join(generator.permutation(["올해"] * count + list(others))), float(count)))
     data = text_data(rows, held_out=64)
+    task, settings = get_task("klue-sts-sample"), {**LEARN, "epochs": 10}
     result = finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=settings)
     assert len(set(result.predictions)) > 32
     assert result.metrics["pearson"] is not None
@@ -410,6 +417,7 @@ def test_scores_follow_the_text(standins: dict[str, Path], tmp_path: Path) -> No
         ({"warmup_ratio": 1.0}, "warmup_ratio=1.0"),
         ({"max_length": 7}, "max_length=7"),
         ({"peak_lr": "nan"}, "peak_lr"),
+        ({"peak_lr": "inf"}, "peak_lr"),
         ({"epochs": "inf"}, "epochs"),
     ],
 )
