@@ -18,10 +18,11 @@ Quirks (sources: the models' repositories and model cards):
 
 import contextlib
 import json
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,12 @@ from corpora.runtime import (
     EXIT_DONE,
     ArgumentParser,
     CheckpointError,
+    SuiteError,
     cannot_write,
     nearest,
     run_command,
 )
-from pretraining.vocab import save_tokenizer
+from pretraining.vocab import SPECIAL_TOKENS, save_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,11 +65,14 @@ ENCODERS: Mapping[str, Encoder] = {
     "mbert": Encoder("mBERT", "google-bert/bert-base-multilingual-cased", 119_547),
 }
 
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 KORBERT_VOCAB = "vocab.korean.rawtext.list"
 SAFE_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", KORBERT_VOCAB)
 PICKLED_WEIGHTS = ("pytorch_model.bin",)
 SENTENCEPIECE_BPE = 2  # TrainerSpec.ModelType
+FITTING = "give the weights that belong to the config"
 TYPED_MODELS = {"bert", "xlnet", "electra"}
+TYPED_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 
 def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
@@ -80,21 +85,21 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
     Raises:
         CheckpointError: nothing is known by that name, or the hub cannot be reached.
     """
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return Path(name)
     known = ENCODERS.get(name)
     if known is not None and known.hub_id is None:
         fix = f"give its folder, e.g. --models {name}=FOLDER"
         raise EncoderUnavailableError(name, f"{known.title} is not on a hub ({known.note})", fix)
     hub_id = known.hub_id if known is not None else name
-    if hub_id is None or hub_id.count("/") != 1 or hub_id.startswith((".", "/")):
+    if hub_id is None or not HUB_ID.fullmatch(hub_id):
         raise CheckpointError(name, "no such folder, known encoder or hub id", nearest(name, ENCODERS))
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
         fix = f"check the name and the network, or give a folder: --models {name.split('/')[-1]}=FOLDER"
         raise EncoderUnavailableError(
             name, f"'{hub_id}' is not in the local cache and cannot be downloaded", fix
@@ -105,30 +110,46 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """Load the tokenizer of an encoder folder, always a fast one: span answers need its offsets.
 
     Raises:
-        CheckpointError: the folder holds no vocabulary that is understood.
+        CheckpointError: the folder holds no vocabulary that is understood, or a damaged one.
     """
-    from transformers import AutoTokenizer, BertTokenizer
-
     config = _read_config(folder)
-    pieces = sorted(folder.glob("*.model"))
-    if (folder / KORBERT_VOCAB).is_file():
-        tokenizer = _korbert_tokenizer(folder / KORBERT_VOCAB)
-    elif pieces and config.get("model_type", "bert") == "bert" and not _is_plain(folder):
-        tokenizer = _sentencepiece_tokenizer(pieces[0])
-    elif (folder / "vocab.txt").is_file():
-        tokenizer = BertTokenizer.from_pretrained(folder, do_lower_case=False, strip_accents=False)
-    elif (folder / "tokenizer.json").is_file():
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    else:
-        raise CheckpointError(folder, "no vocab.txt, tokenizer.json or *.model in it", "copy the tokenizer files in")
+    try:
+        tokenizer = _open_tokenizer(folder, config)
+    except SuiteError:
+        raise
+    except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
+        raise CheckpointError(folder, f"the tokenizer files are damaged ({error})", "download them again") from error
     if config.get("model_type", "bert") in TYPED_MODELS:
-        tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+        tokenizer.model_input_names = TYPED_INPUTS
     else:
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
     positions = int(config.get("max_position_embeddings", 512))
     # RoBERTa numbers positions from pad_token_id + 1.
     offset = int(config.get("pad_token_id", 1)) + 1 if config.get("model_type") in {"roberta", "xlm-roberta"} else 0
     tokenizer.model_max_length = positions - offset
+    return tokenizer
+
+
+def _open_tokenizer(folder: Path, config: Mapping[str, Any]) -> "PreTrainedTokenizerBase":
+    from transformers import AutoTokenizer, BertTokenizer
+
+    pieces = sorted(folder.glob("*.model"))
+    if (folder / KORBERT_VOCAB).is_file():
+        return _korbert_tokenizer(folder / KORBERT_VOCAB)
+    if pieces and config.get("model_type", "bert") == "bert" and not _is_plain(folder):
+        return _sentencepiece_tokenizer(pieces[0])
+    tokenizer: PreTrainedTokenizerBase
+    if (folder / "vocab.txt").is_file():
+        pieces_listed = set((folder / "vocab.txt").read_text(encoding="utf-8").split("\n"))
+        # BertTokenizer would append what is missing, with ids that the model has no embedding for.
+        if missing := [token for token in SPECIAL_TOKENS if token not in pieces_listed]:
+            what = f"the vocabulary lacks {', '.join(missing)}"
+            raise CheckpointError(folder / "vocab.txt", what, "use the model's own files")
+        tokenizer = BertTokenizer.from_pretrained(folder, do_lower_case=False, strip_accents=False)
+    elif (folder / "tokenizer.json").is_file():
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    else:
+        raise CheckpointError(folder, "no vocab.txt, tokenizer.json or *.model in it", "copy the tokenizer files in")
     return tokenizer
 
 
@@ -150,17 +171,37 @@ def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: s
     if not any(folder.glob("*.safetensors")):
         pickled = [name for name in PICKLED_WEIGHTS if (folder / name).is_file()]
         what = f"only pickled weights ({pickled[0]})" if pickled else "no model.safetensors in it"
-        raise CheckpointError(folder, what, f"convert once: python -m downstream.encoders '{folder}' --out DIR")
-    config = transformers.AutoConfig.from_pretrained(folder, **head)
-    config.pad_token_id = tokenizer.pad_token_id
-    if len(tokenizer) > config.vocab_size:
-        what = f"the tokenizer has {len(tokenizer):,} pieces and the model {config.vocab_size:,}"
-        raise CheckpointError(folder, what, "put tokenizer and weights of the same model in the folder")
+        convert_it = f"convert once: python -m downstream.encoders '{folder}' --out DIR"
+        raise CheckpointError(folder, what, convert_it if pickled else "put the model's weights in the folder")
     try:
-        # The stored dtype may be half precision, which CPUs without bf16 units run a hundred times slower.
-        return getattr(transformers, auto_class).from_pretrained(folder, config=config, dtype="float32")
-    except (SafetensorError, OSError, RuntimeError) as error:
-        raise CheckpointError(folder, f"the weights cannot be read ({error})", "download the folder again") from error
+        config = transformers.AutoConfig.from_pretrained(folder, **head)
+        config.pad_token_id = tokenizer.pad_token_id
+        _check_vocabulary(folder, tokenizer, config.vocab_size)
+        model, loaded = getattr(transformers, auto_class).from_pretrained(
+            folder,
+            config=config,
+            # The stored dtype may be half precision, which CPUs without bf16 units run a hundred times slower.
+            dtype="float32",
+            output_loading_info=True,
+        )
+    except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError) as error:
+        raise CheckpointError(folder, f"the model cannot be read ({error})", "download the folder again") from error
+    _check_complete(folder, loaded["missing_keys"])
+    return model
+
+
+def _check_vocabulary(folder: Path, tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> None:
+    if max(tokenizer.get_vocab().values()) >= vocab_size:
+        what = f"the tokenizer has {max(tokenizer.get_vocab().values()) + 1:,} pieces and the model {vocab_size:,}"
+        raise CheckpointError(folder, what, "put tokenizer and weights of the same model in the folder")
+
+
+def _check_complete(where: Path, missing: Iterable[str]) -> None:
+    """Refuse weights with gaps in the encoder; only heads and the pooler may start at random."""
+    lost = sorted(key for key in missing if ".encoder." in key or ".embeddings." in key)
+    if lost:
+        what = f"{len(lost)} encoder weights are missing, e.g. {lost[0]}"
+        raise CheckpointError(where, what, FITTING)
 
 
 @contextlib.contextmanager
@@ -201,7 +242,7 @@ def _is_plain(folder: Path) -> bool:
     return name in {"PreTrainedTokenizerFast", "TokenizersBackend"}
 
 
-def _wrap(tokenizer: Any) -> "PreTrainedTokenizerBase":
+def _wrap(tokenizer: Any, path: Path) -> "PreTrainedTokenizerBase":
     """Dress a `tokenizers` tokenizer as a BERT one: template, special tokens, right padding."""
     import transformers
     from tokenizers import processors
@@ -209,7 +250,7 @@ def _wrap(tokenizer: Any) -> "PreTrainedTokenizerBase":
     ids = {name: tokenizer.token_to_id(f"[{name}]") for name in ("UNK", "PAD", "CLS", "SEP", "MASK")}
     missing = [f"[{name}]" for name, id_ in ids.items() if id_ is None]
     if missing:
-        raise CheckpointError("tokenizer", f"the vocabulary lacks {', '.join(missing)}", "use the model's own files")
+        raise CheckpointError(path, f"the vocabulary lacks {', '.join(missing)}", "use the model's own files")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
@@ -224,6 +265,7 @@ def _wrap(tokenizer: Any) -> "PreTrainedTokenizerBase":
         sep_token="[SEP]",
         mask_token="[MASK]",
         padding_side="right",
+        model_input_names=TYPED_INPUTS,
     )
     return wrapped
 
@@ -232,26 +274,27 @@ def _sentencepiece_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     """KoBERT: the pieces of a SentencePiece model in BERT's template."""
     from google.protobuf.message import DecodeError
     from tokenizers import Tokenizer, models
-    from transformers import convert_slow_tokenizer
+    from transformers.convert_slow_tokenizer import SentencePieceExtractor, SpmConverter
 
-    library: Any = convert_slow_tokenizer  # annotates only parts of itself
+    extractor: Any = SentencePieceExtractor  # both annotate only parts of themselves
+    spm_converter: Any = SpmConverter
 
     class Original:
         vocab_file = str(path)
 
     def build_bpe(proto: Any) -> Tokenizer:
         # The converter of transformers 5.23 passes its extractor a list where that expects a type.
-        parts = library.SentencePieceExtractor(str(path)).extract(None)
+        parts = extractor(str(path)).extract(None)
         model = models.BPE(parts["vocab"], parts["merges"], unk_token=proto.trainer_spec.unk_piece, fuse_unk=True)
         tokenizer = Tokenizer(model)
         tokenizer.add_tokens(parts["additional_special_tokens"])
         return tokenizer
 
     try:
-        converter = library.SpmConverter(Original())
+        converter = spm_converter(Original())
         if converter.proto.trainer_spec.model_type == SENTENCEPIECE_BPE:
             converter.tokenizer = build_bpe
-        return _wrap(converter.converted())
+        return _wrap(converter.converted(), path)
     except (DecodeError, ValueError, RuntimeError) as error:
         raise CheckpointError(path, f"not a SentencePiece model ({error})", "download it again") from error
 
@@ -260,10 +303,12 @@ def _korbert_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     """KorBERT's WordPiece variant: greedy longest match over `eojeol_`, no `##`, lines of `piece<TAB>count`."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    vocab: dict[str, int] = {}
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        if line and not line.startswith(("n_iters=", "max_length=")):
-            vocab[line.split("\t")[0].strip()] = len(vocab)
+    lines = path.read_text(encoding="utf-8").split("\n")
+    pieces = [
+        line.split("\t")[0].strip() for line in lines if line and not line.startswith(("n_iters=", "max_length="))
+    ]
+    # The id is the line's number, also behind a piece that is listed twice.
+    vocab = {piece: id_ for id_, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", continuing_subword_prefix=""))
     tokenizer.normalizer = normalizers.Sequence(
         [
@@ -272,7 +317,7 @@ def _korbert_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
         ]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return _wrap(tokenizer)
+    return _wrap(tokenizer, path)
 
 
 def convert(source: str, out: Path) -> None:
@@ -297,18 +342,27 @@ def convert(source: str, out: Path) -> None:
         if pickled is None or any(folder.glob("*.safetensors")):
             model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {})
         else:
+            _check_vocabulary(folder, tokenizer, config.vocab_size)
             try:
                 state = torch.load(pickled, map_location="cpu", weights_only=True)
             except Exception as error:  # the unpickler raises whatever the broken bytes lead it to
-                raise CheckpointError(pickled, f"cannot be read as weights ({error})", "download it again") from error
+                # torch's own message advises to switch the restriction off, which is what must not be done.
+                what = f"cannot be read as weights: damaged, or more than tensors ({type(error).__name__})"
+                raise CheckpointError(pickled, what, "download it again from its publisher") from error
+            if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+                raise CheckpointError(pickled, "holds no named weights", "give a BERT checkpoint")
             masked_lm: Any = AutoModelForMaskedLM
             model = masked_lm.from_config(config)
             # Checkpoints older than 2019 name LayerNorm's tensors gamma and beta.
             renamed = {k.replace("gamma", "weight").replace("beta", "bias"): v for k, v in state.items()}
-            missing, _ = model.load_state_dict(renamed, strict=False)
-            lost = [key for key in missing if ".encoder." in key or ".embeddings." in key]
-            if lost:
-                raise CheckpointError(pickled, f"{len(lost)} encoder weights are missing", "give a BERT checkpoint")
+            if not any(key.startswith("bert.") for key in renamed):
+                # Saved from the bare encoder, without a head around it.
+                renamed = {f"bert.{key}": value for key, value in renamed.items()}
+            try:
+                missing, _ = model.load_state_dict(renamed, strict=False)
+            except RuntimeError as error:
+                raise CheckpointError(pickled, f"the weights do not fit the config ({error})", FITTING) from error
+            _check_complete(pickled, missing)
         model.save_pretrained(scratch)
         save_tokenizer(tokenizer, Path(scratch))
         try:

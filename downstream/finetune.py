@@ -11,7 +11,7 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,17 +160,27 @@ def _train_and_score(
     model = load_model(folder, tokenizer, task.family.auto_class, task.family.head_config())
     max_length = min(config.max_length, tokenizer.model_max_length)
     features = task.family.featurize(splits.train.examples, tokenizer, max_length, with_labels=True)
+    # Named by recipe and seed, so that an interrupted run is continued only by its own kind.
+    checkpoints = out / "checkpoints" / f"{fingerprint(recipe)[:12]}-seed-{seed}"
+    sampler = _LengthGroupedSampler([len(f["input_ids"]) for f in features], config.batch_size, seed)
+
+    class LengthGroupedTrainer(Trainer):
+        def _get_train_sampler(self, _dataset: Any = None) -> Any:
+            return sampler
+
     try:
-        trainer = Trainer(
+        trainer = LengthGroupedTrainer(
             model=model,
-            args=_training_arguments(config, out, seed, num_features=len(features), bf16=recipe["precision"] == "bf16"),
+            args=_training_arguments(
+                config, checkpoints, seed, num_features=len(features), bf16=recipe["precision"] == "bf16"
+            ),
             train_dataset=_Columns(features),
             data_collator=_Collator(tokenizer),
             processing_class=tokenizer,
         )
         trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
         started = time.perf_counter()
-        trainer.train(resume_from_checkpoint=_last_checkpoint(out))
+        trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints))
         train_s = time.perf_counter() - started
         # Training under bf16 leaves an autocast around forward; scores are read in single precision.
         model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
@@ -200,13 +210,13 @@ def _train_and_score(
     return result
 
 
-def _training_arguments(config: FinetuneConfig, out: Path, seed: int, *, num_features: int, bf16: bool) -> Any:
+def _training_arguments(config: FinetuneConfig, checkpoints: Path, seed: int, *, num_features: int, bf16: bool) -> Any:
     import torch
     from transformers import TrainingArguments
 
     steps = int(config.epochs * num_features / config.batch_size)
     return TrainingArguments(
-        output_dir=str(out / "checkpoints"),
+        output_dir=str(checkpoints),
         num_train_epochs=config.epochs,
         per_device_train_batch_size=config.batch_size,
         learning_rate=config.peak_lr,
@@ -215,7 +225,6 @@ def _training_arguments(config: FinetuneConfig, out: Path, seed: int, *, num_fea
         weight_decay=config.weight_decay,
         max_grad_norm=1.0,
         optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length",
         bf16=bf16,
         use_cpu=not torch.cuda.is_available(),
         seed=seed,
@@ -231,12 +240,37 @@ def _training_arguments(config: FinetuneConfig, out: Path, seed: int, *, num_fea
     )
 
 
-def _last_checkpoint(out: Path) -> str | None:
+def _last_checkpoint(folder: Path) -> str | None:
     """Return the newest checkpoint of an interrupted run, or None."""
-    folders = (out / "checkpoints").glob("checkpoint-*")
+    folders = folder.glob("checkpoint-*")
     # The state is the last file of a checkpoint: without it the save was cut short.
     whole = [folder for folder in folders if (folder / "trainer_state.json").is_file()]
     return str(max(whole, key=lambda folder: int(folder.name.removeprefix("checkpoint-")))) if whole else None
+
+
+class _LengthGroupedSampler:
+    """Examples of like length side by side, in an order that follows from seed and epoch alone.
+
+    The Trainer's own sampler draws from one generator all along, so that a resumed run would see another order.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self._lengths, self._batch_size, self._seed, self._epoch = list(lengths), batch_size, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take note of the epoch that begins; called by the loader."""
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        import torch
+        from transformers.trainer_pt_utils import get_length_grouped_indices
+
+        grouped: Any = get_length_grouped_indices  # not annotated
+        generator = torch.Generator().manual_seed(1_000_003 * self._seed + self._epoch)
+        return iter(grouped(self._lengths, self._batch_size, generator=generator))
+
+    def __len__(self) -> int:
+        return len(self._lengths)
 
 
 class _Columns:

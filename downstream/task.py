@@ -27,15 +27,15 @@ SAMPLE_SUFFIX = "-sample"
 class FinetuneConfig(Config):
     """How an encoder is fine-tuned on a task; the defaults are KLUE-baseline's."""
 
-    epochs: float = Field(default=3, gt=0)
+    epochs: float = Field(default=3, gt=0, allow_inf_nan=False)
     """Passes over the training split."""
     batch_size: int = Field(default=32, ge=1)
     """Examples (question–window pairs) per optimizer step."""
-    peak_lr: float = Field(default=5e-5, gt=0)
+    peak_lr: float = Field(default=5e-5, gt=0, allow_inf_nan=False)
     """Highest learning rate; linear warm-up to it, linear decay from it."""
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps that warm up."""
-    weight_decay: float = Field(default=0.01, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     """AdamW's, on all weights but biases and LayerNorm."""
     max_length: int = Field(default=128, ge=8)
     """Longest input in tokens, special tokens included."""
