@@ -98,12 +98,16 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
+        folder = Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
     except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
         fix = f"check the name and the network, or give a folder: --models {name.split('/')[-1]}=FOLDER"
         raise EncoderUnavailableError(
             name, f"'{hub_id}' is not in the local cache and cannot be downloaded", fix
         ) from error
+    if patterns == SAFE_FILES and not any(folder.glob("*.safetensors")):
+        fix = f"convert once: python -m downstream.encoders {name} --out DIR, then --models {name.split('/')[-1]}=DIR"
+        raise CheckpointError(name, f"'{hub_id}' is published as pickled weights only", fix)
+    return folder
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
