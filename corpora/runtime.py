@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import hashlib
 import importlib
+import io
 import json
 import logging
 import os
@@ -242,6 +243,9 @@ class ArgumentParser(argparse.ArgumentParser):
 
 def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
     """Run a command's MAIN as a process: a `SuiteError` becomes one line on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a console without Hangul shows ? instead of a traceback
     try:
         code = main(None)
     except SuiteError as error:

@@ -1,6 +1,5 @@
 """The compared models, and how one of them fills one cell (model × task × seed) of the leaderboard."""
 
-import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -9,12 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from corpora.runtime import Config, UsageError, fingerprint, load_toml, nearest, sha256, validate
+from corpora.runtime import Config, RecipeError, UsageError, fingerprint, load_toml, nearest, sha256, validate
+from downstream.encoders import HUB_ID
 from downstream.finetune import TaskData, finetune, finetune_recipe, training_precision
 from downstream.result import Result, score, versions
 from downstream.task import FinetuneConfig, Task, TextExample
 
-HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 LEADERBOARD_TOML = Path(__file__).with_name("leaderboard.toml")
 
 SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -65,9 +64,11 @@ def load_leaderboard(path: Path = LEADERBOARD_TOML) -> Leaderboard:
         RecipeError: it has an unknown key or a wrong value.
     """
     values = load_toml(path)
+    models = values.pop("models", {})
+    if not isinstance(models, dict) or not all(isinstance(entry, dict) for entry in models.values()):
+        raise RecipeError(path, "a model is no table", "write [models.NAME] above its settings")
     entries = {
-        name: validate(ModelEntry, {"name": name} | entry, f"{path}, models.{name}")
-        for name, entry in values.pop("models", {}).items()
+        name: validate(ModelEntry, {"name": name} | entry, f"{path}, models.{name}") for name, entry in models.items()
     }
     return validate(Leaderboard, values | {"models": entries}, path)
 

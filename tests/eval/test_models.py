@@ -244,3 +244,11 @@ def test_a_scratch_encoder_is_the_same_bytes_for_a_seed_and_others_for_another(t
     contents = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
     assert contents[0] == contents[1]
     assert {name for name in contents[0] if contents[0][name] != contents[2][name]} == {"model.safetensors"}
+
+
+@pytest.mark.parametrize("toml", ["models = 3", "[models]\nfoo = 3"])
+def test_a_model_that_is_no_table_is_one_line(tmp_path: Path, fails: Fails, toml: str) -> None:
+    path = tmp_path / "leaderboard.toml"
+    path.write_text('tasks = ["nsmc"]\n' + toml, encoding="utf-8")
+    with fails(RecipeError, path, "a model is no table"):
+        load_leaderboard(path)
