@@ -16,13 +16,12 @@ Quirks (sources: the models' repositories and model cards):
 * Only BERT, XLNet and ELECTRA take `token_type_ids`.
 """
 
-import contextlib
 import json
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,19 +205,6 @@ def _check_complete(where: Path, missing: Iterable[str]) -> None:
     if lost:
         what = f"{len(lost)} encoder weights are missing, e.g. {lost[0]}"
         raise CheckpointError(where, what, FITTING)
-
-
-@contextlib.contextmanager
-def no_file_bars() -> Iterator[None]:
-    """Silence transformers' bars for reading and writing files inside: they flash by and litter logs."""
-    import transformers
-
-    library: Any = transformers.utils.logging  # annotates only parts of itself
-    library.disable_progress_bar()
-    try:
-        yield
-    finally:
-        library.enable_progress_bar()
 
 
 def weights_sha256_paths(folder: Path) -> list[Path]:

@@ -31,9 +31,10 @@ from corpora.runtime import (
     validate,
     write_text,
 )
-from downstream.encoders import load_model, load_tokenizer, no_file_bars, resolve, weights_sha256_paths
-from downstream.result import Result, read_result, score, versions, write_result
+from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
+from downstream.result import Result, read_result, score, write_result
 from downstream.task import Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
+from pretraining.machine import no_file_bars, training_precision, versions
 from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:
@@ -128,16 +129,6 @@ def finetune_recipe(task: Task, model: str, folder: Path, config: FinetuneConfig
         "precision": training_precision(),
         "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
     }
-
-
-def training_precision() -> str:
-    """Return `bf16` where this machine computes in it, else `fp32`: emulated, bf16 is a hundred times slower."""
-    import torch
-
-    if torch.cuda.is_available():
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    capabilities = torch.cpu.get_capabilities()
-    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
 
 
 def _train_and_score(

@@ -1,8 +1,6 @@
 """One cell's score: a model on a task with a seed. Nothing else defines its form."""
 
-import platform
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +10,9 @@ from pydantic import Field, ValidationError
 from corpora.runtime import Config, ResultError, write_json
 from downstream.metrics import FloatArray
 from downstream.task import Prediction, Split, Task
+from pretraining.machine import environment
 
 SCHEMA: Literal[1] = 1
-PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "scikit-learn", "numpy", "kiwipiepy")
 
 
 class Result(Config):
@@ -88,27 +86,6 @@ def score(
             key: [[None if np.isnan(x) else float(x) for x in row] for row in array] for key, array in columns.items()
         },
     )
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of Python, this suite and PACKAGES (default: all that decide results)."""
-    found = {"python": platform.python_version(), "pressbert": metadata.version("pressbert")}
-    return found | {name: metadata.version(name) for name in packages or PACKAGES}
-
-
-def environment() -> dict[str, str]:
-    """Return the machine's description."""
-    return {"platform": platform.platform(), "cpu": cpu_name()}
-
-
-def cpu_name() -> str:
-    """Return the processor's marketing name where the system tells it."""
-    path = Path("/proc/cpuinfo")
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def write_result(path: Path, result: Result) -> None:

@@ -10,9 +10,10 @@ from pydantic import Field
 
 from corpora.runtime import Config, RecipeError, UsageError, fingerprint, load_toml, nearest, sha256, validate
 from downstream.encoders import HUB_ID
-from downstream.finetune import TaskData, finetune, finetune_recipe, training_precision
-from downstream.result import Result, score, versions
+from downstream.finetune import TaskData, finetune, finetune_recipe
+from downstream.result import Result, score
 from downstream.task import FinetuneConfig, Task, TextExample
+from pretraining.machine import training_precision, versions
 
 LEADERBOARD_TOML = Path(__file__).with_name("leaderboard.toml")
 
@@ -191,7 +192,7 @@ def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from downstream.encoders import no_file_bars
+    from pretraining.machine import no_file_bars
     from pretraining.vocab import save_tokenizer, train_wordpiece
 
     shutil.rmtree(folder, ignore_errors=True)

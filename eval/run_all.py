@@ -44,7 +44,7 @@ from corpora.runtime import (
 )
 from downstream.encoders import EncoderUnavailableError
 from downstream.finetune import TaskData, parse_overrides, read_task
-from downstream.result import Result, cpu_name, read_result, versions, write_result
+from downstream.result import Result, read_result, write_result
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, Task, all_tasks, get_task
 from eval.leaderboard import build_board, print_terminal, write_leaderboard
 from eval.models import ModelEntry, cell_recipe, choose_models, load_leaderboard, run_cell
@@ -58,6 +58,7 @@ from eval.results import (
     reported_rows,
     rows_of_cells,
 )
+from pretraining.machine import cpu_name, versions
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,105 @@
+"""The machine a run is on: its processor, precision, speed and memory, its console, and the versions of libraries."""
+
+import contextlib
+import ctypes
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "scikit-learn", "numpy", "kiwipiepy")
+MATMUL_SIDE = 2048
+
+
+def training_precision() -> str:
+    """Return `bf16` where this machine computes in it, else `fp32`: emulated, bf16 is a hundred times slower."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    capabilities = torch.cpu.get_capabilities()
+    return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of Python, this suite and PACKAGES (default: all that decide results)."""
+    found = {"python": platform.python_version(), "pressbert": metadata.version("pressbert")}
+    return found | {name: metadata.version(name) for name in packages or PACKAGES}
+
+
+def environment() -> dict[str, str]:
+    """Return the machine's description."""
+    return {"platform": platform.platform(), "cpu": cpu_name()}
+
+
+def cpu_name() -> str:
+    """Return the processor's marketing name where the system tells it."""
+    path = Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def matmul_flops_per_s(device: "torch.device", dtype: "torch.dtype", *, rounds: int = 8) -> float:
+    """Measure the rate of a large square matrix product: what a training could reach and never does.
+
+    Args:
+        device: where.
+        dtype: of the factors.
+        rounds: products timed; the fastest counts.
+
+    Returns:
+        Floating-point operations per second.
+    """
+    import torch
+
+    a, b = (torch.rand(MATMUL_SIDE, MATMUL_SIDE, device=device).to(dtype) for _ in range(2))
+    times = []
+    for _ in range(rounds + 2):  # the first ones warm up
+        started = time.perf_counter()
+        product = a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - started)
+        del product
+    return 2 * MATMUL_SIDE**3 / min(times[2:])
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep the memory it is given back, instead of returning it to the system.
+
+    A training step on a CPU frees and asks for the same large tensors over and over; with glibc's defaults each of
+    them is a fresh mapping whose pages the system zeroes at first touch, which cost a tenth of the time of a step.
+
+    Returns:
+        Whether it was possible: on Linux with glibc.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # malloc.h
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return False
+    return all(mallopt(*option) == 1 for option in ((mmap_max, 0), (trim_threshold, 1 << 30), (top_pad, 1 << 26)))
+
+
+@contextlib.contextmanager
+def no_file_bars() -> Iterator[None]:
+    """Silence transformers' bars for reading and writing files inside: they flash by and litter logs."""
+    import transformers
+
+    library: Any = transformers.utils.logging  # annotates only parts of itself
+    library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        library.enable_progress_bar()
