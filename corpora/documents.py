@@ -1,4 +1,4 @@
-"""Documents, and the readers that bring them in from JSONL, CSV, TSV and plain text (gzip of each).
+"""Documents, and the readers that bring them in from JSONL, JSON arrays, CSV, TSV and plain text (gzip of each).
 
 Text enters as NFC here and nowhere else: macOS file names and some CMS exports arrive decomposed (NFD), and a
 tokenizer sees other characters then. NFKC is not used, it rewrites ㎡, full-width forms and quotation marks.
@@ -30,7 +30,7 @@ FIELD_NAMES: Mapping[str, tuple[str, ...]] = {
     "byline": ("byline", "author", "reporter", "기자", "글쓴이"),
 }
 SCALARS = (str, int, float)
-FORMATS = (".jsonl", ".csv", ".tsv", ".txt")
+FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt")
 
 # Some sources put a whole book in one CSV field; the module's default of 128 KiB refuses it.
 csv.field_size_limit(1 << 30)
@@ -43,7 +43,7 @@ class Document:
     text: str
     """Body, with its line breaks."""
     id: str
-    """Unique within its source; `file:number` where the source has none."""
+    """Unique within its source; `file:line`, or `file:record` in a JSON array, where the source has none."""
     title: str = ""
     date: str = ""
     """As the source writes it."""
@@ -60,7 +60,7 @@ class RejectedRecord:
     """A record set aside by a reader, with the reason."""
 
     where: str
-    """`file:line`"""
+    """`file:line`, or `file:record` in a JSON array."""
     reason: str
     record: str
     """The first 200 characters of the record as it was read."""
@@ -78,10 +78,11 @@ def read_documents(
     text_unit: TextUnit = "block",
     rejected: list[RejectedRecord] | None = None,
 ) -> Iterator[Document]:
-    """Read a file's documents one by one, in constant memory but for the ids.
+    """Read a file's documents one by one, in constant memory but for the source's own ids.
 
     Args:
-        path: `.jsonl`, `.csv`, `.tsv` or `.txt`, or any of them with `.gz` behind.
+        path: `.jsonl`, `.json`, `.csv`, `.tsv` or `.txt`, or any of them with `.gz` behind. `.json` is an array of
+            objects, which is parsed as a whole: the one format that needs memory for all of the file.
         fields: which column holds what, e.g. `{"text": "기사본문"}`; unnamed ones are found by `FIELD_NAMES`.
         text_unit: what a document is in plain text: a `block` between blank lines, a `line`, or the whole `file`.
         rejected: bad records are appended here and reading goes on; without it the first one raises.
@@ -91,19 +92,22 @@ def read_documents(
 
     Raises:
         DataError: the file cannot be read at all (missing, zero bytes, not UTF-8, truncated gzip, unknown suffix, no
-            text column), or, without `rejected`, holds a bad record (truncated JSON, missing column, empty document,
-            duplicate id).
+            text column, not a JSON array), or, without `rejected`, holds a bad record (truncated JSON, missing column,
+            empty document, duplicate id).
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    suffix = (suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:]) or [""]
-    if suffix[0] not in FORMATS:
-        raise DataError(path, f"unknown format '{suffix[0]}'", f"use one of {', '.join(FORMATS)}, or .gz of these")
+    suffix = format_of(path)
+    if suffix not in FORMATS:
+        raise DataError(path, f"unknown format '{suffix}'", f"use one of {', '.join(FORMATS)}, or .gz of these")
     seen: set[str] = set()
+    folder = f"{path.parent}/"
     lines = read_lines(path)
-    records = _read_text(lines, path, text_unit) if suffix[0] == ".txt" else _read_records(lines, path, suffix[0])
+    records = _read_text(lines, path, text_unit) if suffix == ".txt" else _read_records(lines, path, suffix)
+    is_empty = True
     for where, raw, record in records:
+        is_empty = False
+        place = where.removeprefix(folder)
         try:
-            document = _to_document(record, where, path, fields or {})
+            document = _to_document(record, where, fields or {}, id_=place, source=path.name)
             if document.id in seen:
                 raise DataError(where, f"duplicate id '{document.id}'", "give every record its own id")
         except DataError as error:
@@ -111,10 +115,17 @@ def read_documents(
                 raise
             rejected.append(RejectedRecord(where, error.what, raw[:200]))
             continue
-        seen.add(document.id)
+        # An id made of the record's place is unique anyway; millions of them would fill the memory.
+        if document.id != place:
+            seen.add(document.id)
         yield document
-    if not seen and not rejected:
+    if is_empty:
         raise DataError(path, "no documents in it", "give a file with at least one record")
+
+
+def format_of(path: Path) -> str:
+    """Return the suffix that tells the format: in lower case, the one before `.gz`."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -167,6 +178,10 @@ def _read_records(lines: Iterator[str], path: Path, suffix: str) -> Iterator[_Re
                 where = f"{path}:{number}"
                 yield where, line, parse_json_object(line, where)
         return
+    if suffix == ".json":
+        for number, value in enumerate(_read_json_array(lines, path), start=1):
+            yield f"{path}:{number}", str(value), _to_object(value, f"{path}:{number}")
+        return
     # KorNLU and NSMC files are tab-separated without quoting: a quote character there is text.
     dialect: dict[str, Any] = {"strict": True} if suffix == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     reader = csv.reader(lines, **dialect)
@@ -197,9 +212,25 @@ def parse_json_object(line: str, where: str) -> dict[str, Any] | DataError:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         return DataError(where, f"not valid JSON ({error})", "correct the record; it may be truncated")
+    return _to_object(value, where)
+
+
+def _to_object(value: Any, where: str) -> dict[str, Any] | DataError:
     if not isinstance(value, dict):
-        return DataError(where, f"a {type(value).__name__} where an object is expected", "write one {…} a line")
+        return DataError(where, f"a {type(value).__name__} where an object is expected", "write every record as {…}")
     return {nfc(name): content for name, content in value.items()}
+
+
+def _read_json_array(lines: Iterator[str], path: Path) -> list[Any]:
+    try:
+        value = json.loads("".join(lines))
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            path, f"not valid JSON ({error})", "export it again, or as .jsonl with one {…} a line"
+        ) from error
+    if not isinstance(value, list):
+        raise DataError(path, f"a {type(value).__name__} where an array is expected", "write the records as [{…}, …]")
+    return value
 
 
 def _read_text(lines: Iterator[str], path: Path, unit: TextUnit) -> Iterator[_Record]:
@@ -222,7 +253,9 @@ def _read_text(lines: Iterator[str], path: Path, unit: TextUnit) -> Iterator[_Re
         yield f"{path}:{first}", block[0], {"text": "".join(block).rstrip()}
 
 
-def _to_document(record: dict[str, Any] | DataError, where: str, path: Path, fields: Mapping[str, str]) -> Document:
+def _to_document(
+    record: dict[str, Any] | DataError, where: str, fields: Mapping[str, str], *, id_: str, source: str
+) -> Document:
     if isinstance(record, DataError):
         raise record
     columns = {name: _column(name, record, fields, where) for name in FIELD_NAMES}
@@ -234,9 +267,9 @@ def _to_document(record: dict[str, Any] | DataError, where: str, path: Path, fie
         raise DataError(where, "a lone surrogate, which is not a character", "export the record again as UTF-8")
     if not values["text"].strip():
         raise DataError(where, "empty document", "remove the record or fill its text")
-    values.setdefault("id", where.removeprefix(f"{path.parent}/"))
+    values.setdefault("id", id_)
     extra = {name: value for name, value in record.items() if name not in columns.values()}
-    return Document(**values, source=path.name, extra=extra)
+    return Document(**values, source=source, extra=extra)
 
 
 def _column(name: str, record: Mapping[str, Any], fields: Mapping[str, str], where: str) -> str | None:

@@ -28,6 +28,10 @@ def as_jsonl(rows: list[Row]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+def as_json(rows: list[Row]) -> str:
+    return json.dumps(rows, ensure_ascii=False)
+
+
 def as_csv(rows: list[Row]) -> str:
     file = io.StringIO(newline="")
     writer = csv.DictWriter(file, rows[0])
@@ -44,7 +48,7 @@ def as_txt(rows: list[Row]) -> str:
     return "\n\n".join(row["text"] for row in rows) + "\n"
 
 
-FORMATS = {".jsonl": as_jsonl, ".csv": as_csv, ".tsv": as_tsv, ".txt": as_txt}
+FORMATS = {".jsonl": as_jsonl, ".json": as_json, ".csv": as_csv, ".tsv": as_tsv, ".txt": as_txt}
 
 
 def nfd(text: str) -> str:
@@ -134,6 +138,11 @@ def test_windows_line_ends_cut_like_any_other(write: Write) -> None:
     assert [document.text for document in read_documents(path, text_unit="line")] == ["가", "나"]
 
 
+def test_a_record_of_an_array_is_called_by_its_number(write: Write) -> None:
+    path = write("a.json", '[{"text": "첫 기사다."},\n\n{"text": "둘째 기사다."}]')
+    assert [document.id for document in read_documents(path)] == ["a.json:1", "a.json:2"]
+
+
 def test_a_separator_or_line_break_inside_quotes_is_text_in_csv_and_a_quote_is_text_in_tsv(write: Write) -> None:
     quoted = write("a.csv", 'id,text\n1,"쉼표, 따옴표 ""둘""\n그리고 줄"\n2,끝\n')
     assert [document.text for document in read_documents(quoted)] == ['쉼표, 따옴표 "둘"\n그리고 줄', "끝"]
@@ -164,6 +173,13 @@ BAD_RECORDS = {
     "row too short": ("n.csv", "id,text\na,첫 기사다.\nb\nz,끝 기사다.\n", 3, "1 columns where the header has 2"),
     "row too long": ("n.csv", "id,text\na,첫 기사다.\nb,가,나\nz,끝 기사다.\n", 3, "3 columns where the header has 2"),
     "duplicate id in tsv": ("n.tsv", "id\ttext\na\t첫 기사다.\na\t다른\nz\t끝 기사다.\n", 3, "duplicate id 'a'"),
+    "no object in an array": ("n.json", f'[{json.dumps(GOOD[0])}, "b", {json.dumps(GOOD[1])}]', 2, "a str where"),
+    "null text in an array": (
+        "n.json",
+        f'[{json.dumps(GOOD[0])}, {{"text": null}}, {json.dumps(GOOD[1])}]',
+        2,
+        "no text",
+    ),
     "after a record of two lines": ("n.csv", 'text\n첫 기사다.\n"두\n줄"\n""\n끝 기사다.\n', 5, "empty document"),
 }
 
@@ -221,6 +237,9 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "gzip without its checksum": ("n.jsonl.gz", PACKED[:-8], "truncated gzip"),
     "damaged gzip": ("n.jsonl.gz", PACKED[:200] + b"\xff" * 40 + PACKED[240:], "broken or truncated gzip"),
     "no gzip at all": ("n.jsonl.gz", as_jsonl(GOOD).encode(), "broken or truncated gzip"),
+    "truncated array": ("n.json", b'[{"text": "', "not valid JSON"),
+    "object in place of an array": ("n.json", b'{"data": []}', "a dict where an array is expected"),
+    "empty array": ("n.json", b"[]", "no documents in it"),
     "unknown suffix": ("n.hwp", b"1", "unknown format '.hwp'"),
     "unknown suffix, gzip": ("n.xml.gz", b"1", "unknown format '.xml'"),
     "no suffix": ("news", b"1", "unknown format ''"),

@@ -1,0 +1,581 @@
+"""Raw files in, a cleaned corpus in shards out: `python -m corpora.build SOURCE… --out DIR`.
+
+A source is a file or a folder of files; `PATH:line`, `PATH:block` and `PATH:file` say what a document is in this one,
+and `PATH:text=COLUMN` which column holds its text. The folder that comes out:
+
+    DIR/documents-00000.jsonl, …   training documents: id, title, text and, where known, date, section, source
+    DIR/held-out-00000.jsonl, …    documents set aside for held-out perplexity
+    DIR/rejected.jsonl             records that could not be read: where, reason, record
+    DIR/manifest.json              settings, counts of every source, digests of every shard
+
+Sources are handled in order, one after the other, in constant memory but for the digests of the texts so far. After an
+interruption the same command keeps the finished sources, and the bytes in the end are the same as without one.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, get_args
+
+from pydantic import Field
+from tqdm import tqdm
+
+from corpora.cleaning import Cleaner, CleaningConfig, Tally, digests_to_exclude, evaluation_texts, text_digest
+from corpora.corpus import (
+    MANIFEST,
+    PREFIXES,
+    PROGRESS,
+    Counts,
+    Manifest,
+    ShardRecord,
+    SourceFile,
+    SourceRecord,
+    Split,
+    check_shards,
+    load_record,
+    read_manifest,
+    read_shard,
+)
+from corpora.documents import (
+    FIELD_NAMES,
+    FORMATS,
+    Document,
+    RejectedRecord,
+    TextUnit,
+    format_of,
+    nfc,
+    read_documents,
+)
+from corpora.runtime import (
+    EXIT_DONE,
+    ArgumentParser,
+    Config,
+    DataError,
+    UsageError,
+    atomic_file,
+    nearest,
+    run_command,
+    sha256,
+    validate,
+    write_json,
+)
+
+logger = logging.getLogger(__name__)
+
+REJECTED = "rejected.jsonl"
+TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder to read, and how."""
+
+    path: Path
+    text_unit: TextUnit | None = None
+    """What a document is in plain text; None for the build's."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Which column holds what, beyond the build's."""
+
+
+class BuildConfig(Config):
+    """How a corpus is made from its sources."""
+
+    cleaning: CleaningConfig = CleaningConfig()
+    text_unit: TextUnit = "block"
+    """What a document is in plain text."""
+    fields: dict[str, str] = Field(default_factory=dict)
+    """Which column holds what, e.g. `{"text": "기사본문"}`; unnamed ones are found by their usual names."""
+    exclude: tuple[Path, ...] = ()
+    """Files whose texts must not get into the corpus, such as evaluation data."""
+    held_out: float = Field(default=0.01, ge=0, lt=1)
+    """Share of documents set aside; a text's digest decides, whatever stands before or behind it."""
+    shard_mb: float = Field(default=8, gt=0)
+    """Largest size of a shard in MB of 1,000,000 bytes; a longer document has a shard of its own."""
+
+
+class _Finished(Config):
+    """What is kept of a finished source while the others are still to come."""
+
+    source: SourceRecord
+    shards: tuple[ShardRecord, ...]
+
+
+# ---- building ----
+
+
+def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | None = None) -> Manifest:
+    """Build a corpus, or what is left of it after an interruption.
+
+    Args:
+        sources: files and folders; of a folder all readable files, sorted, those in folders below it included.
+        out: folder of the corpus. If it holds the finished corpus of these sources and settings, nothing is done.
+        config: how it is made.
+
+    Returns:
+        The manifest, which is also in the folder.
+
+    Raises:
+        DataError: a source or a file to exclude cannot be read, or no document is left.
+        UsageError: OUT holds something else, or lies inside a source.
+        ResultError: OUT cannot be written.
+    """
+    config = config or BuildConfig()
+    _check_out(out)
+    inputs = find_inputs(sources, out, config)
+    settings = _settings(config)
+    if (out / MANIFEST).is_file():
+        manifest = read_manifest(out)
+        _check_same(out, manifest.settings, settings)
+        _check_sources(out, manifest.sources, [file for _, file in inputs], is_finished=True)
+        check_shards(out, manifest.shards)
+        shutil.rmtree(out / PROGRESS, ignore_errors=True)  # a kill may have come between the last two steps
+        return manifest
+    excluded = digests_to_exclude((t for path in config.exclude for t in evaluation_texts(path)), config.cleaning)
+    finished = _resume(out, settings, [file for _, file in inputs])
+    with tqdm(total=sum(file.size_bytes for _, file in inputs), unit="B", unit_scale=True, disable=None) as bar:
+        corpus = _Corpus(out, config, Cleaner(config.cleaning, excluded), bar)
+        for record in finished:
+            corpus.remember(record)
+        for path, file in inputs[len(finished) :]:
+            corpus.add(path, file)
+    return _finish(out, settings, corpus.finished)
+
+
+def find_inputs(sources: Sequence[Source | Path], out: Path, config: BuildConfig) -> list[tuple[Path, SourceFile]]:
+    """Return the files of SOURCES in the order in which they are read, with their digests.
+
+    Raises:
+        DataError: a source is missing, or a folder has nothing to read.
+        UsageError: OUT lies inside a source, or a source is to be read in a way that its format does not know.
+    """
+    inputs: list[tuple[Path, SourceFile]] = []
+    names: set[str] = set()
+    for source in sources:
+        source = source if isinstance(source, Source) else Source(source)
+        if source.path.is_dir() and out.resolve().is_relative_to(source.path.resolve()):
+            raise UsageError("--out", f"'{out}' lies inside the source '{source.path}'", "choose another folder")
+        for path in _files_of(source.path):
+            is_text = format_of(path) == ".txt"
+            if path == source.path and source.text_unit and not is_text:
+                raise UsageError(path, f"':{source.text_unit}' is for plain text", "leave it out")
+            if path == source.path and source.fields and is_text:
+                raise UsageError(path, f"plain text has no column for '{next(iter(source.fields))}'", "leave it out")
+            file = SourceFile(
+                name=_unique(path.name, names),
+                sha256=_digest(path),
+                size_bytes=path.stat().st_size,
+                text_unit=(source.text_unit or config.text_unit) if is_text else None,
+                fields={} if is_text else {**config.fields, **source.fields},
+            )
+            names.add(file.name)
+            inputs.append((path, file))
+    return inputs
+
+
+def _files_of(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in FORMATS]
+    files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    if not files:
+        raise DataError(path, "nothing to read in this folder", f"give files of {', '.join(FORMATS)}, or .gz of these")
+    return files
+
+
+def _unique(name: str, names: set[str]) -> str:
+    number = 2
+    unique = name
+    while unique in names:
+        unique, number = f"{name}~{number}", number + 1
+    return unique
+
+
+def _settings(config: BuildConfig) -> dict[str, Any]:
+    """Return what decides about documents beside the sources, as JSON gives it back."""
+    settings = config.model_dump(mode="json", exclude={"text_unit", "fields", "exclude"})
+    settings["exclude"] = [{"name": path.name, "sha256": _digest(path)} for path in config.exclude]
+    return settings
+
+
+def _digest(path: Path) -> str:
+    try:
+        return sha256(path)
+    except OSError as error:
+        raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
+
+
+class _Corpus:
+    """A corpus in the making."""
+
+    def __init__(self, out: Path, config: BuildConfig, cleaner: Cleaner, bar: "tqdm[Any]") -> None:
+        self.finished: list[_Finished] = []
+        self._out, self._config, self._cleaner, self._bar = out, config, cleaner, bar
+        self._num_shards: Counter[Split] = Counter()
+
+    def remember(self, record: _Finished) -> None:
+        """Go on behind a source that was finished before."""
+        self.finished.append(record)
+        self._num_shards.update(shard.split for shard in record.shards)
+        self._bar.update(record.source.size_bytes)
+        if self._config.cleaning.remove_duplicates:
+            for shard in record.shards:
+                documents = read_shard(self._out / shard.name)
+                self._cleaner.seen.update(text_digest(document.text) for document in documents)
+
+    def add(self, path: Path, file: SourceFile) -> None:
+        """Read, clean and write a source, and put it on record."""
+        logger.info("reading %s", path)
+        number = len(self.finished)
+        # Below this, a digest of 64 bits is held out.
+        threshold = int(self._config.held_out * 2**64)
+        tally = Tally()
+        reader = _Reader(path, file, self._bar)
+        with contextlib.ExitStack() as stack:
+            rejected = stack.enter_context(atomic_file(_rejected_path(self._out, number)))
+            train, held_out = (stack.enter_context(self._writer(split, file.name)) for split in PREFIXES)
+            for document in self._cleaner.clean(reader.documents(rejected), tally):
+                writer = held_out if text_digest(document.text) < threshold else train
+                writer.write(document)
+            if not tally.num_read:
+                what = f"none of its {reader.num_rejected:,} records is a document, the first: {reader.first_reason}"
+                raise DataError(path, what, "leave it out, or name its columns with SOURCE:text=COLUMN")
+        record = _Finished(
+            source=SourceRecord(
+                **file.model_dump(),
+                num_read=tally.num_read,
+                num_rejected=reader.num_rejected,
+                num_kept=train.num_documents,
+                num_held_out=held_out.num_documents,
+                num_chars=train.num_chars,
+                dropped=dict(sorted(tally.dropped.items())),
+                edited=dict(sorted(tally.edited.items())),
+            ),
+            shards=(*train.shards, *held_out.shards),
+        )
+        write_json(_progress_path(self._out, number), record.model_dump(mode="json"))
+        self.finished.append(record)
+        self._num_shards.update(shard.split for shard in record.shards)
+
+    def _writer(self, split: Split, source: str) -> "_ShardWriter":
+        limit = int(self._config.shard_mb * 1_000_000)
+        return _ShardWriter(self._out, split, source, first=self._num_shards[split], limit=limit)
+
+
+class _Reader:
+    """Reads a source's documents, puts bad records aside and moves the progress bar."""
+
+    def __init__(self, path: Path, file: SourceFile, bar: "tqdm[Any]") -> None:
+        self.num_rejected = 0
+        self.first_reason = ""
+        self._path, self._file, self._bar = path, file, bar
+
+    def documents(self, rejected_file: IO[str]) -> Iterator[Document]:
+        """Yield the documents; their ids are unique among all sources."""
+        rejected: list[RejectedRecord] = []
+        unit = self._file.text_unit or "block"
+        left = self._file.size_bytes
+        # Korean text takes about a third of its bytes when packed. It is only for the bar.
+        ratio = 3 if self._path.suffix.lower() == ".gz" else 1
+        for document in read_documents(self._path, fields=self._file.fields, text_unit=unit, rejected=rejected):
+            self._put_aside(rejected, rejected_file)
+            size = min(left, 3 * len(document.text) // ratio)
+            left -= size
+            self._bar.update(size)
+            yield self._named(document)
+        self._put_aside(rejected, rejected_file)
+        self._bar.update(left)
+
+    def _named(self, document: Document) -> Document:
+        name, place = self._file.name, f"{document.source}:"
+        # `file:line`, where the source has no ids, and ids of the source are told apart by the sign.
+        has_id = not document.id.startswith(place)
+        id_ = f"{name}#{document.id}" if has_id else f"{name}:{document.id.removeprefix(place)}"
+        return Document(document.text, id_, document.title, document.date, document.section, source=name)
+
+    def _put_aside(self, rejected: list[RejectedRecord], file: IO[str]) -> None:
+        for record in rejected:
+            self.first_reason = self.first_reason or record.reason
+            self.num_rejected += 1
+            where = f"{self._file.name}:{record.where.rpartition(':')[2]}"
+            line = {"where": where, "reason": record.reason, "record": record.record}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        rejected.clear()
+
+
+class _ShardWriter(contextlib.AbstractContextManager["_ShardWriter"]):
+    """Writes a source's documents of one split into shards; each has its name only when it is complete."""
+
+    def __init__(self, out: Path, split: Split, source: str, *, first: int, limit: int) -> None:
+        self.shards: list[ShardRecord] = []
+        self.num_documents = self.num_chars = 0
+        self._out, self._split, self._source, self._first, self._limit = out, split, source, first, limit
+        self._stack = contextlib.ExitStack()
+        self._file: IO[bytes] | None = None
+        self._size = self._before = 0
+        self._encode = json.JSONEncoder(ensure_ascii=False).encode
+
+    def write(self, document: Document) -> None:
+        """Write a document."""
+        record = {"id": document.id, "title": document.title, "text": document.text}
+        for name in ("date", "section", "source"):
+            if value := getattr(document, name):
+                record[name] = value
+        line = (self._encode(record) + "\n").encode()
+        if self._file is not None and self._size + len(line) > self._limit:
+            self._close()
+        if self._file is None:
+            self._file = self._stack.enter_context(atomic_file(self._out / self._name, "wb"))
+            self._digest, self._size, self._before = hashlib.sha256(), 0, self.num_documents
+        self._file.write(line)
+        self._digest.update(line)
+        self._size += len(line)
+        self.num_documents += 1
+        self.num_chars += len(document.title) + len(document.text)
+
+    @property
+    def _name(self) -> str:
+        return f"{PREFIXES[self._split]}{self._first + len(self.shards):05d}.jsonl"
+
+    def _close(self) -> None:
+        if self._file is None:
+            return
+        self._stack.close()
+        self._file = None
+        record = ShardRecord(
+            name=self._name,
+            split=self._split,
+            source=self._source,
+            num_documents=self.num_documents - self._before,
+            size_bytes=self._size,
+            sha256=self._digest.hexdigest(),
+        )
+        self.shards.append(record)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Complete the last shard, or throw it away if something went wrong."""
+        if kind is None:
+            self._close()
+        else:
+            self._stack.__exit__(kind, error, trace)
+
+
+def _finish(out: Path, settings: dict[str, Any], finished: Sequence[_Finished]) -> Manifest:
+    sources = tuple(record.source for record in finished)
+    totals = add_counts(sources)
+    if not totals.num_kept:
+        shutil.rmtree(out / PROGRESS)
+        _remove_leftovers(out, keep=())
+        told = describe({"rejected": totals.num_rejected, "held out": totals.num_held_out, **totals.dropped})
+        raise DataError(out, f"no document is left ({told or 'none was read'})", "check sources and limits")
+    with atomic_file(out / REJECTED, "wb") as file:
+        for number in range(len(finished)):
+            with _rejected_path(out, number).open("rb") as part:
+                shutil.copyfileobj(part, file)
+    shards = tuple(shard for record in finished for shard in record.shards)
+    manifest = Manifest(schema=1, settings=settings, totals=totals, sources=sources, shards=shards)
+    write_json(out / MANIFEST, manifest.model_dump(mode="json", by_alias=True))
+    shutil.rmtree(out / PROGRESS)
+    return manifest
+
+
+def add_counts(counts: Iterable[Counts]) -> Counts:
+    """Return the sum of COUNTS."""
+    counts = list(counts)
+    sums = {
+        name: sum(getattr(each, name) for each in counts)
+        for name in ("num_read", "num_rejected", "num_kept", "num_held_out", "num_chars")
+    }
+    dropped = sum((Counter(each.dropped) for each in counts), Counter[str]())
+    edited = sum((Counter(each.edited) for each in counts), Counter[str]())
+    return Counts(**sums, dropped=dict(sorted(dropped.items())), edited=dict(sorted(edited.items())))
+
+
+# ---- going on after an interruption ----
+
+
+def _progress_path(out: Path, number: int) -> Path:
+    return out / PROGRESS / f"{number:04d}.json"
+
+
+def _rejected_path(out: Path, number: int) -> Path:
+    return out / PROGRESS / f"{number:04d}-{REJECTED}"
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a folder that holds anything but a corpus."""
+    if out.exists() and not out.is_dir():
+        raise UsageError("--out", f"'{out}' is a file", "give a folder")
+    ours = (out / MANIFEST).is_file() or (out / PROGRESS).is_dir()
+    if out.is_dir() and not ours and any(out.iterdir()):
+        raise UsageError("--out", f"'{out}' holds other files", "choose another --out or delete it")
+
+
+def _resume(out: Path, settings: dict[str, Any], files: Sequence[SourceFile]) -> list[_Finished]:
+    """Return the sources of an interrupted build that are finished, and remove what was not."""
+    path = out / PROGRESS / "settings.json"
+    if not _progress_path(out, 0).is_file():
+        write_json(path, settings)  # nothing is finished that could have been made with others
+    _check_same(out, json.loads(path.read_text(encoding="utf-8")), settings)
+    finished: list[_Finished] = []
+    while (path := _progress_path(out, len(finished))).is_file():
+        finished.append(load_record(_Finished, path))
+    _check_sources(out, [record.source for record in finished], files, is_finished=False)
+    shards = [shard for record in finished for shard in record.shards]
+    check_shards(out, shards)
+    _remove_leftovers(out, keep=[shard.name for shard in shards])
+    return finished
+
+
+def _remove_leftovers(out: Path, keep: Sequence[str]) -> None:
+    """Remove shards of a source that was not finished, and files that a kill left half written."""
+    patterns = (*(f"{prefix}*.jsonl" for prefix in PREFIXES.values()), ".*.part", f"{PROGRESS}/.*.part")
+    for path in [path for pattern in patterns for path in out.glob(pattern)]:
+        if path.name not in keep:
+            path.unlink()
+
+
+def _check_same(out: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if the corpus in OUT was begun with other settings, and name one."""
+    for name in sorted({*there, *here}):
+        old, new = there.get(name), here.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            _check_same(out, old, new)
+        elif old != new:
+            values = f"{name}={old}, not {new}" if isinstance(old, str | int | float) else f"another {name}"
+            what = f"'{out}' holds a corpus with {values}"
+            raise UsageError("--out", what, "choose another --out or delete it")
+
+
+def _check_sources(out: Path, there: Sequence[SourceRecord], here: Sequence[SourceFile], *, is_finished: bool) -> None:
+    """Raise `UsageError` unless the sources in OUT are those given now; of an interrupted build, the first of them."""
+    files = [SourceFile(**record.model_dump(include=set(SourceFile.model_fields))) for record in there]
+    if files == list(here if is_finished else here[: len(files)]):
+        return
+    changed = [old.name for old, new in zip(files, here, strict=False) if old != new]
+    what = f"'{changed[0]}' was another source or another file" if changed else f"{len(files)} sources, not {len(here)}"
+    raise UsageError("--out", f"'{out}' holds a corpus of other sources ({what})", "choose another --out or delete it")
+
+
+# ---- command line ----
+
+
+def parse_source(argument: str) -> Source:
+    """Read `PATH`, `PATH:line` or `PATH:text=COLUMN`, options one after the other.
+
+    Raises:
+        UsageError: a field is unknown.
+    """
+    path, unit, fields = argument, None, dict[str, str]()
+    while not Path(path).exists():
+        head, _, option = path.rpartition(":")
+        if head and option in TEXT_UNITS:
+            unit = unit or option
+        elif head and "=" in option:
+            fields |= parse_field(option)
+        else:
+            break
+        path = head
+    return Source(Path(path), unit, fields)
+
+
+def parse_field(argument: str) -> dict[str, str]:
+    """Read `text=기사본문`.
+
+    Raises:
+        UsageError: it has no `=`, or the field is unknown.
+    """
+    name, equals, column = argument.partition("=")
+    if not equals or not column:
+        raise UsageError("--field", f"'{argument}' is not FIELD=COLUMN", "write for example text=기사본문")
+    if name not in FIELD_NAMES:
+        raise UsageError("--field", f"unknown field '{name}'", nearest(name, FIELD_NAMES))
+    return {name: nfc(column)}
+
+
+def describe(counts: Mapping[str, int]) -> str:
+    """Return `12 duplicate, 3 too_short`, the largest first, nothing of zeros."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {name}" for name, count in ordered if count)
+
+
+def summary_table(manifest: Manifest) -> str:
+    """Return a table in Markdown: a row for each source, and the totals."""
+    head = ("source", "read", "kept", "held out", "rejected", "dropped", "characters")
+    rows = [
+        (
+            name,
+            f"{counts.num_read:,}",
+            f"{counts.num_kept:,}",
+            f"{counts.num_held_out:,}",
+            f"{counts.num_rejected:,}",
+            describe(counts.dropped) or "0",
+            f"{counts.num_chars:,}",
+        )
+        for name, counts in [*((source.name, source) for source in manifest.sources), ("total", manifest.totals)]
+    ]
+    rule = ("---", "---:", "---:", "---:", "---:", "---", "---:")
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; see the module's docstring."""
+    parser = ArgumentParser("python -m corpora.build", "Clean raw text files and write them as a corpus in shards.")
+    parser.add_argument(
+        "sources", nargs="+", metavar="SOURCE", help="file or folder; PATH:line or PATH:text=COLUMN say how to read it"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the corpus")
+    parser.add_argument("--text-unit", choices=TEXT_UNITS, default="block", help="what a document is in plain text")
+    parser.add_argument(
+        "--field", action="append", default=[], metavar="FIELD=COLUMN", help="which column holds what; repeatable"
+    )
+    parser.add_argument("--min-chars", type=int, default=CleaningConfig().min_chars, help="drop shorter texts")
+    parser.add_argument(
+        "--min-hangul",
+        type=float,
+        default=CleaningConfig().min_hangul,
+        help="drop texts with a smaller share of Hangul",
+    )
+    parser.add_argument("--keep-boilerplate", action="store_true", help="keep bylines, captions, copyright notices")
+    parser.add_argument("--no-dedup", action="store_true", help="keep texts that were there before")
+    parser.add_argument(
+        "--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="evaluation data to keep out of the corpus"
+    )
+    parser.add_argument(
+        "--held-out", type=float, default=BuildConfig().held_out, metavar="SHARE", help="documents to set aside"
+    )
+    parser.add_argument("--shard-mb", type=float, default=BuildConfig().shard_mb, help="largest size of a shard")
+    arguments = parser.parse(argv)
+    values = {
+        "cleaning": {
+            "min_chars": arguments.min_chars,
+            "min_hangul": arguments.min_hangul,
+            "remove_boilerplate": not arguments.keep_boilerplate,
+            "remove_duplicates": not arguments.no_dedup,
+        },
+        "text_unit": arguments.text_unit,
+        "fields": {name: column for item in arguments.field for name, column in parse_field(item).items()},
+        "exclude": arguments.exclude,
+        "held_out": arguments.held_out,
+        "shard_mb": arguments.shard_mb,
+    }
+    config = validate(BuildConfig, values, parser.prog)
+    was_finished = (arguments.out / MANIFEST).is_file()
+    manifest = build([parse_source(source) for source in arguments.sources], arguments.out, config)
+    if was_finished:
+        sys.stderr.write(f"nothing to do: {arguments.out} holds this corpus already\n")
+    sys.stdout.write(f"{summary_table(manifest)}\n")
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)

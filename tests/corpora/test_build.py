@@ -1,0 +1,506 @@
+"""Building a corpus: what is in it, that an interruption changes no byte, and one line for whatever is wrong."""
+
+import gzip
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from corpora.build import BuildConfig, Source, build, main, parse_source
+from corpora.cleaning import CleaningConfig
+from corpora.corpus import corpus_files, corpus_texts, read_corpus, read_manifest
+from corpora.documents import Document, read_documents
+from corpora.runtime import DataError, RecipeError, SuiteError, UsageError
+
+Write = Callable[[str, str | bytes], Path]
+Fails = Callable[..., AbstractContextManager[None]]
+
+ALL = BuildConfig(held_out=0)
+CITIES = ("벼리시", "너울시", "다솔군", "서율시", "물안군", "도울시", "청람시")
+
+
+def report(number: int) -> str:
+    return f"{CITIES[number % 7]} 의회가 {number}번째 본회의에서 예산 {number * 37}억 원을 의결했다."
+
+
+def as_jsonl(*records: dict[str, Any]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def news(first: int, last: int) -> str:
+    return as_jsonl(*({"id": str(k), "title": f"{k}번째 예산", "text": report(k)} for k in range(first, last)))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def texts(folder: Path) -> list[str]:
+    return [document.text for document in read_corpus(folder)]
+
+
+# ---- what comes out ----
+
+
+def test_a_corpus_has_shards_of_readable_records_and_a_manifest_that_adds_up(write: Write, tmp_path: Path) -> None:
+    first = write("in/news.jsonl", news(0, 300) + '{"id": "bad"}\n' + as_jsonl({"id": "x", "text": "짧다"}))
+    second = write("in/more.csv", "제목,본문,날짜,분류\n첫눈,서울에 첫눈이 “펑펑” 온다.,2024-12-18,날씨\n")
+    out = tmp_path / "corpus"
+    manifest = build([first, second], out, BuildConfig(held_out=0.2, shard_mb=0.01))
+    assert json.loads((out / "manifest.json").read_text(encoding="utf-8"))["schema"] == 1
+    assert set(content(out)) == {"manifest.json", "rejected.jsonl", *(shard.name for shard in manifest.shards)}
+
+    records: dict[str, Any] = {}
+    for shard in manifest.shards:
+        data = (out / shard.name).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (shard.size_bytes, shard.sha256)
+        assert len(data) <= 10_000
+        lines = data.decode().splitlines()
+        assert len(lines) == shard.num_documents
+        records |= {record["id"]: record for record in map(json.loads, lines)}
+        assert "\\u" not in data.decode()
+    assert [s.name for s in manifest.shards if s.split == "train"] == [f"documents-{k:05d}.jsonl" for k in range(6)]
+    seventh = {"id": "news.jsonl#7", "title": "7번째 예산", "text": report(7), "source": "news.jsonl"}
+    assert records["news.jsonl#7"] == seventh
+    snow = {"title": "첫눈", "text": "서울에 첫눈이 “펑펑” 온다.", "date": "2024-12-18", "section": "날씨"}
+    assert records["more.csv:2"] == {"id": "more.csv:2", "source": "more.csv", **snow}
+
+    one, two = manifest.sources
+    assert (one.name, one.sha256) == ("news.jsonl", hashlib.sha256(first.read_bytes()).hexdigest())
+    assert one.size_bytes == first.stat().st_size
+    assert (one.num_read, one.num_rejected, one.dropped) == (301, 1, {"too_short": 1})
+    assert (two.num_read, two.num_rejected, two.dropped) == (1, 0, {})
+    kept = list(read_corpus(out))
+    assert one.num_kept + two.num_kept == manifest.totals.num_kept == len(kept)
+    assert manifest.totals.num_held_out == len(list(read_corpus(out, "held-out")))
+    assert manifest.totals.num_chars == sum(len(document.title) + len(document.text) for document in kept)
+    for counts in (one, two, manifest.totals):
+        assert counts.num_read == counts.num_kept + counts.num_held_out + sum(counts.dropped.values())
+    assert not any(str(tmp_path).encode() in data for data in content(out).values())
+
+
+def test_the_same_sources_and_settings_give_the_same_bytes_wherever_they_lie(write: Write, tmp_path: Path) -> None:
+    for folder in ("here", "there"):
+        source = write(f"{folder}/news.jsonl", news(0, 50) + "{\n")
+        build([source], tmp_path / folder / "out")
+    assert content(tmp_path / "here" / "out") == content(tmp_path / "there" / "out")
+
+
+def test_a_document_longer_than_a_shard_has_one_of_its_own(write: Write, tmp_path: Path) -> None:
+    long = " ".join(report(k) for k in range(100, 200))
+    source = write("news.jsonl", news(0, 2) + as_jsonl({"text": long}) + news(3, 5))
+    manifest = build([source], tmp_path / "out", BuildConfig(held_out=0, shard_mb=0.001))
+    assert [shard.num_documents for shard in manifest.shards] == [2, 1, 2]
+    assert texts(tmp_path / "out") == [report(0), report(1), long, report(3), report(4)]
+
+
+def test_bad_records_are_set_aside_with_place_and_reason(write: Write, tmp_path: Path) -> None:
+    source = write("news.jsonl", as_jsonl({"text": report(1)}) + "{\n" + as_jsonl({"text": " "}, {"text": report(2)}))
+    manifest = build([source], tmp_path / "out", ALL)
+    assert manifest.totals.num_rejected == 2
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text(encoding="utf-8").splitlines()
+    rejected = [json.loads(line) for line in lines]
+    assert [record["where"] for record in rejected] == ["news.jsonl:2", "news.jsonl:3"]
+    assert "not valid JSON" in rejected[0]["reason"]
+    assert rejected[0]["record"] == "{\n"
+    assert rejected[1]["reason"] == "empty document"
+
+
+def test_decomposed_text_is_composed_and_the_duplicate_of_its_composed_form(write: Write, tmp_path: Path) -> None:
+    composed = write("a.jsonl", as_jsonl({"text": report(1)}))
+    decomposed = write("b.jsonl", unicodedata.normalize("NFD", as_jsonl({"text": report(1)}, {"text": report(2)})))
+    manifest = build([composed, decomposed], tmp_path / "out", ALL)
+    assert texts(tmp_path / "out") == [report(1), report(2)]
+    assert manifest.sources[1].dropped == {"duplicate": 1}
+
+
+def test_cleaning_is_as_configured(write: Write, tmp_path: Path) -> None:
+    text = f"{report(1)}\n김하늘 기자 sky@press.example"
+    source = write("a.jsonl", as_jsonl({"text": text}, {"text": text}, {"text": "짧다"}))
+    manifest = build([source], tmp_path / "cleaned", ALL)
+    assert texts(tmp_path / "cleaned") == [report(1)]
+    assert (manifest.totals.dropped, manifest.totals.edited) == ({"duplicate": 1, "too_short": 1}, {"byline": 2})
+    cleaning = CleaningConfig(min_chars=0, remove_boilerplate=False, remove_duplicates=False)
+    build([source], tmp_path / "raw", BuildConfig(held_out=0, cleaning=cleaning))
+    assert texts(tmp_path / "raw") == [text, text, "짧다"]
+
+
+def test_texts_of_evaluation_files_do_not_get_in(write: Write, tmp_path: Path) -> None:
+    nsmc = write("ratings_test.txt", f"id\tdocument\tlabel\n1\t{report(3)}\t1\n")
+    klue = write("dev.json", json.dumps([{"premise": report(4), "hypothesis": report(5)}]))
+    source = write("a.jsonl", news(0, 10))
+    manifest = build([source], tmp_path / "out", BuildConfig(held_out=0, exclude=(nsmc, klue)))
+    assert texts(tmp_path / "out") == [report(k) for k in (0, 1, 2, 6, 7, 8, 9)]
+    assert manifest.totals.dropped == {"excluded": 3}
+    assert [file["name"] for file in manifest.settings["exclude"]] == ["ratings_test.txt", "dev.json"]
+
+
+# ---- held out ----
+
+
+def test_what_is_held_out_depends_on_the_text_alone(write: Write, tmp_path: Path) -> None:
+    first = write("first.jsonl", news(0, 1000))
+    second = write("second.jsonl", news(1000, 2000))
+    backwards = write("backwards.txt", "\n".join(report(k).replace(" ", "  ") for k in range(1999, -1, -1)))
+    config = BuildConfig(held_out=0.1)
+    cases: dict[str, list[Path | Source]]
+    cases = {"one": [first], "two": [second, first], "back": [Source(backwards, "line")]}
+    held_out = {}
+    for name, sources in cases.items():
+        build(sources, tmp_path / name, config)
+        held_out[name] = {document.text for document in read_corpus(tmp_path / name, "held-out")}
+        assert held_out[name].isdisjoint(texts(tmp_path / name))
+    assert held_out["one"] == held_out["two"] & {report(k) for k in range(1000)}
+    assert held_out["two"] == held_out["back"]
+    assert 150 < len(held_out["two"]) < 250  # 200 expected; beyond 3.7 standard deviations
+
+
+def test_a_larger_share_holds_out_the_same_texts_and_more(write: Write, tmp_path: Path) -> None:
+    source = write("news.jsonl", news(0, 500))
+    held_out = []
+    for share in (0, 0.1, 0.3):
+        build([source], tmp_path / str(share), BuildConfig(held_out=share))
+        held_out.append({document.text for document in read_corpus(tmp_path / str(share), "held-out")})
+    assert set() == held_out[0] < held_out[1] < held_out[2]
+
+
+# ---- interruption ----
+
+KILLED = """
+import os, signal, sys
+import corpora.build as build
+from pathlib import Path
+
+left = int(sys.argv[1])
+read = build.read_documents
+
+def reading_until_killed(*args, **kwargs):
+    global left
+    for document in read(*args, **kwargs):
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+        yield document
+
+build.read_documents = reading_until_killed
+build.main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(("num_read", "num_finished"), [(150, 0), (750, 2)])
+def test_a_killed_build_goes_on_where_it_was_and_ends_with_the_same_bytes(
+    write: Write, tmp_path: Path, fails: Fails, num_read: int, num_finished: int
+) -> None:
+    sources = [
+        write("in/a.jsonl", news(0, 300) + "{\n"),
+        write("in/b.jsonl", news(250, 500) + "{\n"),  # a sixth of it was in the first
+        write("in/c.txt", "\n".join(report(k) for k in range(400, 700))),
+    ]
+    arguments = [*map(str, sources[:2]), f"{sources[2]}:line", "--held-out", "0.1", "--shard-mb", "0.01", "--out"]
+    assert main([*arguments, str(tmp_path / "whole")]) == 0
+    whole = content(tmp_path / "whole")
+
+    out = tmp_path / "killed"
+    command = [sys.executable, "-c", KILLED, str(num_read), *arguments, str(out)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*.jsonl")}
+    assert list(out.glob(".*.part"))  # there is something to clear away
+    assert len(list((out / ".progress").glob("[0-9]*[0-9].json"))) == num_finished
+    with fails(DataError, out, "this corpus is not finished"):
+        corpus_files(out)
+
+    assert main([*arguments, str(out)]) == 0
+    assert content(out) == whole
+    finished = [shard.name for shard in read_manifest(out).shards if shard.source != "c.txt"] if num_finished else []
+    assert all((out / name).stat().st_mtime_ns == before[out / name] for name in finished)
+    assert bool(finished) == bool(num_finished)
+
+
+def interrupted_build(source: str, num_read: int, sources: list[Path], out: Path, config: BuildConfig) -> None:
+    """Build until SOURCE has given its first documents, and end as after Ctrl+C."""
+
+    def read(path: Path, **options: Any) -> Iterator[Document]:
+        for number, document in enumerate(read_documents(path, **options)):
+            if path.name == source and number == num_read:
+                raise KeyboardInterrupt
+            yield document
+
+    with mock.patch("corpora.build.read_documents", read), pytest.raises(KeyboardInterrupt):
+        build(sources, out, config)
+
+
+def test_an_interrupted_build_may_go_on_with_other_sources_behind_the_finished_ones(
+    write: Write, tmp_path: Path, fails: Fails
+) -> None:
+    a, b, c = (write(f"{name}.jsonl", news(k, k + 100)) for name, k in (("a", 0), ("b", 50), ("c", 100)))
+    out = tmp_path / "out"
+    interrupted_build("b.jsonl", 70, [a, b], out, ALL)
+    assert not list(out.glob(".*.part"))
+    with fails(UsageError, "--out", "'a.jsonl' was another source"):
+        build([b, a], out, ALL)
+    with fails(UsageError, "--out", "held_out=0.0, not 0.5"):
+        build([a, b], out, BuildConfig(held_out=0.5))
+    build([a, c], out, ALL)
+    build([a, c], tmp_path / "at once", ALL)
+    assert content(out) == content(tmp_path / "at once")
+
+
+def test_settings_may_change_while_nothing_is_finished(write: Write, tmp_path: Path) -> None:
+    source = write("a.jsonl", news(0, 100))
+    interrupted_build("a.jsonl", 70, [source], tmp_path / "out", ALL)
+    assert build([source], tmp_path / "out", BuildConfig(held_out=0.5)).totals.num_held_out > 0
+
+
+def test_a_finished_corpus_is_left_alone(
+    write: Write, tmp_path: Path, fails: Fails, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write("a.jsonl", news(0, 100))
+    out = tmp_path / "out"
+    arguments = [str(source), "--out", str(out)]
+    assert main(arguments) == 0
+    table, talk = capsys.readouterr()
+    assert "nothing to do" not in talk
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert main(arguments) == 0
+    again, talk = capsys.readouterr()
+    assert again == table
+    assert "nothing to do" in talk
+    with fails(UsageError, "--out", "min_chars=5, not 6"):
+        main([*arguments, "--min-chars", "6"])
+    with fails(UsageError, "--out", "another exclude"):
+        main([*arguments, "--exclude", str(source)])
+    with fails(UsageError, "--out", "other sources (1 sources, not 2)"):
+        main([str(source), *arguments])
+    source.write_text(news(0, 99), encoding="utf-8")
+    with fails(UsageError, "--out", "'a.jsonl' was another source or another file"):
+        main(arguments)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+def test_a_kill_between_the_last_two_steps_leaves_nothing_behind(write: Write, tmp_path: Path) -> None:
+    source = write("a.jsonl", news(0, 10))
+    build([source], tmp_path / "out")
+    write("out/.progress/0000.json", "{}")
+    build([source], tmp_path / "out")
+    assert not (tmp_path / "out" / ".progress").exists()
+
+
+def test_a_folder_with_other_files_is_refused_and_left_as_it_is(write: Write, tmp_path: Path, fails: Fails) -> None:
+    source = write("in/a.jsonl", news(0, 10))
+    mine = write("full/documents-00000.jsonl", "mine")
+    with fails(UsageError, "--out", "holds other files", "choose another --out"):
+        build([source], tmp_path / "full")
+    with fails(UsageError, "--out", "is a file"):
+        build([source], mine)
+    with fails(UsageError, "--out", "lies inside the source"):
+        build([tmp_path / "in"], tmp_path / "in" / "out")
+    assert mine.read_text(encoding="utf-8") == "mine"
+    assert sorted(path.name for path in (tmp_path / "in").iterdir()) == ["a.jsonl"]
+
+
+# ---- sources ----
+
+
+def test_each_plain_text_source_may_have_a_unit_of_its_own(write: Write, tmp_path: Path) -> None:
+    lines, blocks, whole = (
+        write(f"{name}.txt", f"{report(k)}\n{report(k + 1)}\n\n{report(k + 2)}\n")
+        for name, k in (("lines", 0), ("blocks", 10), ("whole", 20))
+    )
+    arguments = [f"{lines}:line", str(blocks), f"{whole}:file", "--held-out", "0", "--out", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    assert [(document.id, document.text) for document in read_corpus(tmp_path / "out")] == [
+        *((f"lines.txt:{line}", report(k)) for line, k in ((1, 0), (2, 1), (4, 2))),
+        ("blocks.txt:1", f"{report(10)}\n{report(11)}"),
+        ("blocks.txt:4", report(12)),
+        ("whole.txt:1", f"{report(20)}\n{report(21)}\n\n{report(22)}"),
+    ]
+    assert main([str(blocks), "--text-unit", "line", "--held-out", "0", "--out", str(tmp_path / "lines")]) == 0
+    assert texts(tmp_path / "lines") == [report(10), report(11), report(12)]
+
+
+def test_columns_are_named_for_all_sources_or_for_one(write: Write, tmp_path: Path) -> None:
+    a = write("a.jsonl", as_jsonl({"기사본문": report(1), "요약": report(11)}))
+    b = write("b.json", json.dumps([{"title": report(2), "category": "사회"}]))
+    text = write("c.txt", report(3))
+    sources = [f"{a}:title=요약", f"{b}:text=title:section=category", str(text)]
+    assert main([*sources, "--field", "text=기사본문", "--held-out", "0", "--out", str(tmp_path / "out")]) == 0
+    assert [(d.title, d.text, d.section) for d in read_corpus(tmp_path / "out")] == [
+        *[(report(11), report(1), ""), ("", report(2), "사회"), ("", report(3), "")]
+    ]
+
+
+def test_a_path_with_a_colon_in_it_is_a_path_first(write: Write) -> None:
+    path = write("a:line", "")
+    assert parse_source(str(path)) == Source(path)
+    assert parse_source(f"{path}:line") == Source(path, "line")
+    assert parse_source("missing.txt:line") == Source(Path("missing.txt"), "line")
+
+
+def test_a_folder_is_read_with_all_below_it_in_order_and_equal_names_are_told_apart(
+    write: Write, tmp_path: Path
+) -> None:
+    write("in/b/news.jsonl", as_jsonl({"id": "1", "text": report(2)}))
+    write("in/a/news.jsonl", as_jsonl({"id": "1", "text": report(1)}, {"text": report(3)}))
+    write("in/notes.txt.gz", gzip.compress(report(4).encode()))
+    write("in/.hidden/news.jsonl", as_jsonl({"text": report(5)}))
+    write("in/._news.jsonl", "no text at all")
+    write("in/picture.png", b"\x89PNG")
+    build([tmp_path / "in"], tmp_path / "out", ALL)
+    assert [(document.id, document.text) for document in read_corpus(tmp_path / "out")] == [
+        ("news.jsonl#1", report(1)),
+        ("news.jsonl:2", report(3)),
+        ("news.jsonl~2#1", report(2)),
+        ("notes.txt.gz:1", report(4)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options", "kind", "what"),
+    [
+        ("missing.jsonl", None, [], DataError, "No such file"),
+        (
+            "a.jsonl",
+            '{"txet": "본문"}\n',
+            [],
+            DataError,
+            "none of its 1 records is a document, the first: no text column",
+        ),
+        ("a.jsonl", "본문".encode("cp949"), [], DataError, "not UTF-8"),
+        ("a.hwp", "본문", [], DataError, "unknown format '.hwp'"),
+        ("a.jsonl:line", '{"text": "본문"}\n', [], UsageError, "':line' is for plain text"),
+        ("a.txt:text=내용", "본문", [], UsageError, "plain text has no column for 'text'"),
+        ("a.jsonl:txet=내용", '{"text": "본문"}\n', [], UsageError, "unknown field 'txet'; did you mean 'text'?"),
+        ("a.jsonl", '{"text": "본문"}\n', ["--field", "본문"], UsageError, "'본문' is not FIELD=COLUMN"),
+        ("a.jsonl", '{"text": "본문"}\n', ["--exclude", "missing.tsv"], DataError, "missing.tsv: No such file"),
+        ("a.jsonl", '{"text": "본문"}\n', ["--held-out", "1"], RecipeError, "held_out=1.0"),
+        ("a.jsonl", '{"text": "본문"}\n', ["--min-hangul", "2"], RecipeError, "cleaning.min_hangul=2.0"),
+        ("a.jsonl", '{"text": "본문"}\n', ["--min-char", "2"], UsageError, "unknown option '--min-char'"),
+        ("a.jsonl", '{"text": "짧다"}\n{\n', [], DataError, "no document is left (1 rejected, 1 too_short)"),
+    ],
+)
+def test_what_is_wrong_with_a_command_is_one_line(
+    write: Write, tmp_path: Path, name: str, data: str | bytes | None, options: list[str], kind: type, what: str
+) -> None:
+    if data is not None:
+        write(name.partition(":")[0], data)
+    with pytest.raises(kind) as caught:
+        main([str(tmp_path / name), "--out", str(tmp_path / "out"), *options])
+    assert isinstance(caught.value, SuiteError)
+    assert what in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    # Nothing of it is in the way of the next attempt.
+    build([write("good.jsonl", news(0, 3))], tmp_path / "out", ALL)
+    assert texts(tmp_path / "out") == [report(k) for k in range(3)]
+
+
+def test_a_folder_with_nothing_to_read_is_one_line(write: Write, tmp_path: Path, fails: Fails) -> None:
+    write("in/picture.png", b"\x89PNG")
+    with fails(DataError, tmp_path / "in", "nothing to read"):
+        build([tmp_path / "in"], tmp_path / "out")
+
+
+def test_a_source_that_cannot_be_read_does_not_cost_the_sources_before_it(
+    write: Write, tmp_path: Path, fails: Fails
+) -> None:
+    good, bad = write("a.jsonl", news(0, 100)), write("b.jsonl", news(100, 200).encode("cp949"))
+    out = tmp_path / "out"
+    with fails(DataError, bad, "not UTF-8"):
+        build([good, bad], out, ALL)
+    first = out / "documents-00000.jsonl"
+    written = first.stat().st_mtime_ns
+    write("b.jsonl", news(100, 200))
+    assert build([good, bad], out, ALL).totals.num_kept == 200
+    assert first.stat().st_mtime_ns == written
+
+
+# ---- reading a corpus ----
+
+
+def test_a_single_file_is_a_corpus_without_held_out_documents(write: Write) -> None:
+    path = write("documents-1.jsonl", as_jsonl({"title": "제목", "text": "본문이다."}, {"text": "둘째다."}))
+    assert corpus_files(path) == [path]
+    assert corpus_files(path, "held-out") == []
+    assert list(corpus_texts(path)) == ["제목\n본문이다.", "둘째다."]
+    assert [document.text for document in read_corpus(path)] == ["본문이다.", "둘째다."]
+
+
+def test_texts_are_title_and_text_of_every_document(write: Write, tmp_path: Path) -> None:
+    source = write("a.jsonl", news(0, 60) + as_jsonl({"text": report(60)}))
+    build([source], tmp_path / "out", BuildConfig(held_out=0, shard_mb=0.005))
+    files = corpus_files(tmp_path / "out")
+    assert len(files) > 1
+    assert [text for file in files for text in corpus_texts(file)] == [
+        *(f"{k}번째 예산\n{report(k)}" for k in range(60)),
+        report(60),
+    ]
+    assert next(read_corpus(tmp_path / "out")) == Document(report(0), "a.jsonl#0", title="0번째 예산", source="a.jsonl")
+
+
+def test_what_is_no_corpus_is_one_line(write: Write, tmp_path: Path, fails: Fails) -> None:
+    with fails(DataError, tmp_path / "missing", "no such file or folder"):
+        corpus_files(tmp_path / "missing")
+    with fails(DataError, tmp_path, "manifest.json is missing", "python -m corpora.build"):
+        corpus_files(tmp_path)
+    out = tmp_path / "out"
+    build([write("a.jsonl", news(0, 60))], out, ALL)
+    (out / "documents-00000.jsonl").write_text("{}", encoding="utf-8")
+    with fails(DataError, out / "documents-00000.jsonl", "not as it was written"):
+        corpus_files(out)
+    write("out/manifest.json", '{"schema": 2}')
+    with fails(DataError, out / "manifest.json", "not the manifest of a corpus"):
+        corpus_files(out)
+
+
+# ---- the command ----
+
+
+def test_the_command_prints_a_table_and_errors_without_a_traceback(write: Write, tmp_path: Path) -> None:
+    write("news.jsonl", news(0, 10) + news(5, 7).replace('"id": "', '"id": "again') + "{\n")
+    command = [sys.executable, "-m", "corpora.build", "news.jsonl", "--held-out", "0", "--out", "out"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    characters = sum(len(f"{k}번째 예산{report(k)}") for k in range(10))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "| source | read | kept | held out | rejected | dropped | characters |",
+        "| --- | ---: | ---: | ---: | ---: | --- | ---: |",
+        f"| news.jsonl | 12 | 10 | 0 | 1 | 2 duplicate | {characters} |",
+        f"| total | 12 | 10 | 0 | 1 | 2 duplicate | {characters} |",
+    ]
+    command[3] = "missing.jsonl"
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "missing.jsonl: No such file or directory; check the path and its permissions\n"
+
+
+@pytest.mark.real_data
+def test_wikinews_and_petitions_make_a_corpus_that_survives_an_interruption(real_data: Path, tmp_path: Path) -> None:
+    sources = [real_data / "corpus" / name for name in ("boddari_wikinews.csv", "petitions.jsonl.gz")]
+    klue = tuple(sorted((real_data / "klue").glob("klue-*-v1.1/klue-*-v1.1_dev.*")))
+    if not all(path.is_file() for path in sources) or not klue:
+        pytest.skip("corpus/boddari_wikinews.csv, corpus/petitions.jsonl.gz and klue/ are needed")
+    config = BuildConfig(exclude=klue)
+    out = tmp_path / "out"
+    interrupted_build("petitions.jsonl.gz", 2000, sources, out, config)
+    manifest = build(sources, out, config)
+    build(sources, tmp_path / "at once", config)
+    assert content(out) == content(tmp_path / "at once")
+    wikinews, petitions = manifest.sources
+    assert (wikinews.num_read, wikinews.num_rejected) == (644, 0)
+    # One in seven articles has a sentence that is a premise of KLUE-NLI's dev set.
+    assert wikinews.dropped == {"duplicate": 7, "excluded": 89}
+    assert (petitions.num_read, petitions.num_rejected) == (3668, 23)
+    assert petitions.dropped == {"duplicate": 34, "not_korean": 6}
+    assert 0.004 < manifest.totals.num_held_out / manifest.totals.num_kept < 0.016
+    assert all(text == unicodedata.normalize("NFC", text) for file in corpus_files(out) for text in corpus_texts(file))
