@@ -41,6 +41,10 @@ class SuiteError(Exception):
         self.where, self.what, self.fix = str(where), what, fix
         super().__init__(" ".join(f"{where}: {what}; {fix}".split()))
 
+    def __reduce__(self) -> tuple[type["SuiteError"], tuple[str, str, str]]:
+        """Let the error come back whole from another process."""
+        return type(self), (self.where, self.what, self.fix)
+
 
 class UsageError(SuiteError):
     """An unknown task, model or option on a command line."""
@@ -191,9 +195,9 @@ def atomic_file(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
             scratch.unlink(missing_ok=True)
 
 
-def cannot_write(path: Path, error: OSError) -> ResultError:
-    """Describe a failed write in the suite's manner."""
-    reason = error.strerror or type(error).__name__
+def cannot_write(path: Path, error: Exception) -> ResultError:
+    """Describe a failed write in the suite's manner; safetensors reports a full disk by an exception of its own."""
+    reason = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
     return ResultError(path, f"cannot write ({reason})", "free some space or give another folder with --out")
 
 

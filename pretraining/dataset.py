@@ -1,0 +1,168 @@
+"""A recipe's data: corpus → tokens → rows, each step done once, in parallel, and kept under a digest of its inputs."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from corpora.runtime import DataError, fingerprint
+from pretraining.batches import Feed
+from pretraining.objective import Objective, RowLayout
+from pretraining.recipe import SAMPLE, Recipe
+from pretraining.rows import RowCorpus, RowShard, SpecialIds
+from pretraining.shards import Sharded, read_shard, run_jobs, write_shard
+from pretraining.tokens import TokenizedCorpus, TokenShard, open_wordpiece, tokenize_corpus
+from pretraining.vocab import SPECIAL_TOKENS, save_tokenizer, train_wordpiece
+
+FORMAT = 1
+"""Raised when the same tokens would give other rows."""
+SAMPLE_HELD_OUT = 0.1
+SAMPLE_VOCAB_SIZE = 2000
+UNUSED = re.compile(r"\[unused\d+\]")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run is fed."""
+
+    feed: Feed
+    held_out: Feed | None
+    tokenizer: Path
+    """Folder of the vocabulary."""
+    digest: str
+    """Stands for corpus, vocabulary and rows."""
+    num_documents: int
+    num_tokens: int
+    """Of one pass over the rows, special ones included."""
+
+
+def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
+    """Make what is missing of a recipe's rows, and open them.
+
+    Args:
+        recipe: whose data.
+        cache: folder for tokens and rows; several runs may share it.
+        num_workers: processes; their number does not change a byte.
+
+    Raises:
+        DataError: the corpus is empty or does not suit the objective.
+        CheckpointError: the tokenizer is unusable.
+    """
+    corpus, tokenizer = _sources(recipe, cache)
+    tokenizer_json = tokenizer / "tokenizer.json"
+    layout = RowLayout(
+        max_length=recipe.data.max_length,
+        isolate_documents=recipe.data.isolate_documents,
+        seed=recipe.seed,
+        specials=special_ids(tokenizer_json),
+    )
+    kind, config = recipe.objective_parts()
+    feeds: dict[str, Feed] = {}
+    digests: list[str] = []
+    num_documents = 0
+    for split in ("train", "held-out"):
+        tokens, digest = tokenize_corpus(corpus, tokenizer_json, cache, split=split, num_workers=num_workers)
+        if split == "train":
+            num_documents = len(tokens)
+        elif len(tokens) < 2:
+            continue
+        else:
+            # Held-out rows are read once and in the same order.
+            config = config.model_copy(update={"dupe_factor": 1} if hasattr(config, "dupe_factor") else {})
+        objective = kind(config, layout)
+        rows, digest = make_rows(objective, tokens, digest, cache, split=split, num_workers=num_workers)
+        digests.append(digest)
+        feeds[split] = Feed(rows, objective, recipe.loop.batch_size)
+    if not len(feeds["train"].corpus):
+        raise DataError(corpus, "no text for a single row", "give more text")
+    return Prepared(
+        feed=feeds["train"],
+        held_out=feeds.get("held-out"),
+        tokenizer=tokenizer,
+        digest=fingerprint(digests),
+        num_documents=num_documents,
+        num_tokens=sum(len(shard.ids.values) for shard in feeds["train"].corpus.shards),
+    )
+
+
+def special_ids(tokenizer_json: Path) -> SpecialIds:
+    """Return the ids of a vocabulary that rows need.
+
+    Raises:
+        CheckpointError: the tokenizer is unusable.
+    """
+    vocab: dict[str, int] = open_wordpiece(tokenizer_json).get_vocab()
+    ordinary = sorted(i for piece, i in vocab.items() if piece not in SPECIAL_TOKENS and not UNUSED.fullmatch(piece))
+    return SpecialIds(
+        pad=vocab["[PAD]"],
+        cls=vocab["[CLS]"],
+        sep=vocab["[SEP]"],
+        mask=vocab["[MASK]"],
+        ordinary=np.array(ordinary, np.int64),
+        vocab_size=max(vocab.values()) + 1,
+    )
+
+
+def make_rows(
+    objective: Objective, tokens: TokenizedCorpus, digest: str, cache: Path, *, split: str, num_workers: int
+) -> tuple[RowCorpus, str]:
+    """Make the rows of an objective, or what is left of them after an interruption; one job for each token shard.
+
+    Args:
+        objective: what the rows are for.
+        tokens: the tokenised corpus.
+        digest: of the tokenised corpus.
+        cache: folder under which tokens and rows are kept.
+        split: of the corpus.
+        num_workers: processes.
+
+    Returns:
+        The rows, and a digest that stands for them.
+    """
+    layout = objective.layout
+    settings = [objective.name, objective.config.model_dump(), layout.max_length, layout.isolate_documents, layout.seed]
+    own = fingerprint([FORMAT, digest, settings])
+    folder = cache / f"rows-{split}-{objective.name}-{own[:12]}"
+    tokens_folder = cache / f"tokens-{split}-{digest[:12]}"
+    paths = [folder / f"rows-{k:05d}.arrow" for k in range(len(tokens.shards))]
+    left = [k for k, path in enumerate(paths) if not path.is_file()]
+    jobs = [(objective, tokens_folder, k, paths[k]) for k in left]
+    sizes = [tokens.shards[k].ids.values.nbytes for k in left]
+    run_jobs(_make_shard, jobs, num_workers=num_workers, label=f"rows {split}", sizes=sizes)
+    shards = [RowShard.from_columns(read_shard(path)) for path in paths]
+    return Sharded.of(shards, [len(shard) for shard in shards]), own
+
+
+_opened: dict[Path, TokenizedCorpus] = {}  # one to a process: a corpus has thousands of shards
+
+
+def _make_shard(job: tuple[Objective, Path, int, Path]) -> None:
+    objective, tokens_folder, number, out = job
+    if tokens_folder not in _opened:
+        _opened.clear()
+        _opened[tokens_folder] = open_tokens(tokens_folder)
+    write_shard(out, objective.make_rows(_opened[tokens_folder], number).columns())
+
+
+def open_tokens(folder: Path) -> TokenizedCorpus:
+    """Open the finished token shards of a folder."""
+    shards = [TokenShard.from_columns(read_shard(path)) for path in sorted(folder.glob("tokens-*.arrow"))]
+    return Sharded.of(shards, [len(shard) for shard in shards])
+
+
+def _sources(recipe: Recipe, cache: Path) -> tuple[Path, Path]:
+    """Return the folders of the corpus and of the tokenizer; those of the embedded sample are made on the spot."""
+    data = recipe.data
+    if data.corpus != "sample":
+        return Path(data.corpus), Path(data.tokenizer)
+    from corpora.build import BuildConfig, build
+    from corpora.corpus import corpus_files, corpus_texts
+
+    corpus = cache / "sample-corpus"
+    build([SAMPLE], corpus, BuildConfig(held_out=SAMPLE_HELD_OUT))
+    tokenizer = Path(data.tokenizer) if data.tokenizer else cache / "sample-vocabulary"
+    if not (tokenizer / "tokenizer.json").is_file():
+        texts = [text for file in corpus_files(corpus) for text in corpus_texts(file)]
+        save_tokenizer(train_wordpiece(texts, SAMPLE_VOCAB_SIZE), tokenizer)
+    return corpus, tokenizer

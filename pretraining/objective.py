@@ -1,0 +1,135 @@
+"""What an objective provides: how its rows are made, how they are masked, and which heads learn from them.
+
+One file per objective under `pretraining/objectives/`, found by the `name` of its `OBJECTIVE`.
+"""
+
+import abc
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from corpora.runtime import Config, RecipeError, discover, nearest
+from pretraining.rows import RowShard, SpecialIds
+from pretraining.shards import IntArray
+from pretraining.tokens import TokenizedCorpus
+
+
+class ObjectiveConfig(Config):
+    """Settings that all masked objectives share; each adds its own."""
+
+    mask_rate: float = Field(default=0.15, gt=0, lt=1)
+    """Share of tokens to predict. 0.15: Devlin et al. 2019, section 3.1."""
+    whole_word: bool = False
+    """Mask eojeol with all their pieces, noun and particle together, instead of single pieces."""
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """What rows are made for."""
+
+    max_length: int
+    """Tokens of a row, special ones included."""
+    isolate_documents: bool
+    """Pack sequences that do not see each other; otherwise as the objective's paper does."""
+    seed: int
+    specials: SpecialIds
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Some rows side by side, padded to the longest. B rows, T positions, Q sequences."""
+
+    rows: IntArray
+    """int64 (B,): their numbers in the corpus."""
+    epochs: IntArray
+    """int64 (B,): the pass over the corpus that each is fed in."""
+    input_ids: IntArray
+    """int64 (B, T)."""
+    kinds: IntArray
+    """uint8 (B, T): what each token is to masking; padding is special."""
+    sequence_ids: IntArray
+    """int64 (B, T): 1, 2, … for the sequences of a row, 0 for padding."""
+    position_ids: IntArray
+    """int64 (B, T): counted from the begin of the sequence."""
+    token_type_ids: IntArray
+    """int64 (B, T): 0 in segment A, 1 in segment B."""
+    first_at: IntArray
+    """int64 (Q,): where the sequences begin, counted through the whole batch."""
+    labels: IntArray
+    """int64 (Q,)."""
+    masked_at: IntArray | None
+    """int64 (M,), counted through the whole batch; None where masks are still to be drawn."""
+    masked_ids: IntArray | None
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A masked batch. M predictions."""
+
+    input_ids: IntArray
+    """int64 (B, T), as fed."""
+    masked_at: IntArray
+    """int64 (M,), ascending, counted through the whole batch."""
+    masked_ids: IntArray
+    """int64 (M,): the tokens to be predicted."""
+
+
+class Objective(abc.ABC):
+    """A pretraining objective with its settings, for rows of a certain layout.
+
+    What a subclass makes is a function of its settings, the layout and the arguments alone.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    settings: ClassVar[type[ObjectiveConfig]]
+    next_sentence: ClassVar[bool]
+    """Whether sequences carry a next-sentence label, and the model a head for it."""
+
+    def __init__(self, config: ObjectiveConfig, layout: RowLayout) -> None:
+        """Take the settings, of the type `settings`."""
+        self.config: Any = config
+        self.layout = layout
+
+    @abc.abstractmethod
+    def make_rows(self, corpus: TokenizedCorpus, number: int) -> RowShard:
+        """Make the rows of token shard NUMBER of a corpus.
+
+        Raises:
+            DataError: the corpus does not suit the objective.
+        """
+
+    @abc.abstractmethod
+    def mask(self, batch: RowBatch) -> Masked:
+        """Return what is fed and what is to be predicted."""
+
+
+def all_objectives() -> dict[str, type[Objective]]:
+    """Return every objective under `pretraining/objectives/`, by name."""
+    from pretraining import objectives
+
+    return discover(objectives, "OBJECTIVE")
+
+
+def get_objective(name: str, where: object) -> type[Objective]:
+    """Return the objective called NAME.
+
+    Raises:
+        RecipeError: there is none; the nearest is named.
+    """
+    known = all_objectives()
+    if name not in known:
+        raise RecipeError(where, f"unknown objective '{name}'", nearest(name, known))
+    return known[name]
+
+
+def token_share(rate: float, num_tokens: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> IntArray:
+    """Return how many of NUM_TOKENS to predict so that the expected share is exactly RATE.
+
+    The fraction that is left over is rounded up with a probability equal to it.
+    """
+    counts: IntArray = np.floor(rate * num_tokens + draws).astype(np.int64)
+    return counts

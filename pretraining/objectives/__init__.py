@@ -1,0 +1,1 @@
+"""One file per pretraining objective; each defines `OBJECTIVE`."""

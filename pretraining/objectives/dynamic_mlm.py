@@ -1,0 +1,83 @@
+"""RoBERTa: masks drawn anew each time a row is fed, full sentences, no next-sentence prediction.
+
+Input: single segments. Where documents are isolated, a document is cut into stretches of whole sentences that fill a
+row as far as they go, and what is left of rows is filled with the stretches of other documents. Otherwise rows are
+filled as in the paper (FULL-SENTENCES): whole sentences across document borders, with one further `[SEP]` at each.
+
+Relations: differs from `static_mlm_nsp` in the input format, in drawing masks at feeding time, and in having no
+next-sentence loss. The share of masked tokens is exact over a row instead of capped per sequence.
+
+Source: Liu et al. 2019, “RoBERTa: A Robustly Optimized BERT Pretraining Approach”, sections 4.1 and 4.2.
+"""
+
+import numpy as np
+
+from pretraining.masking import Corruption, choose_positions, corrupt, uniforms
+from pretraining.objective import Masked, Objective, ObjectiveConfig, RowBatch, token_share
+from pretraining.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
+from pretraining.tokens import TokenizedCorpus, TokenShard
+
+SPECIALS_PER_ROW = 2  # [CLS] and one [SEP]
+
+
+class DynamicMlm(Objective):
+    """See the module."""
+
+    name = "dynamic_mlm"
+    paper = "Liu et al. 2019 (RoBERTa)"
+    settings = ObjectiveConfig
+    next_sentence = False
+
+    def make_rows(self, corpus: TokenizedCorpus, number: int) -> RowShard:
+        """Fill rows with whole sentences."""
+        layout, shard = self.layout, corpus.shards[number]
+        builder = SequenceBuilder(shard, layout.specials)
+        fill = _fill_by_document if layout.isolate_documents else _fill_across_documents
+        fill(builder, shard, layout.max_length - SPECIALS_PER_ROW)
+        rng = np.random.default_rng([layout.seed, number])
+        return builder.rows(layout.max_length, rng, several=layout.isolate_documents)
+
+    def mask(self, batch: RowBatch) -> Masked:
+        """Draw masks that depend on the row and on the pass it is fed in."""
+        length = batch.input_ids.shape[1]
+        choice, fates, replacements, rounding = (
+            uniforms((self.layout.seed, purpose), batch.rows, batch.epochs, length) for purpose in range(4)
+        )
+        num_tokens = (batch.kinds != SPECIAL).sum(axis=1)
+        num_predictions = token_share(self.config.mask_rate, num_tokens, rounding[:, 0])
+        chosen = choose_positions(batch.kinds, num_predictions, choice, whole_word=self.config.whole_word)
+        fed = corrupt(batch.input_ids, chosen, Corruption(fates, replacements), self.layout.specials)
+        return Masked(fed, np.flatnonzero(chosen), batch.input_ids[chosen])
+
+
+def _fill_by_document(builder: SequenceBuilder, shard: TokenShard, room: int) -> None:
+    sentences = SentenceIndex(shard, longest=room)
+    for document in range(len(shard)):
+        begin = end = int(shard.ids.offsets[document])
+        for sentence_begin, sentence_end in sentences[document]:
+            if sentence_end - begin > room:
+                builder.add([(begin, end)])
+                begin = sentence_begin
+            end = sentence_end
+        builder.add([(begin, end)])
+
+
+def _fill_across_documents(builder: SequenceBuilder, shard: TokenShard, room: int) -> None:
+    sentences = SentenceIndex(shard, longest=room)
+    row: list[Stretch] = []
+    for document in range(len(shard)):
+        for number, (begin, end) in enumerate(sentences[document]):
+            goes_on = bool(row) and number > 0
+            used = sum(b - a + 1 for a, b in row) - 1  # the last [SEP] is in the room already
+            if row and used + (end - begin) + (not goes_on) > room:
+                builder.add(row)
+                row, goes_on = [], False
+            if goes_on:
+                row[-1] = (row[-1][0], end)
+            else:
+                row.append((begin, end))
+    if row:
+        builder.add(row)
+
+
+OBJECTIVE = DynamicMlm

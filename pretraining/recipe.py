@@ -1,0 +1,218 @@
+"""A pretraining recipe: what is trained, on what, how long. TOML; it lists only departures from the defaults here.
+
+objective = { name = "dynamic_mlm", mask_rate = 0.2 }
+model = { hidden_size = 256, num_hidden_layers = 4 }
+data = { corpus = "corpus", tokenizer = "vocabulary", max_length = 128 }
+loop = { steps = 10_000, batch_size = 64 }
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from corpora.runtime import Config, RecipeError, load_toml, nearest, validate
+from pretraining.objective import Objective, ObjectiveConfig, get_objective
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+RECIPES = Path(__file__).with_name("recipes")
+SAMPLE = Path(__file__).resolve().parents[1] / "corpora" / "sample" / "news.jsonl"
+BYTES_PER_MIB = 1 << 20
+
+
+class ModelConfig(Config):
+    """Shape of the BERT. Defaults: BERT-base (Devlin et al. 2019, section 3)."""
+
+    hidden_size: int = Field(default=768, ge=8)
+    num_hidden_layers: int = Field(default=12, ge=1)
+    num_attention_heads: int = Field(default=12, ge=1)
+    intermediate_size: int | None = Field(default=None, ge=8)
+    """Width of the feed-forward layer; default 4 × `hidden_size`."""
+    max_position_embeddings: int = Field(default=512, ge=8)
+    type_vocab_size: int = Field(default=2, ge=2)
+    hidden_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
+    attention_probs_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
+    init: str = ""
+    """Folder of a checkpoint to go on from, e.g. after a first phase on shorter rows; default: random weights."""
+
+    def bert_config(self, vocab_size: int, pad_token_id: int) -> "BertConfig":
+        """Return transformers' configuration of this model."""
+        from transformers import BertConfig
+
+        values = self.model_dump(exclude={"init", "intermediate_size"})
+        return BertConfig(
+            vocab_size=vocab_size,
+            pad_token_id=pad_token_id,
+            intermediate_size=self.intermediate_size or 4 * self.hidden_size,
+            **values,
+        )
+
+
+class DataConfig(Config):
+    """Text and vocabulary, and the rows made of them."""
+
+    corpus: str = ""
+    """Folder made by `python -m corpora.build`, a file, or `sample` for the embedded articles."""
+    tokenizer: str = ""
+    """Folder made by `python -m pretraining.vocab`; with the sample corpus it may be empty: one is trained then."""
+    max_length: int = Field(default=512, ge=8)
+    """Tokens of a row, special ones included."""
+    isolate_documents: bool = True
+    """Sequences that share a row neither see each other nor share positions; false for the papers' input formats."""
+
+
+class LoopConfig(Config):
+    """The optimisation. Defaults: Devlin et al. 2019, appendix A.2."""
+
+    steps: int = Field(default=1_000_000, ge=1)
+    """Optimizer steps."""
+    batch_size: int = Field(default=256, ge=1)
+    """Rows per optimizer step, over all processes."""
+    micro_batch_size: int | None = Field(default=None, ge=1)
+    """Rows that one process computes at a time; default: its whole share of the batch."""
+    peak_lr: float = Field(default=1e-4, gt=0)
+    warmup_steps: int = Field(default=10_000, ge=0)
+    decay: Literal["linear", "cosine", "constant"] = "linear"
+    """How the rate falls from its peak after the warm-up, to 0 at the last step; or that it does not."""
+    weight_decay: float = Field(default=0.01, ge=0)
+    """Not on biases and LayerNorm weights."""
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    adam_beta2: float = Field(default=0.999, ge=0, lt=1)
+    adam_epsilon: float = Field(default=1e-6, gt=0)
+    clip: float = Field(default=1.0, gt=0)
+    """Largest global norm of the gradient."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """`auto`: bf16 where the processor multiplies it fast, else fp32."""
+    compile: bool = False
+    """Compile the encoder with `torch.compile`; worth it on GPUs, needs a C++ compiler on CPUs."""
+    log_every: int = Field(default=50, ge=1)
+    """Steps between lines of `metrics.jsonl`."""
+    evaluate_every: int = Field(default=1000, ge=1)
+    """Steps between held-out evaluations; there is always one at the end."""
+    evaluate_rows: int = Field(default=2048, ge=1)
+    """Held-out rows per evaluation, at most."""
+    checkpoint_every: int = Field(default=1000, ge=1)
+    """Steps between checkpoints; there is always one at the end."""
+    keep_checkpoints: int = Field(default=2, ge=1)
+    """Two, so that a damaged file costs one interval instead of the run."""
+    max_skipped: int = Field(default=10, ge=0)
+    """Steps in a row that may be skipped for a non-finite gradient before the run stops."""
+
+
+class Recipe(Config):
+    """Everything that decides a run. `objective` holds the objective's name and its own settings."""
+
+    objective: dict[str, Any]
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    loop: LoopConfig = LoopConfig()
+    seed: int = Field(default=0, ge=0)
+
+    def objective_parts(self, where: object = "recipe") -> tuple[type[Objective], ObjectiveConfig]:
+        """Return the objective's class and its validated settings."""
+        settings = dict(self.objective)
+        objective = get_objective(str(settings.pop("name", "")), f"{where}, objective.name")
+        return objective, validate(objective.settings, settings, f"{where}, objective {objective.name}")
+
+
+def find_recipe(name: str) -> Path:
+    """Return the path of a recipe: a file, or one of those that come with the package.
+
+    Raises:
+        RecipeError: there is none of that name.
+    """
+    known = {path.stem: path for path in RECIPES.glob("*.toml")}
+    if name in known:
+        return known[name]
+    if not Path(name).is_file():
+        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {nearest(name, known)}")
+    return Path(name)
+
+
+def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and check that its parts agree.
+
+    Args:
+        path: TOML file.
+        overrides: `section.key=value` strings, as from `--set`; values are TOML, or else plain strings.
+
+    Raises:
+        RecipeError: a key is unknown, a value is wrong, or two values contradict each other.
+    """
+    values = load_toml(path)
+    for override in overrides:
+        _set(values, override)
+    if isinstance(values.get("objective"), str):
+        values["objective"] = {"name": values["objective"]}
+    recipe = validate(Recipe, values, path)
+    _, config = recipe.objective_parts(path)
+    for what, fix in _contradictions(recipe, config):
+        raise RecipeError(path, what, fix)
+    # With its defaults filled in, a recipe says all that decides the run.
+    return recipe.model_copy(update={"objective": {"name": recipe.objective["name"]} | config.model_dump()})
+
+
+def _set(values: dict[str, Any], override: str) -> None:
+    import tomllib
+
+    place, equals, text = override.partition("=")
+    if not equals or not place:
+        raise RecipeError("--set", f"'{override}' is not KEY=VALUE", "write e.g. --set loop.steps=1000")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, key = place.split(".")
+    for section in sections:
+        inner = values.setdefault(section, {})
+        if isinstance(inner, str) and section == "objective":
+            inner = values[section] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise RecipeError(
+                "--set", f"'{section}' of '{override}' is not a section", "write e.g. --set loop.steps=1000"
+            )
+        values = inner
+    values[key] = value
+
+
+def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, str]]:
+    model, data, loop = recipe.model, recipe.data, recipe.loop
+    max_predictions = getattr(config, "max_predictions", None) or 0
+    rules = [
+        (
+            model.hidden_size % model.num_attention_heads != 0,
+            f"model.hidden_size={model.hidden_size} is no multiple of model.num_attention_heads="
+            f"{model.num_attention_heads}",
+            "change one of them",
+        ),
+        (
+            data.max_length > model.max_position_embeddings,
+            f"data.max_length={data.max_length} exceeds model.max_position_embeddings={model.max_position_embeddings}",
+            "shorten the rows or give the model more positions",
+        ),
+        (
+            loop.decay != "constant" and loop.warmup_steps >= loop.steps,
+            f"loop.warmup_steps={loop.warmup_steps} leaves nothing of loop.steps={loop.steps}",
+            "shorten the warm-up",
+        ),
+        (
+            (loop.micro_batch_size or 0) > loop.batch_size,
+            f"loop.micro_batch_size={loop.micro_batch_size} exceeds loop.batch_size={loop.batch_size}",
+            "a micro-batch is a part of the batch",
+        ),
+        (
+            max_predictions > data.max_length,
+            f"objective.max_predictions={max_predictions} exceeds data.max_length={data.max_length}",
+            "predict fewer tokens of a row than it has",
+        ),
+        (not data.corpus, "data.corpus is missing", "set it to a folder made by python -m corpora.build"),
+        (
+            bool(data.corpus) and not data.tokenizer and data.corpus != "sample",
+            "data.tokenizer is missing",
+            "set it to a folder made by python -m pretraining.vocab",
+        ),
+    ]
+    return [(what, fix) for broken, what, fix in rules if broken]

@@ -1,0 +1,165 @@
+"""Columns of variable length in memory-mapped Arrow files, and the parallel work that fills them.
+
+A shard is one Arrow file of one record batch, so that each of its columns is one flat array that NumPy reads in
+place: a corpus larger than memory costs address space, not memory. Shards are written by independent jobs, in any
+order and by any number of processes, each to its own name; the same jobs give the same bytes whoever does them.
+"""
+
+import concurrent.futures
+import contextlib
+import logging
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from corpora.runtime import CheckpointError, atomic_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+IntArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Many short arrays, end to end."""
+
+    values: IntArray
+    """All of them, concatenated."""
+    offsets: IntArray
+    """int (N + 1,); array k is `values[offsets[k]:offsets[k + 1]]`."""
+
+    def __len__(self) -> int:
+        """Return the number of arrays."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> IntArray:
+        """Return one array, without copying."""
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> IntArray:
+        """The length of each array, int (N,)."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def of(cls, lengths: IntArray, values: IntArray) -> "Ragged":
+        """Cut VALUES into arrays of these LENGTHS."""
+        return cls(values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
+
+def write_shard(path: Path, columns: Mapping[str, Ragged]) -> None:
+    """Write COLUMNS of equal number of rows as one Arrow file, atomically.
+
+    Raises:
+        ResultError: the folder cannot be written.
+    """
+    import pyarrow as pa
+
+    # One batch even of no rows, so that a file without a batch is known to be cut short.
+    batch = pa.record_batch({name: _list_array(column) for name, column in columns.items()})
+    with atomic_file(path, "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _list_array(column: Ragged) -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.ListArray.from_arrays(pa.array(column.offsets.astype(np.int32)), pa.array(column.values))
+
+
+def read_shard(path: Path) -> dict[str, Ragged]:
+    """Map an Arrow file into memory; its columns are views of the file.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    import pyarrow as pa
+    from datasets import Dataset
+
+    try:
+        table = Dataset.from_file(str(path)).data.table
+        columns = {name: table.column(name).chunk(0) for name in table.column_names}
+    except (pa.ArrowInvalid, OSError, IndexError) as error:
+        raise CheckpointError(path, "damaged or cut short", "delete it and run the same command again") from error
+    return {
+        name: Ragged(chunk.values.to_numpy(zero_copy_only=True), chunk.offsets.to_numpy(zero_copy_only=True))
+        for name, chunk in columns.items()
+    }
+
+
+ShardT = TypeVar("ShardT")
+
+
+@dataclass(frozen=True)
+class Sharded(Generic[ShardT]):
+    """Shards seen as one sequence of rows."""
+
+    shards: Sequence[ShardT]
+    starts: IntArray
+    """int64 (num_shards + 1,): number of the first row of each shard, and of all rows."""
+
+    @classmethod
+    def of(cls, shards: Sequence[ShardT], lengths: Sequence[int]) -> "Sharded[ShardT]":
+        """Number the rows of SHARDS, which have these LENGTHS."""
+        return cls(shards, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.starts[-1])
+
+    def locate(self, index: int) -> tuple[ShardT, int]:
+        """Return the shard of row INDEX and the row's number in it."""
+        shard = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return self.shards[shard], index - int(self.starts[shard])
+
+
+JobT = TypeVar("JobT")
+
+
+def run_jobs(
+    work: Callable[[JobT], None], jobs: Sequence[JobT], *, num_workers: int, label: str, sizes: Sequence[int]
+) -> None:
+    """Do independent JOBS in processes of their own, with a progress bar on a terminal.
+
+    Args:
+        work: does one job; it and the jobs must be picklable if there are several workers.
+        jobs: what is left to do.
+        num_workers: processes; with 1 everything happens in this one.
+        label: of the progress bar.
+        sizes: bytes of each job's input, for the bar.
+
+    Raises:
+        SuiteError: of the first job that failed; finished jobs keep their files.
+    """
+    from tqdm import tqdm
+
+    with tqdm(total=sum(sizes), desc=label, unit="B", unit_scale=True, disable=None, leave=False) as bar:
+        for size in _finished(work, jobs, sizes, min(num_workers, len(jobs))):
+            bar.update(size)
+
+
+def _finished(
+    work: Callable[[JobT], None], jobs: Sequence[JobT], sizes: Sequence[int], num_workers: int
+) -> Iterator[int]:
+    if num_workers <= 1:
+        for job, size in zip(jobs, sizes, strict=True):
+            work(job)
+            yield size
+        return
+    # Fresh processes: a fork of one that has started threads (torch, tokenizers) can deadlock.
+    context = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(num_workers, mp_context=context))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        futures = {pool.submit(work, job): size for job, size in zip(jobs, sizes, strict=True)}
+        for future in concurrent.futures.as_completed(futures):
+            future.result()
+            yield futures[future]

@@ -1,0 +1,242 @@
+"""A corpus, tokenised once: `documents → sentences → eojeol → token ids`, in parallel, into Arrow shards.
+
+BERT's WordPiece never looks across a blank, so a text's tokens are those of its eojeol, one after the other. Korean
+news repeats its eojeol: each distinct one is handed to `tokenizers` once and looked up from then on, which is faster
+than tokenising running text and yields the eojeol borders of whole-word masking for nothing.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from corpora.corpus import corpus_files, corpus_texts
+from corpora.runtime import CheckpointError, DataError, fingerprint, sha256
+from corpora.sentences import ends_sentence
+from pretraining.packing import spans
+from pretraining.shards import IntArray, Ragged, Sharded, read_shard, run_jobs, write_shard
+from pretraining.vocab import SPECIAL_TOKENS
+
+PROBE = "각 Éa"
+"""Text that a normalizer fit for Korean leaves alone: composed Hangul, an accent, and capitals beside small letters."""
+FORMAT = 1
+"""Raised when the same corpus would be tokenised to other shards."""
+MAX_KNOWN_EOJEOL = 1_000_000
+"""Distinct eojeol that one process remembers; about 200 MB."""
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+"""Blanks to us; BERT's normalizer would delete most of them and glue the eojeol together."""
+
+
+class EojeolTokenizer:
+    """Texts to token ids, one distinct eojeol at a time.
+
+    The ids equal `tokenizer.encode(text, add_special_tokens=False)` of the whole text, where the text's control
+    characters count as blanks and the names of special tokens are ordinary text.
+    """
+
+    def __init__(self, tokenizer_json: Path) -> None:
+        """Open a WordPiece `tokenizer.json`.
+
+        Raises:
+            CheckpointError: the file is missing, damaged, not WordPiece, or lower-cases.
+        """
+        self._tokenizer = open_wordpiece(tokenizer_json)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._numbers = _Numbers()
+        self._ids = np.zeros(0, np.int32)
+        self._offsets = np.zeros(1, np.int64)
+        self._ends = np.zeros(0, np.bool_)
+
+    def encode(self, texts: Iterable[str]) -> "TokenShard":
+        """Tokenise TEXTS, one document each.
+
+        A sentence ends with its line, or with an eojeol for which `ends_sentence` holds. Documents without a single
+        token are left out.
+        """
+        if len(self._numbers) > MAX_KNOWN_EOJEOL:
+            self._forget()
+        eojeol: list[int] = []
+        line_ends: list[int] = []
+        document_ends: list[int] = [0]
+        number = self._numbers.__getitem__
+        for text in texts:
+            for line in CONTROL.sub(" ", text).split("\n"):
+                words = line.split()
+                if words:
+                    eojeol.extend(map(number, words))
+                    line_ends.append(len(eojeol))
+            if len(eojeol) > document_ends[-1]:
+                document_ends.append(len(eojeol))
+        self._learn()
+        return self._assemble(np.asarray(eojeol, np.int64), np.asarray(line_ends, np.int64), np.asarray(document_ends))
+
+    def _learn(self) -> None:
+        """Tokenise the eojeol that were not met before."""
+        new = list(itertools.islice(self._numbers, len(self._ends), None))
+        if not new:
+            return
+        encodings = [e.ids for e in self._tokenizer.encode_batch_fast(new, add_special_tokens=False)]
+        lengths = np.fromiter(map(len, encodings), np.int64, len(new))
+        ids = np.fromiter((i for e in encodings for i in e), np.int32, int(lengths.sum()))
+        self._ids = np.concatenate([self._ids, ids])
+        self._offsets = np.concatenate([self._offsets, self._offsets[-1] + np.cumsum(lengths)])
+        self._ends = np.concatenate([self._ends, np.fromiter(map(ends_sentence, new), np.bool_, len(new))])
+
+    def _assemble(self, eojeol: IntArray, line_ends: IntArray, document_ends: IntArray) -> "TokenShard":
+        lengths = np.diff(self._offsets)[eojeol]  # tokens of each eojeol of the running text
+        ends = self._ends[eojeol]
+        ends[line_ends - 1] = True
+        ids = self._ids[spans(self._offsets[:-1][eojeol], lengths)]
+        token_ends = np.concatenate([[0], np.cumsum(lengths)])
+        document_offsets = token_ends[document_ends]
+        sentence_offsets = np.unique(np.concatenate([token_ends[1:][ends], document_offsets]))
+        # Where a document has no token at all, two offsets coincide.
+        document_offsets = np.unique(document_offsets)
+        starts = np.zeros(len(ids), np.uint8)
+        starts[token_ends[:-1][lengths > 0]] = 1
+        small = self._tokenizer.get_vocab_size() <= 1 << 16
+        return TokenShard(
+            ids=Ragged(ids.astype(np.uint16 if small else np.int32), document_offsets),
+            eojeol_starts=starts,
+            sentence_ends=_per_document(sentence_offsets, document_offsets),
+        )
+
+
+def _per_document(sentence_offsets: IntArray, document_offsets: IntArray) -> Ragged:
+    """Turn the borders of all sentences into the ends of each document's sentences, counted from its begin."""
+    first = np.searchsorted(sentence_offsets, document_offsets)
+    begins = np.repeat(document_offsets[:-1], np.diff(first))
+    return Ragged((sentence_offsets[1:] - begins).astype(np.int32), first)
+
+
+class _Numbers(dict[str, int]):
+    """Numbers words in the order they are first asked for."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+
+@dataclass(frozen=True)
+class TokenShard:
+    """The tokens of some documents. N documents, T tokens, S sentences."""
+
+    ids: Ragged
+    """Token ids of each document, without special tokens; uint16 where the vocabulary allows, else int32."""
+    eojeol_starts: IntArray
+    """uint8 (T,): 1 where an eojeol begins."""
+    sentence_ends: Ragged
+    """int32; the end of each sentence, counted in tokens from its document's begin."""
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self.ids)
+
+    def columns(self) -> dict[str, Ragged]:
+        """Return the shard as Arrow columns."""
+        starts = Ragged(self.eojeol_starts, self.ids.offsets)
+        return {"input_ids": self.ids, "eojeol_starts": starts, "sentence_ends": self.sentence_ends}
+
+    @classmethod
+    def from_columns(cls, columns: dict[str, Ragged]) -> "TokenShard":
+        """Return the shard that `columns` was made from."""
+        return cls(columns["input_ids"], columns["eojeol_starts"].values, columns["sentence_ends"])
+
+
+TokenizedCorpus = Sharded[TokenShard]
+
+
+def open_wordpiece(tokenizer_json: Path) -> Any:
+    """Open a `tokenizer.json` for pretraining: a cased WordPiece with BERT's special tokens.
+
+    Raises:
+        CheckpointError: it is missing, damaged, of another kind, or lower-cases.
+    """
+    from tokenizers import Tokenizer
+
+    train = "make one with python -m pretraining.vocab CORPUS --out DIR --vocab-size N"
+    if not tokenizer_json.is_file():
+        raise CheckpointError(tokenizer_json, "no such file", train)
+    try:
+        tokenizer = Tokenizer.from_file(str(tokenizer_json))
+    except Exception as error:  # tokenizers raises plain Exception for what it cannot parse
+        raise CheckpointError(tokenizer_json, f"not a tokenizer file ({error})", train) from error
+    if type(tokenizer.model).__name__ != "WordPiece":
+        raise CheckpointError(tokenizer_json, f"a {type(tokenizer.model).__name__} tokenizer, not WordPiece", train)
+    missing = [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
+    if missing:
+        raise CheckpointError(tokenizer_json, f"{', '.join(missing)} missing", train)
+    if tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(PROBE) != PROBE:
+        what = "a tokenizer that lower-cases or takes letters apart"
+        raise CheckpointError(tokenizer_json, what, "set do_lower_case and strip_accents to false")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True  # “[SEP]” in an article is text
+    return tokenizer
+
+
+def tokenize_corpus(
+    corpus: Path, tokenizer_json: Path, cache: Path, *, split: str = "train", num_workers: int = 1
+) -> tuple[TokenizedCorpus, str]:
+    """Tokenise a corpus, or what is left of it after an interruption.
+
+    Args:
+        corpus: folder made by `corpora.build`, or a single file that `read_documents` reads.
+        tokenizer_json: of the WordPiece vocabulary.
+        cache: folder under which the shards are kept, in a folder of their own for each corpus and vocabulary.
+        split: `train` or `held-out`.
+        num_workers: processes; their number does not change a byte.
+
+    Returns:
+        The tokenised documents, and a digest that stands for them.
+
+    Raises:
+        DataError: the corpus is unreadable or empty.
+        CheckpointError: the tokenizer is unusable.
+    """
+    files = corpus_files(corpus, "held-out" if split == "held-out" else "train")
+    open_wordpiece(tokenizer_json)
+    vocabulary = (tokenizer_json, sha256(tokenizer_json))
+    digest = fingerprint([FORMAT, split, vocabulary[1], _digest(corpus, files)])
+    folder = cache / f"tokens-{split}-{digest[:12]}"
+    jobs = [(file, vocabulary, folder / f"tokens-{k:05d}.arrow") for k, file in enumerate(files)]
+    left = [job for job in jobs if not job[2].is_file()]
+    sizes = [file.stat().st_size for file, _, _ in left]
+    run_jobs(_tokenize_file, left, num_workers=num_workers, label=f"tokenise {split}", sizes=sizes)
+    shards = [TokenShard.from_columns(read_shard(path)) for _, _, path in jobs]
+    tokenized = Sharded.of(shards, [len(shard) for shard in shards])
+    if files and not len(tokenized):
+        raise DataError(corpus, "holds no text", "give a corpus with text in it")
+    return tokenized, digest
+
+
+def _digest(corpus: Path, files: list[Path]) -> list[str]:
+    """Return what stands for the files' content: their manifest, which lists their digests, or the digests."""
+    manifest = corpus / "manifest.json"
+    return [sha256(manifest)] if manifest.is_file() else [sha256(file) for file in files]
+
+
+Vocabulary = tuple[Path, str]
+"""A `tokenizer.json` and its SHA-256."""
+
+_tokenizers: dict[Vocabulary, EojeolTokenizer] = {}  # one to a process: what it knows serves the next file too
+
+
+def _tokenize_file(job: tuple[Path, Vocabulary, Path]) -> None:
+    file, vocabulary, out = job
+    if vocabulary not in _tokenizers:
+        _tokenizers.clear()
+        _tokenizers[vocabulary] = EojeolTokenizer(vocabulary[0])
+    shard = _tokenizers[vocabulary].encode(corpus_texts(file))
+    write_shard(out, shard.columns())
+
+
+def count_tokens(corpus: TokenizedCorpus) -> int:
+    """Return the number of tokens, special ones not counted."""
+    return sum(len(shard.ids.values) for shard in corpus.shards)

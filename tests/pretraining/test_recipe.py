@@ -1,0 +1,238 @@
+"""Recipes: what comes with the package loads, and a wrong key, value or combination is told in one line."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpora.runtime import RecipeError, load_toml
+from pretraining.objectives.dynamic_mlm import DynamicMlm
+from pretraining.objectives.static_mlm_nsp import StaticMlmNsp
+from pretraining.recipe import RECIPES, Recipe, find_recipe, read_recipe
+
+Fails = Callable[..., AbstractContextManager[None]]
+Write = Callable[[str, str | bytes], Path]
+
+PLACES = ("data.corpus=corpus", "data.tokenizer=vocabulary")
+SMALL = """
+objective = "dynamic_mlm"
+data = { corpus = "corpus", tokenizer = "vocabulary", max_length = 128 }
+model = { hidden_size = 64, num_hidden_layers = 2, num_attention_heads = 2 }
+loop = { steps = 100, warmup_steps = 10, batch_size = 8 }
+"""
+
+
+@pytest.fixture
+def small(write: Write) -> Path:
+    return write("small.toml", SMALL)
+
+
+def test_recipes_come_with_the_package() -> None:
+    assert (RECIPES / "mini.toml").is_file()
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_recipe_of_the_package_needs_nothing_but_corpus_and_vocabulary(path: Path) -> None:
+    assert find_recipe(path.stem) == path
+    recipe = read_recipe(path, PLACES)
+    assert (recipe.data.corpus, recipe.data.tokenizer) == ("corpus", "vocabulary")
+    objective, config = recipe.objective_parts()
+    assert recipe.objective == {"name": objective.name} | config.model_dump()
+    assert path.read_text(encoding="utf-8").startswith("#")
+    own = Recipe(objective={}, data=load_toml(path).get("data", {})).data
+    if own.corpus:
+        assert read_recipe(path).data == own
+    else:
+        with pytest.raises(RecipeError, match="is missing"):
+            read_recipe(path)
+
+
+def test_a_recipe_may_be_any_file(small: Path) -> None:
+    assert find_recipe(str(small)) == small
+
+
+def test_an_unknown_recipe_names_the_nearest(fails: Fails) -> None:
+    with fails(RecipeError, "minni", "no such recipe", "'mini'"):
+        find_recipe("minni")
+
+
+def test_what_a_recipe_leaves_out_has_the_values_of_the_papers(write: Write) -> None:
+    recipe = read_recipe(write("bert.toml", 'objective = "static_mlm_nsp"'), PLACES)
+    assert recipe.objective["mask_rate"] == 0.15
+    assert (recipe.objective["dupe_factor"], recipe.objective["short_sequence_probability"]) == (10, 0.1)
+    model, loop = recipe.model, recipe.loop
+    assert (model.hidden_size, model.num_hidden_layers, model.num_attention_heads) == (768, 12, 12)
+    assert (loop.steps, loop.batch_size, loop.peak_lr, loop.warmup_steps) == (1_000_000, 256, 1e-4, 10_000)
+    assert (loop.adam_beta1, loop.adam_beta2, loop.adam_epsilon, loop.weight_decay) == (0.9, 0.999, 1e-6, 0.01)
+    assert (loop.clip, loop.decay) == (1.0, "linear")
+    assert (model.hidden_dropout_prob, model.max_position_embeddings, recipe.data.max_length) == (0.1, 512, 512)
+
+
+def test_the_network_has_the_shape_of_the_recipe(small: Path) -> None:
+    model = read_recipe(small).model
+    config = model.bert_config(vocab_size=123, pad_token_id=1)
+    assert (config.vocab_size, config.pad_token_id) == (123, 1)
+    assert (config.hidden_size, config.intermediate_size, config.num_hidden_layers) == (64, 256, 2)
+    wide = read_recipe(small, ["model.intermediate_size=100"]).model
+    assert wide.bert_config(123, 0).intermediate_size == 100
+
+
+def test_a_recipe_read_again_from_what_was_resolved_is_the_same(small: Path) -> None:
+    recipe = read_recipe(small, ["objective.mask_rate=0.2"])
+    again = Recipe(**json.loads(json.dumps(recipe.model_dump())))
+    assert again == recipe
+    assert again.objective == {"name": "dynamic_mlm", "mask_rate": 0.2, "whole_word": False}
+    assert again.objective_parts()[1].mask_rate == 0.2
+
+
+# ---- wrong keys and values ----
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("loop.stepps=5", ("unknown key 'loop.stepps'", "'steps'")),
+        ("model.hiden_size=64", ("unknown key 'model.hiden_size'", "'hidden_size'")),
+        ("data.max_lenght=64", ("unknown key 'data.max_lenght'", "'max_length'")),
+        ("sede=5", ("unknown key 'sede'", "'seed'")),
+        ("lop.steps=5", ("unknown key 'lop'", "'loop'")),
+        ("objective.mask_rat=0.1", ("unknown key 'mask_rat'", "'mask_rate'", "dynamic_mlm")),
+        ("objective.dupe_factor=5", ("unknown key 'dupe_factor'", "dynamic_mlm")),
+        ("objective=dynamic_mln", ("unknown objective 'dynamic_mln'", "'dynamic_mlm'")),
+        ("objective.name=static_mlm", ("unknown objective 'static_mlm'", "'static_mlm_nsp'")),
+        ("objective.mask_rate=0", ("mask_rate=0",)),
+        ("objective.mask_rate=1.0", ("mask_rate=1.0",)),
+        ("objective=5", ("objective=5",)),
+        ("loop.steps=0", ("loop.steps=0",)),
+        ("loop.steps=many", ("loop.steps='many'",)),
+        ("loop.decay=quadratic", ("loop.decay='quadratic'", "linear")),
+        ("data.max_length=7", ("data.max_length=7",)),
+        ("data=5", ("data=5",)),
+        ("seed=-1", ("seed=-1",)),
+    ],
+)
+def test_a_wrong_key_or_value_is_told_with_the_nearest_right_one(
+    small: Path, fails: Fails, override: str, what: tuple[str, ...]
+) -> None:
+    with fails(RecipeError, small, *what):
+        read_recipe(small, [override])
+
+
+def test_a_recipe_without_an_objective_is_told(write: Write, fails: Fails) -> None:
+    path = write("empty.toml", "seed = 1")
+    with fails(RecipeError, path, "objective", "required"):
+        read_recipe(path, PLACES)
+
+
+def test_an_objective_without_a_name_is_told(write: Write, fails: Fails) -> None:
+    path = write("nameless.toml", "objective = { mask_rate = 0.2 }")
+    with fails(RecipeError, path, "objective.name", "dynamic_mlm", "static_mlm_nsp"):
+        read_recipe(path, PLACES)
+
+
+@pytest.mark.parametrize("content", ["objective = ", "objective = 'a'\nobjective = 'b'", b"\xb0\xa1"])
+def test_a_file_that_is_not_toml_is_told(write: Write, fails: Fails, content: str | bytes) -> None:
+    path = write("bad.toml", content)
+    with fails(RecipeError, path, "not a TOML file"):
+        read_recipe(path)
+
+
+def test_a_recipe_that_is_not_there_is_told(tmp_path: Path, fails: Fails) -> None:
+    with fails(RecipeError, tmp_path / "none.toml", "No such file"):
+        read_recipe(tmp_path / "none.toml")
+
+
+# ---- values that contradict each other ----
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what", "mended"),
+    [
+        (["model.num_attention_heads=3"], ("hidden_size=64", "num_attention_heads=3"), "model.hidden_size=66"),
+        (
+            ["model.max_position_embeddings=127"],
+            ("max_length=128", "max_position_embeddings=127"),
+            "data.max_length=127",
+        ),
+        (["loop.warmup_steps=100"], ("warmup_steps=100", "steps=100"), "loop.steps=101"),
+        (["loop.warmup_steps=200", "loop.decay=cosine"], ("warmup_steps=200", "steps=100"), "loop.decay=constant"),
+        (["loop.micro_batch_size=9"], ("micro_batch_size=9", "batch_size=8"), "loop.batch_size=9"),
+        (
+            ["objective=static_mlm_nsp", "objective.max_predictions=129"],
+            ("max_predictions=129", "max_length=128"),
+            "objective.max_predictions=128",
+        ),
+        (["data.corpus="], ("data.corpus is missing", "python -m corpora.build"), "data.corpus=folder"),
+        (["data.tokenizer="], ("data.tokenizer is missing", "python -m pretraining.vocab"), "data.corpus=sample"),
+    ],
+)
+def test_two_values_that_contradict_each_other_are_told(
+    small: Path, fails: Fails, overrides: list[str], what: tuple[str, ...], mended: str
+) -> None:
+    with fails(RecipeError, small, *what):
+        read_recipe(small, overrides)
+    read_recipe(small, [*overrides, mended])
+
+
+# ---- --set ----
+
+
+@pytest.mark.parametrize(
+    ("override", "section", "key", "value"),
+    [
+        ("loop.steps=1_000", "loop", "steps", 1000),
+        ("loop.peak_lr=1e-3", "loop", "peak_lr", 1e-3),
+        ("loop.compile=true", "loop", "compile", True),
+        ("loop.decay=cosine", "loop", "decay", "cosine"),
+        ('loop.decay="cosine"', "loop", "decay", "cosine"),
+        ("data.corpus=/somewhere/말뭉치 1", "data", "corpus", "/somewhere/말뭉치 1"),
+        ("data.corpus=a=b", "data", "corpus", "a=b"),
+        ("model.init=", "model", "init", ""),
+    ],
+)
+def test_a_value_set_on_the_command_line_wins(small: Path, override: str, section: str, key: str, value: Any) -> None:
+    assert getattr(getattr(read_recipe(small, [override]), section), key) == value
+
+
+def test_the_last_of_two_values_wins(small: Path) -> None:
+    recipe = read_recipe(small, ["seed=1", "seed=2", "data={ corpus = 'other', tokenizer = 'v' }"])
+    assert recipe.seed == 2
+    assert (recipe.data.corpus, recipe.data.max_length) == ("other", 512)
+
+
+@pytest.mark.parametrize("objective", ['"dynamic_mlm"', '{ name = "dynamic_mlm", mask_rate = 0.3 }'])
+def test_the_objective_can_be_set_by_its_name(write: Write, objective: str) -> None:
+    path = write("r.toml", SMALL.replace('"dynamic_mlm"', objective))
+    kind, config = read_recipe(path, ["objective=static_mlm_nsp", "objective.dupe_factor=3"]).objective_parts()
+    assert kind is StaticMlmNsp
+    assert (config.model_dump()["dupe_factor"], config.mask_rate) == (3, 0.15)
+
+
+@pytest.mark.parametrize("objective", ['"dynamic_mlm"', '{ name = "dynamic_mlm" }'])
+def test_a_setting_of_the_objective_can_be_set(write: Write, objective: str) -> None:
+    path = write("r.toml", SMALL.replace('"dynamic_mlm"', objective))
+    kind, config = read_recipe(path, ["objective.whole_word=true"]).objective_parts()
+    assert kind is DynamicMlm
+    assert config.whole_word is True
+
+
+@pytest.mark.parametrize("override", ["loop.steps", "", "=5", "loop.steps:5"])
+def test_an_override_that_is_none_is_told(small: Path, fails: Fails, override: str) -> None:
+    with fails(RecipeError, "--set", f"'{override}' is not KEY=VALUE", "--set loop.steps=1000"):
+        read_recipe(small, [override])
+
+
+@pytest.mark.parametrize("override", ["seed.value=5", "loop.steps.value=5"])
+def test_an_override_inside_a_value_is_told(write: Write, fails: Fails, override: str) -> None:
+    with fails(RecipeError, "--set", "is not a section"):
+        read_recipe(write("r.toml", f"seed = 1\n{SMALL}"), [override])
+
+
+@pytest.mark.parametrize("name", ["2024", "true"])
+def test_a_folder_whose_name_is_a_value_is_put_in_quotes(small: Path, fails: Fails, name: str) -> None:
+    assert read_recipe(small, [f"data.corpus='{name}'"]).data.corpus == name
+    with fails(RecipeError, small, f"data.corpus={name.capitalize()}", "string"):
+        read_recipe(small, [f"data.corpus={name}"])
