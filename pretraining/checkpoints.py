@@ -1,0 +1,152 @@
+"""Checkpoints that a kill, a full disk or a flipped bit cannot take away.
+
+A checkpoint is a folder of safetensors files and one `state.json` with their digests and its own. It is written under
+another name, brought to the disk, and renamed; older ones are deleted only then. A damaged one is told apart by its
+digests, and the one before it is used.
+"""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpora.runtime import CheckpointError, cannot_write, fingerprint, sha256
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+STATE = "state.json"
+FILES = ("model", "optimizer")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on as if nothing had happened."""
+
+    step: int
+    """Optimizer steps done."""
+    model: "Mapping[str, Tensor]"
+    """Parameters by name."""
+    optimizer: "Mapping[str, Tensor]"
+    """Optimizer state, `parameter|entry`."""
+    state: Mapping[str, Any]
+    """Counters of the loop; JSON."""
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
+    """Write a checkpoint under FOLDER and delete all but the newest KEEP.
+
+    Raises:
+        ResultError: it cannot be written; the older ones are untouched.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    final = folder / f"checkpoint-{checkpoint.step:08d}"
+    part = folder / f".{final.name}.part"
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        for name, tensors in zip(FILES, (checkpoint.model, checkpoint.optimizer), strict=True):
+            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, part / f"{name}.safetensors")
+        state: dict[str, Any] = {"schema": 1, "step": checkpoint.step, "state": dict(checkpoint.state)}
+        state["files"] = {name: sha256(part / f"{name}.safetensors") for name in FILES}
+        text = json.dumps(state | {"sha256": fingerprint(state)}, ensure_ascii=False, indent=1, allow_nan=False)
+        (part / STATE).write_text(text + "\n", encoding="utf-8")
+        for path in [*part.iterdir(), part]:
+            _to_disk(path)
+        if final.exists():
+            shutil.rmtree(final)  # a damaged one of the same step
+        part.rename(final)
+        _to_disk(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise cannot_write(final, error) from error
+    # One of a later step is a damaged one that was passed over, and of a course of events that is gone.
+    later = [path for path in _folders(folder) if path.name > final.name]
+    for old in [*later, *_folders(folder)[len(later) + keep :]]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """Load the newest whole checkpoint under FOLDER; None if there is none at all.
+
+    A damaged one is passed over with a warning.
+
+    Raises:
+        CheckpointError: there are checkpoints, but all are damaged.
+    """
+    folders = _folders(folder)
+    for path in folders:
+        try:
+            return _read(path)
+        except _DamagedError as error:
+            logger.warning("%s: damaged (%s); the checkpoint before it is used", path, error)
+    if folders:
+        raise CheckpointError(folder, "every checkpoint is damaged", "delete the folder to start from the beginning")
+    return None
+
+
+class _DamagedError(Exception):
+    """A checkpoint whose bytes are not those that were written."""
+
+
+def _read(path: Path) -> Checkpoint:
+    from safetensors.torch import load_file
+
+    try:
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        digest = state.pop("sha256")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise _DamagedError(f"{STATE}: {error}") from error
+    if fingerprint(state) != digest:
+        raise _DamagedError(f"{STATE} was changed")
+    for name in FILES:
+        file = path / f"{name}.safetensors"
+        if not file.is_file() or sha256(file) != state["files"][name]:
+            raise _DamagedError(f"{file.name} was changed")
+    model, optimizer = (load_file(path / f"{name}.safetensors") for name in FILES)
+    return Checkpoint(int(state["step"]), model, optimizer, state["state"])
+
+
+def read_weights(folder: Path) -> "dict[str, Tensor]":
+    """Read the safetensors weights of a transformers folder, by the names of `BertForPreTraining`.
+
+    Raises:
+        CheckpointError: there are none, or they are damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    weights: dict[str, Tensor] = {}
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise CheckpointError(folder, "no safetensors weights in it", "give a transformers folder")
+    for file in files:
+        try:
+            weights |= load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(file, f"damaged ({error})", "get the file again") from error
+    if not any(name.startswith("bert.") for name in weights):
+        weights = {f"bert.{name}": tensor for name, tensor in weights.items()}  # a bare encoder
+    return weights
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Return the checkpoints under FOLDER, newest first."""
+    return sorted(folder.glob("checkpoint-*"), reverse=True)
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

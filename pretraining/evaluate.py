@@ -1,0 +1,130 @@
+"""Held-out perplexity of a saved masked language model: the same rows and masks for every model of a vocabulary.
+
+    python -m pretraining.evaluate MODEL --corpus DIR
+
+What the training loop reports is measured on the rows of its own objective; this puts models of different objectives
+side by side. Single segments, masks of 15 % of the tokens, drawn once by the seed.
+"""
+
+import json
+import math
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from corpora.runtime import EXIT_DONE, ArgumentParser, CheckpointError, DataError, run_command
+from pretraining.batches import Feed
+from pretraining.dataset import make_rows, special_ids
+from pretraining.machine import keep_freed_memory
+from pretraining.objective import RowLayout, get_objective
+from pretraining.tokens import tokenize_corpus
+
+BATCH = 32
+
+
+def evaluate_mlm(
+    folder: Path, corpus: Path, *, max_length: int = 128, max_rows: int = 4096, mask_rate: float = 0.15, seed: int = 0
+) -> dict[str, Any]:
+    """Predict masked held-out tokens.
+
+    Args:
+        folder: a BERT with its masked-LM head and its `tokenizer.json`, as transformers saves it.
+        corpus: folder made by `corpora.build`.
+        max_length: tokens of a row.
+        max_rows: rows read, at most.
+        mask_rate: share of tokens to predict.
+        seed: of rows and masks.
+
+    Returns:
+        `mlm_loss` in nats, `mlm_perplexity`, `mlm_accuracy`, `num_predictions`, and what one gets who knows nothing
+        but how often each token is to be predicted: `unigram_loss` in nats.
+
+    Raises:
+        CheckpointError: the folder holds no such model.
+        DataError: the corpus has no held-out split.
+    """
+    import torch
+
+    keep_freed_memory()
+    model = _load(folder)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.use_attention(device)
+    model.to(device).eval()
+    tokenizer_json = folder / "tokenizer.json"
+    layout = RowLayout(max_length=max_length, isolate_documents=True, seed=seed, specials=special_ids(tokenizer_json))
+    kind = get_objective("dynamic_mlm", "evaluate")
+    objective = kind(kind.settings(mask_rate=mask_rate), layout)
+    sums: dict[str, float] = {"mlm_loss": 0.0, "mlm_correct": 0.0}
+    counts = np.zeros(layout.specials.vocab_size, np.int64)
+    with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch, torch.no_grad():
+        tokens, digest = tokenize_corpus(corpus, tokenizer_json, Path(scratch), split="held-out")
+        if not len(tokens):
+            raise DataError(
+                corpus, "has no held-out documents", "build it with python -m corpora.build --held-out 0.01"
+            )
+        rows, _ = make_rows(objective, tokens, digest, Path(scratch), split="held-out", num_workers=1)
+        feed = Feed(rows, objective, BATCH)
+        for first in range(0, min(len(rows), max_rows), BATCH):
+            some = np.arange(first, min(first + BATCH, len(rows), max_rows))
+            batch = feed.tensors(some, np.zeros(len(some), np.int64))
+            counts += np.bincount(batch["masked_ids"].numpy(), minlength=len(counts))
+            outputs = model(**{name: tensor.to(device) for name, tensor in batch.items()})
+            for name in sums:
+                sums[name] += float(outputs[name])
+    total = int(counts.sum())
+    shares = counts[counts > 0] / total
+    loss = sums["mlm_loss"] / total
+    return {
+        "mlm_loss": loss,
+        "mlm_perplexity": math.exp(loss),
+        "mlm_accuracy": sums["mlm_correct"] / total,
+        "num_predictions": total,
+        "unigram_loss": float(-(shares * np.log(shares)).sum()),
+    }
+
+
+def _load(folder: Path) -> Any:
+    from transformers import BertConfig
+
+    from pretraining.checkpoints import read_weights
+    from pretraining.model import PretrainingModel
+
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(folder, "no config.json in it", "give a folder made by python -m pretraining.run")
+    model = PretrainingModel(BertConfig.from_pretrained(folder), next_sentence=False)
+    try:
+        missing = model.load(read_weights(folder))
+    except ValueError as error:
+        raise CheckpointError(folder, str(error), "give the weights that belong to the config") from error
+    if missing:
+        raise CheckpointError(folder, f"{missing[0]} is missing", "give a model with its masked-LM head")
+    return model
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Evaluate from the command line; prints JSON."""
+    parser = ArgumentParser("python -m pretraining.evaluate", "Held-out perplexity of a masked language model.")
+    parser.add_argument("model", type=Path, help="folder made by python -m pretraining.run")
+    parser.add_argument("--corpus", type=Path, required=True, help="folder made by python -m corpora.build")
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--rows", type=int, default=4096, help="rows read, at most")
+    parser.add_argument("--mask-rate", type=float, default=0.15)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse(argv)
+    scores = evaluate_mlm(
+        arguments.model,
+        arguments.corpus,
+        max_length=arguments.max_length,
+        max_rows=arguments.rows,
+        mask_rate=arguments.mask_rate,
+        seed=arguments.seed,
+    )
+    sys.stdout.write(json.dumps(scores) + "\n")
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)

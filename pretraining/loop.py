@@ -1,0 +1,495 @@
+"""The pretraining loop, on accelerate: one CPU, one GPU, or many processes by `torchrun` or `accelerate launch`.
+
+What a step computes is a function of (recipe, data, seed, step): rows, masks and dropout carry no state from step to
+step. A run that is killed and started again therefore ends in the same bytes as one that was left alone.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from corpora.runtime import CheckpointError, RecipeError, SuiteError, write_text
+from pretraining.batches import Feed
+from pretraining.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from pretraining.machine import keep_freed_memory, matmul_flops_per_s, training_precision
+from pretraining.model import PretrainingModel
+from pretraining.recipe import LoopConfig
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+logger = logging.getLogger(__name__)
+
+HELD_OUT_EPOCH = 1 << 30
+"""The pass whose masks are those of held-out rows: the same at every evaluation, and none of training."""
+SUMS = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct", "masked", "sequences", "tokens")
+METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+
+
+class NonFiniteError(SuiteError):
+    """A training that has left the numbers."""
+
+
+@dataclass
+class Progress:
+    """Counters that belong to the state of a run."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    tokens: int = 0
+    """Real tokens seen, special ones included, padding not."""
+    elapsed_s: float = 0.0
+    """Time spent in steps, over all sittings."""
+    skipped: int = 0
+    """Steps whose gradient was not finite and was thrown away."""
+    skipped_in_a_row: int = 0
+    window: dict[str, float] = field(default_factory=dict)
+    """Sums since the last line of metrics."""
+    window_s: float = 0.0
+
+
+def make_accelerator(config: LoopConfig, *, cpu: bool = False) -> "Accelerator":
+    """Return the accelerator of this process, with the precision of the recipe.
+
+    Args:
+        config: the loop's settings.
+        cpu: stay on the CPU although there is a GPU.
+    """
+    from accelerate import Accelerator
+
+    precision = training_precision() if config.precision == "auto" else config.precision
+    return Accelerator(
+        mixed_precision="bf16" if precision == "bf16" else "no",
+        # Left to itself, accelerate looks for other processes on machines with a GPU only.
+        cpu=cpu or not torch.accelerator.is_available(),
+        step_scheduler_with_optimizer=False,
+    )
+
+
+def learning_rate(config: LoopConfig, step: int) -> float:
+    """Return the rate of a step, counted from 0: linear warm-up, then decay to 0 at the last step.
+
+    The first step has a rate already, as in transformers; google-research/bert starts at 0 and drops by
+    `warmup_steps / steps` of the peak where the warm-up ends.
+    """
+    if step < config.warmup_steps:
+        return config.peak_lr * (step + 1) / (config.warmup_steps + 1)
+    left = (config.steps - step) / max(1, config.steps - config.warmup_steps)
+    if config.decay == "cosine":
+        return config.peak_lr * 0.5 * (1 + math.cos(math.pi * (1 - left)))
+    return config.peak_lr * (left if config.decay == "linear" else 1.0)
+
+
+def make_optimizer(model: torch.nn.Module, config: LoopConfig) -> torch.optim.AdamW:
+    """Return AdamW with decoupled weight decay on matrices and embeddings, none on biases and LayerNorm.
+
+    With bias correction, which google-research/bert's Adam leaves out.
+    """
+    decayed = [p for name, p in model.named_parameters() if not _is_undecayed(name)]
+    others = [p for name, p in model.named_parameters() if _is_undecayed(name)]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(
+        groups, lr=0.0, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_epsilon, fused=True
+    )
+
+
+def _is_undecayed(name: str) -> bool:
+    return name.endswith("bias") or "LayerNorm" in name
+
+
+@dataclass(frozen=True)
+class StepSpeed:
+    """How fast a step is."""
+
+    step_s: float
+    tokens_per_s: float
+    """Real tokens, over all processes."""
+    matmul_share: float
+    """Of the rate of a large matrix product on the same devices."""
+
+
+class Trainer:
+    """One run: a model, its data and its state."""
+
+    def __init__(
+        self,
+        model: PretrainingModel,
+        feed: Feed,
+        held_out: Feed | None,
+        config: LoopConfig,
+        accelerator: "Accelerator",
+        out: Path,
+    ) -> None:
+        """Put the model and its optimizer on this process's device.
+
+        Args:
+            model: with its first weights.
+            feed: training batches.
+            held_out: rows that are never trained on, if there are any.
+            config: the optimisation.
+            accelerator: of this process.
+            out: folder for `metrics.jsonl` and `checkpoints/`.
+
+        Raises:
+            RecipeError: the batch cannot be dealt to so many processes.
+        """
+        if config.batch_size % accelerator.num_processes:
+            what = (
+                f"loop.batch_size={config.batch_size} cannot be dealt evenly to {accelerator.num_processes} processes"
+            )
+            raise RecipeError("recipe", what, "make it a multiple of the number of processes")
+        self._feed, self._held_out, self._config, self._accelerator, self._out = (
+            feed,
+            held_out,
+            config,
+            accelerator,
+            out,
+        )
+        self._seed = feed.objective.layout.seed
+        if accelerator.device.type == "cpu":
+            keep_freed_memory()
+        model.use_attention(accelerator.device)
+        self.num_parameters = sum(p.numel() for p in model.parameters())
+        self._flops = _FlopsPerStep.of(model)
+        self._names = [name for name, _ in model.named_parameters()]
+        if config.compile:
+            model.network.bert.compile()
+        self._model: Any
+        self._model, optimizer = accelerator.prepare(model, make_optimizer(model, config))
+        self._optimizer: Any = optimizer
+        self.progress = Progress()
+        self._matmul_rate = 0.0
+
+    def train(self) -> None:
+        """Run from the last checkpoint to the last step.
+
+        Raises:
+            CheckpointError: no checkpoint is whole, or none fits the model.
+            NonFiniteError: too many steps in a row had no finite gradient.
+            ResultError: a checkpoint cannot be written.
+        """
+        config = self._config
+        self._resume()
+        self._matmul_rate = self._measure_matmul_rate()
+        with contextlib.ExitStack() as stack:
+            bar = stack.enter_context(self._progress_bar())
+            pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
+            coming = pool.submit(self._batches, self.progress.step) if self.progress.step < config.steps else None
+            while coming is not None:
+                started = time.perf_counter()
+                batches = coming.result()
+                last = self.progress.step + 1 >= config.steps
+                coming = None if last else pool.submit(self._batches, self.progress.step + 1)
+                waited = time.perf_counter() - started
+                self._step(batches)
+                self._count_time(time.perf_counter() - started, waited)
+                self._after_step(bar)
+
+    def time_steps(self, seconds: float = 0.0, *, warm_up: int = 1) -> "StepSpeed":
+        """Do steps until SECONDS are over, one at least, and return their mean speed; the warm-up is not timed."""
+        self._matmul_rate = self._measure_matmul_rate()
+        for _ in range(warm_up):
+            self._step(self._batches(self.progress.step))
+        first, tokens, masked, elapsed = self.progress.step, self.progress.tokens, 0, 0.0
+        while self.progress.step == first or elapsed < seconds:
+            batches = self._batches(self.progress.step)
+            masked += sum(len(batch["masked_at"]) for batch in batches)
+            started = time.perf_counter()
+            self._step(batches)
+            if self._accelerator.device.type == "cuda":
+                torch.cuda.synchronize(self._accelerator.device)
+            elapsed += time.perf_counter() - started
+        tokens = self.progress.tokens - tokens
+        share = self._matmul_share(tokens, masked * self._accelerator.num_processes, elapsed)
+        return StepSpeed(elapsed / (self.progress.step - first), tokens / elapsed, share)
+
+    def _measure_matmul_rate(self) -> float:
+        kind = torch.bfloat16 if self._accelerator.mixed_precision == "bf16" else torch.float32
+        return matmul_flops_per_s(self._accelerator.device, kind) * int(self._accelerator.num_processes)
+
+    def _matmul_share(self, tokens: float, masked: float, seconds: float) -> float:
+        flops = self._flops.of_step(tokens, masked, self._feed.objective.layout.max_length)
+        return flops / seconds / self._matmul_rate
+
+    def _batches(self, step: int) -> list[dict[str, Tensor]]:
+        accelerator = self._accelerator
+        size = self._config.micro_batch_size or self._config.batch_size
+        return self._feed.micro_batches(
+            step, process=accelerator.process_index, num_processes=accelerator.num_processes, size=size
+        )
+
+    def _step(self, batches: Sequence[Mapping[str, Tensor]]) -> None:
+        """Do one optimizer step."""
+        config, accelerator, progress = self._config, self._accelerator, self.progress
+        # Dropout depends on the step and the process, not on what came before.
+        torch.manual_seed((self._seed * 1_000_003 + progress.step) * 4099 + accelerator.process_index)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate(config, progress.step)
+        sums = self._count(batches)
+        for number, batch in enumerate(batches):
+            last = number == len(batches) - 1
+            with contextlib.nullcontext() if last else accelerator.no_sync(self._model):
+                outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
+                loss = outputs["mlm_loss"] / sums["masked"]
+                if "nsp_loss" in outputs:
+                    loss = loss + outputs["nsp_loss"] / sums["sequences"]
+                # Processes average their gradients; the sums above are over all of them.
+                accelerator.backward(loss * accelerator.num_processes)
+            for name, value in outputs.items():
+                sums[name] = sums.get(name, 0.0) + value.detach()
+        norm = accelerator.clip_grad_norm_(self._model.parameters(), config.clip)
+        if bool(torch.isfinite(norm)):
+            self._optimizer.step()
+            progress.skipped_in_a_row = 0
+            for name, value in sums.items():
+                progress.window[name] = progress.window.get(name, 0.0) + value
+        else:
+            progress.skipped += 1
+            progress.skipped_in_a_row += 1
+        self._optimizer.zero_grad(set_to_none=True)
+        progress.tokens += int(sums["tokens"])
+        progress.step += 1
+        if progress.skipped_in_a_row > config.max_skipped:
+            self._stop_non_finite()
+
+    def _count(self, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
+        """Return the number of predictions, sequences and tokens of a step, over all processes."""
+        counts = torch.tensor(
+            [
+                sum(len(batch["masked_at"]) for batch in batches),
+                sum(len(batch["next_labels"]) for batch in batches if "next_labels" in batch),
+                sum(int((batch["sequence_ids"] > 0).sum()) for batch in batches),
+            ],
+            dtype=torch.float64,
+        )
+        if self._accelerator.num_processes > 1:
+            kind = torch.float64 if self._accelerator.device.type != "mps" else torch.float32
+            counts = self._accelerator.reduce(counts.to(self._accelerator.device, kind), reduction="sum").cpu()
+        masked, sequences, tokens = counts.tolist()
+        return {"masked": max(1.0, masked), "sequences": sequences, "tokens": tokens}
+
+    def _stop_non_finite(self) -> None:
+        progress = self.progress
+        where = self._out / CHECKPOINTS
+        raise NonFiniteError(
+            f"step {progress.step}",
+            f"the gradient was not finite in {progress.skipped_in_a_row} steps in a row "
+            f"({progress.skipped} skipped in all)",
+            f"lower loop.peak_lr or set loop.precision = 'fp32', and start in another folder; the last good state is "
+            f"kept in {where}",
+        )
+
+    def _count_time(self, elapsed_s: float, waited_s: float) -> None:
+        self.progress.elapsed_s += elapsed_s
+        self.progress.window_s += elapsed_s
+        self.progress.window["waited_s"] = self.progress.window.get("waited_s", 0.0) + waited_s
+
+    def _after_step(self, bar: Any) -> None:
+        config, step = self._config, self.progress.step
+        last = step == config.steps
+        bar.update(1)
+        if step % config.log_every == 0 or last:
+            self._log(bar)
+        if self._held_out is not None and (step % config.evaluate_every == 0 or last):
+            self._write_line({"step": step} | self.evaluate())
+        # A state whose last gradients were thrown away may be the broken one: it must not push a good one out.
+        if (step % config.checkpoint_every == 0 or last) and self.progress.skipped_in_a_row == 0:
+            self.save()
+
+    def _log(self, bar: Any) -> None:
+        """Write one line of metrics over the steps since the last one."""
+        progress, accelerator = self.progress, self._accelerator
+        sums = progress.window
+        progress.window, seconds, progress.window_s = {}, progress.window_s, 0.0
+        line: dict[str, Any] = {"step": progress.step}
+        if "mlm_loss" in sums:
+            line |= self._means(sums)
+        line["lr"] = learning_rate(self._config, progress.step - 1)
+        line["tokens"] = progress.tokens
+        line["tokens_per_s"] = round(sums.get("tokens", 0.0) / seconds, 1)
+        share = self._matmul_share(sums.get("tokens", 0.0), sums.get("masked", 0.0), seconds)
+        line["matmul_share"] = round(share, 4)
+        line["waiting_share"] = round(sums["waited_s"] / seconds, 5)
+        line["skipped"] = progress.skipped
+        self._write_line(line)
+        shown = {key: line[key] for key in ("loss", "mlm_accuracy", "nsp_accuracy", "tokens_per_s") if key in line}
+        text = {key: f"{value:,.0f}" if value > 100 else f"{value:.4f}" for key, value in shown.items()}
+        bar.set_postfix(text)
+        if bar.disable and accelerator.is_main_process:
+            sys.stderr.write(" ".join(f"{key}={value}" for key, value in line.items()) + "\n")
+
+    def _means(self, sums: Mapping[str, Any]) -> dict[str, float]:
+        """Return losses and accuracies, over all processes, from sums of this one."""
+        names = [name for name in ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct") if name in sums]
+        values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float32) for name in names])
+        if self._accelerator.num_processes > 1:
+            values = self._accelerator.reduce(values.to(self._accelerator.device), reduction="sum")
+        total = dict(zip(names, values.double().tolist(), strict=True))
+        means = {
+            "mlm_loss": total["mlm_loss"] / sums["masked"],
+            "mlm_accuracy": total["mlm_correct"] / sums["masked"],
+        }
+        if "nsp_loss" in total:
+            means["nsp_loss"] = total["nsp_loss"] / sums["sequences"]
+            means["nsp_accuracy"] = total["nsp_correct"] / sums["sequences"]
+        return {"loss": means["mlm_loss"] + means.get("nsp_loss", 0.0)} | means
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Return losses and accuracies on held-out rows, always the same ones with the same masks."""
+        assert self._held_out is not None
+        accelerator, feed = self._accelerator, self._held_out
+        # Every process takes part in every forward pass, or a sharded model would wait for ever.
+        count = min(self._config.evaluate_rows, len(feed.corpus))
+        count = max(count // accelerator.num_processes, 1) * accelerator.num_processes
+        rows = np.arange(count) % len(feed.corpus)
+        rows = rows[accelerator.process_index :: accelerator.num_processes]
+        size = self._config.micro_batch_size or max(1, self._config.batch_size // accelerator.num_processes)
+        sums: dict[str, Any] = {"masked": 0.0, "sequences": 0.0}
+        self._model.eval()
+        for first in range(0, len(rows), size):
+            some = rows[first : first + size]
+            batch = feed.tensors(some, np.full(len(some), HELD_OUT_EPOCH))
+            counts = self._count([batch])
+            outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
+            for name, value in (counts | outputs).items():
+                sums[name] = sums.get(name, 0.0) + value
+        self._model.train()
+        means = self._means(sums)
+        return {f"held_out_{name}": value for name, value in means.items()} | {
+            "held_out_perplexity": math.exp(min(means["mlm_loss"], 700.0))
+        }
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return parameters and optimizer state by name, whole and on the CPU, on the main process."""
+        from torch.distributed.checkpoint.state_dict import (
+            StateDictOptions,
+            get_model_state_dict,
+            get_optimizer_state_dict,
+        )
+
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        model: dict[str, Any] = get_model_state_dict(self._model, options=options)
+        optimizer: dict[str, Any] = get_optimizer_state_dict(self._model, self._optimizer.optimizer, options=options)
+        parameters = {name: model[name] for name in self._names if name in model}
+        entries = {
+            f"{name}|{entry}": torch.as_tensor(value)
+            for name, values in optimizer.get("state", {}).items()
+            for entry, value in values.items()
+        }
+        return parameters, entries
+
+    def save(self) -> None:
+        """Write a checkpoint; every process takes part."""
+        parameters, entries = self.state()
+        progress = asdict(self.progress)
+        progress["window"] = {name: float(value) for name, value in self.progress.window.items()}
+        if self._accelerator.is_main_process:
+            checkpoint = Checkpoint(self.progress.step, parameters, entries, progress)
+            save_checkpoint(self._out / CHECKPOINTS, checkpoint, keep=self._config.keep_checkpoints)
+        self._accelerator.wait_for_everyone()
+
+    def _resume(self) -> None:
+        """Go back to the newest whole checkpoint, if there is one, and forget the metrics after it."""
+        checkpoint = load_checkpoint(self._out / CHECKPOINTS)
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        if self._accelerator.is_main_process:
+            _cut_metrics(self._out / METRICS, self.progress.step)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        from torch.distributed.checkpoint.state_dict import (
+            StateDictOptions,
+            set_model_state_dict,
+            set_optimizer_state_dict,
+        )
+
+        if sorted(checkpoint.model) != sorted(self._names):
+            what = "its parameters are not those of this model"
+            raise CheckpointError(self._out / CHECKPOINTS, what, "start in another folder with --out")
+        options = StateDictOptions(full_state_dict=True, strict=False)
+        set_model_state_dict(self._model, dict(checkpoint.model), options=options)
+        state: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in checkpoint.optimizer.items():
+            name, _, entry = key.rpartition("|")
+            state.setdefault(name, {})[entry] = tensor
+        # What is not state is known from the recipe.
+        template = self._empty_optimizer_state()
+        set_optimizer_state_dict(self._model, self._optimizer.optimizer, template | {"state": state}, options=options)
+        self.progress = Progress(**checkpoint.state)
+        logger.info("resumed at step %d", self.progress.step)
+
+    def _empty_optimizer_state(self) -> dict[str, Any]:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        template: dict[str, Any] = get_optimizer_state_dict(self._model, self._optimizer.optimizer, options=options)
+        return template
+
+    def _write_line(self, line: Mapping[str, Any]) -> None:
+        if not self._accelerator.is_main_process:
+            return
+        # JSON knows no NaN; a loss that is none is told as null.
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+        with (self._out / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(clean) + "\n")
+
+    def _progress_bar(self) -> Any:
+        from tqdm import tqdm
+
+        return tqdm(
+            total=self._config.steps,
+            initial=self.progress.step,
+            desc="pretrain",
+            unit="step",
+            disable=None if self._accelerator.is_main_process else True,
+        )
+
+
+@dataclass(frozen=True)
+class _FlopsPerStep:
+    """Floating-point operations of training: forward, and twice that backward. Source: Kaplan et al. 2020, table 1."""
+
+    per_token: float
+    per_position: float
+    """Per token and per token that it attends to."""
+    per_prediction: float
+
+    @classmethod
+    def of(cls, model: PretrainingModel) -> "_FlopsPerStep":
+        config = model.network.config
+        encoder = sum(p.numel() for name, p in model.network.bert.encoder.named_parameters() if p.ndim == 2)
+        head = config.hidden_size * (config.hidden_size + model.vocab_size)
+        return cls(6.0 * encoder, 12.0 * config.num_hidden_layers * config.hidden_size, 6.0 * head)
+
+    def of_step(self, tokens: float, predictions: float, length: int) -> float:
+        return tokens * (self.per_token + self.per_position * length) + predictions * self.per_prediction
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read `metrics.jsonl`; a last line that a kill cut short is left out."""
+    if not path.is_file():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            lines.append(json.loads(text))
+    return lines
+
+
+def _cut_metrics(path: Path, step: int) -> None:
+    lines = [line for line in read_metrics(path) if line["step"] <= step]
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))

@@ -1,0 +1,216 @@
+"""A transformers BERT under pretraining: packed rows in, losses out.
+
+The network itself is transformers' own (`BertForPreTraining` or `BertForMaskedLM`), so that what is trained here is a
+plain checkpoint. What is added is what pretraining needs and fine-tuning does not: sequences that share a row without
+seeing each other, and a vocabulary layer that sees the masked positions only, in slices that never exist all at once.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers import BertConfig, PreTrainedModel
+
+VOCAB_MULTIPLE = 64
+"""Matrix kernels like sides that are multiples of it; the padding is cut off again on export."""
+OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
+"""Parameters with a row for every piece."""
+SLICE = 256
+"""Masked positions whose scores over the vocabulary exist at a time."""
+
+
+class PretrainingModel(nn.Module):
+    """A BERT with its pretraining heads.
+
+    Input: rows of packed sequences, see `forward`. B rows, T tokens, D hidden, M predictions, Q sequences, V words.
+    """
+
+    def __init__(self, config: "BertConfig", *, next_sentence: bool) -> None:
+        """Build the network with random weights.
+
+        Args:
+            config: of the network as it will be saved; `vocab_size` is padded inside.
+            next_sentence: whether there is a next-sentence head.
+        """
+        from transformers import BertForMaskedLM, BertForPreTraining
+
+        super().__init__()
+        self.vocab_size = int(config.vocab_size)
+        self.next_sentence = next_sentence
+        padded_size = -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+        padded = type(config).from_dict(config.to_dict() | {"vocab_size": padded_size})
+        self.network: Any = (BertForPreTraining if next_sentence else BertForMaskedLM)(padded)
+
+    def load(self, weights: Mapping[str, Tensor]) -> list[str]:
+        """Take over the weights of a saved network, padding the vocabulary; return the parameters it does not have.
+
+        Args:
+            weights: by the names of transformers' classes.
+
+        Raises:
+            ValueError: a shape does not fit.
+        """
+        missing = []
+        with torch.no_grad():
+            for name, parameter in self.network.named_parameters():
+                if name not in weights:
+                    missing.append(name)
+                    continue
+                given = weights[name]
+                length = self.vocab_size if name in OF_VOCABULARY else len(parameter)
+                if tuple(given.shape) != (length, *parameter.shape[1:]):
+                    raise ValueError(f"{name} is {tuple(given.shape)}, not {(length, *parameter.shape[1:])}")
+                parameter[:length] = given
+        return missing
+
+    def use_attention(self, device: torch.device) -> None:
+        """Choose the attention for a device.
+
+        On CPUs plain matrix products beat PyTorch's fused attention, whose backward pass with a mask is slow there
+        (`benchmarks/pretraining.py`); on GPUs it is the other way round.
+        """
+        self.network.set_attn_implementation("eager" if device.type == "cpu" else "sdpa")
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor,
+        position_ids: Tensor,
+        sequence_ids: Tensor,
+        masked_at: Tensor,
+        masked_ids: Tensor,
+        first_at: Tensor | None = None,
+        next_labels: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Return summed losses and counts; the caller divides by what its whole batch holds.
+
+        Args:
+            input_ids: int64 (B, T), as fed.
+            token_type_ids: int64 (B, T).
+            position_ids: int64 (B, T), counted from the begin of each sequence.
+            sequence_ids: int64 (B, T); tokens see those of the same number, 0 is padding.
+            masked_at: int64 (M,), positions to predict, counted through the flattened batch.
+            masked_ids: int64 (M,), the tokens that stood there.
+            first_at: int64 (Q,), positions of `[CLS]`, for the next-sentence head.
+            next_labels: int64 (Q,), 1 for a random next sentence.
+
+        Returns:
+            `mlm_loss` (sum over M), `mlm_correct`, and with a next-sentence head `nsp_loss`, `nsp_correct` (sums over
+            Q); float32 scalars.
+        """
+        hidden = self.encode(input_ids, token_type_ids, position_ids, sequence_ids).flatten(0, 1)  # (B·T, D)
+        transformed = self.network.cls.predictions.transform(hidden[masked_at])  # (M, D)
+        decoder = self.network.cls.predictions.decoder
+        vocabulary_loss: Any = _VocabularyLoss.apply  # not annotated
+        loss, correct = vocabulary_loss(
+            transformed, decoder.weight, decoder.bias, masked_ids, self.vocab_size, torch.is_grad_enabled()
+        )
+        outputs = {"mlm_loss": loss, "mlm_correct": correct}
+        if self.next_sentence and first_at is not None and next_labels is not None:
+            # The pooler takes the first position of what it is given.
+            pooled = self.network.bert.pooler(hidden[first_at].unsqueeze(1))
+            scores = self.network.cls.seq_relationship(pooled).float()  # (Q, 2)
+            outputs["nsp_loss"] = F.cross_entropy(scores, next_labels, reduction="sum")
+            outputs["nsp_correct"] = (scores.argmax(-1) == next_labels).sum().float()
+        return outputs
+
+    def encode(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
+        """Return the last hidden states, (B, T, D), of rows of packed sequences."""
+        visible = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]  # (B, 1, T, T)
+        mask = visible
+        if self.network.config._attn_implementation == "eager":
+            # The plain implementation adds its mask to the scores.
+            kind = _compute_dtype(self.network.dtype, visible.device)
+            mask = torch.zeros(visible.shape, dtype=kind, device=visible.device)
+            mask.masked_fill_(~visible, torch.finfo(kind).min)
+        hidden: Tensor = self.network.bert(
+            input_ids=input_ids, attention_mask=mask, token_type_ids=token_type_ids, position_ids=position_ids
+        ).last_hidden_state
+        return hidden
+
+    def export(self, state: Mapping[str, Tensor]) -> "PreTrainedModel":
+        """Return a network without padding of the vocabulary, as it is to be saved.
+
+        Args:
+            state: this model's parameters by name.
+        """
+        config = type(self.network.config).from_dict(self.network.config.to_dict() | {"vocab_size": self.vocab_size})
+        exported: PreTrainedModel = type(self.network)(config)
+        with torch.no_grad():
+            for name, parameter in exported.named_parameters():
+                trained = state[f"network.{name}"]
+                parameter.copy_(trained if trained.shape == parameter.shape else trained[: len(parameter)])
+        return exported
+
+
+def _compute_dtype(default: torch.dtype, device: torch.device) -> torch.dtype:
+    """Return the type in which matrix products are computed."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else default
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """Cross-entropy over the vocabulary, slice by slice, with the gradients made on the way.
+
+    The scores of all predictions, M × V numbers, would be the largest tensor of a step by far and be read and written
+    several times; here a slice of them lives in the processor's cache, and gradients are there when the loss is.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, vocab_size: int, with_gradients: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the summed loss and the number of correct predictions.
+
+        Args:
+            ctx: of autograd.
+            hidden: (M, D).
+            weight: (V, D) of the tied word embeddings, padded.
+            bias: (V,).
+            labels: int64 (M,).
+            vocab_size: scores behind it are padding.
+            with_gradients: whether there will be a backward pass.
+        """
+        device = hidden.device
+        kind = _compute_dtype(hidden.dtype, device)
+        words, biases = weight.to(kind), bias.to(kind)
+        loss = torch.zeros((), dtype=torch.float32, device=device)
+        correct = torch.zeros((), dtype=torch.float32, device=device)
+        hidden_gradient = torch.empty_like(hidden) if with_gradients else None
+        weight_gradient = torch.zeros_like(weight) if with_gradients else None
+        bias_gradient = torch.zeros_like(bias) if with_gradients else None
+        with torch.autocast(device.type, enabled=False):
+            for first in range(0, len(hidden), SLICE):
+                some = slice(first, first + SLICE)
+                states, targets = hidden[some].to(kind), labels[some, None]
+                scores = F.linear(states, words, biases)
+                probabilities = torch.log_softmax(scores[:, :vocab_size], -1, dtype=torch.float32)
+                of_targets = probabilities.gather(1, targets)
+                loss -= of_targets.sum()
+                # Looking for the maximum is much faster than for its place, which matters only where it is reached.
+                best = (of_targets == probabilities.amax(-1, keepdim=True)).squeeze(1)
+                correct += (probabilities[best].argmax(-1, keepdim=True) == targets[best]).sum()
+                if hidden_gradient is None or weight_gradient is None or bias_gradient is None:
+                    continue
+                gradient = probabilities.exp_().scatter_add_(
+                    1, targets, torch.full_like(targets, -1, dtype=torch.float32)
+                )
+                bias_gradient[:vocab_size] += gradient.sum(0)
+                scores[:, vocab_size:] = 0
+                scores[:, :vocab_size] = gradient
+                hidden_gradient[some] = scores @ words
+                weight_gradient += scores.t() @ states
+        if with_gradients:
+            ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
+        ctx.mark_non_differentiable(correct)
+        return loss, correct
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients that the forward pass made."""
+        hidden_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
+        scale = gradients[0]
+        return hidden_gradient * scale, weight_gradient * scale, bias_gradient * scale, None, None, None

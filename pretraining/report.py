@@ -1,0 +1,112 @@
+"""What a finished run leaves for people: the loss curve and the model card."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpora.runtime import atomic_file
+
+if TYPE_CHECKING:
+    from pretraining.recipe import Recipe
+
+SMOOTHING = 0.9
+
+
+def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Draw loss and accuracy over real tokens seen, training beside held-out, as a PNG.
+
+    Args:
+        path: of the PNG.
+        lines: of `metrics.jsonl`.
+        title: of the chart.
+    """
+    from matplotlib.figure import Figure
+
+    nsp = any("nsp_accuracy" in line for line in lines)
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    panels = figure.subplots(1, 3 if nsp else 2)
+    tokens = {line["step"]: line["tokens"] / 1e6 for line in lines if "tokens" in line}
+    names = [("mlm_loss", "MLM loss (nats)"), ("mlm_accuracy", "MLM accuracy"), ("nsp_accuracy", "NSP accuracy")]
+    for panel, (name, label) in zip(panels, names, strict=False):
+        seen = [(tokens[line["step"]], line[name]) for line in lines if line.get(name) is not None]
+        held = [
+            (tokens[line["step"]], line[f"held_out_{name}"])
+            for line in lines
+            if line.get(f"held_out_{name}") is not None and line["step"] in tokens
+        ]
+        if seen:
+            xs, ys = zip(*seen, strict=True)
+            panel.plot(xs, ys, color="#9db7d5", linewidth=0.8)
+            panel.plot(xs, _smooth(ys), color="#1f4e8c", linewidth=1.6, label="training, smoothed")
+        if held:
+            xs, ys = zip(*held, strict=True)
+            panel.plot(xs, ys, color="#c0392b", marker="o", markersize=4, linewidth=1.2, label="held-out")
+            panel.annotate(f"{ys[-1]:.3f}", (xs[-1], ys[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
+        panel.set_xlabel("real tokens seen (million)")
+        panel.set_title(label, fontsize=11)
+        panel.grid(visible=True, color="#e5e5e5", linewidth=0.6)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].legend(frameon=False, fontsize=9)
+    figure.suptitle(title, fontsize=12)
+    with atomic_file(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=120)
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    """Return the exponential moving average, corrected for its start."""
+    smooth, total, weight = [], 0.0, 0.0
+    for value in values:
+        total = SMOOTHING * total + (1 - SMOOTHING) * value
+        weight = SMOOTHING * weight + (1 - SMOOTHING)
+        smooth.append(total / weight)
+    return smooth
+
+
+def pretraining_card(recipe: "Recipe", manifest: Mapping[str, Any], title: str, paper: str) -> str:
+    """Return the README.md of a pretrained folder, with the YAML that model hubs read."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    card = ModelCardData(
+        language="ko",
+        library_name="transformers",
+        pipeline_tag="fill-mask",
+        license="other",
+        license_name="that of the corpus it was trained on",
+        model_name=title,
+    )
+    scores = manifest["held_out"]
+    lines = [
+        f"# {title}",
+        "",
+        f"A Korean BERT pretrained with `{recipe.objective['name']}` ({paper}) by PressBERT.",
+        "",
+        "```python",
+        "from transformers import AutoModel, AutoTokenizer",
+        "",
+        'model, tokenizer = AutoModel.from_pretrained("."), AutoTokenizer.from_pretrained(".")',
+        "```",
+        "",
+        "| | |",
+        "| --- | ---: |",
+        f"| parameters | {manifest['num_parameters']:,} |",
+        f"| documents in the corpus | {manifest['num_documents']:,} |",
+        f"| real tokens seen | {manifest['tokens']:,} |",
+        f"| optimizer steps (skipped) | {manifest['steps']:,} ({manifest['skipped']}) |",
+        f"| time in steps | {manifest['elapsed_s'] / 60:,.1f} min on {manifest['device']} |",
+        *(f"| {name.replace('_', ' ')} | {value:.4f} |" for name, value in scores.items() if value is not None),
+        "",
+        "Perplexity is that of masked tokens and depends on the vocabulary: compare models of the same one only.",
+        "",
+        "![loss curve](loss.png)",
+        "",
+        "## Recipe",
+        "",
+        "```json",
+        json.dumps(recipe.model_dump(), ensure_ascii=False, indent=1),
+        "```",
+        "",
+        "Versions: " + ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()) + ".",
+        "",
+    ]
+    return str(ModelCard(f"---\n{card.to_yaml()}\n---\n\n" + "\n".join(lines)))

@@ -1,0 +1,659 @@
+"""The pretraining loop: what a step computes, what is written about it, and that it can stop and go on anywhere."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from pydantic import ValidationError
+from torch import Tensor
+
+import pretraining.loop
+from corpora.build import BuildConfig, build
+from corpora.corpus import read_corpus
+from corpora.runtime import CheckpointError, RecipeError
+from pretraining.batches import Feed
+from pretraining.checkpoints import load_checkpoint
+from pretraining.dataset import Prepared, prepare
+from pretraining.loop import (
+    HELD_OUT_EPOCH,
+    NonFiniteError,
+    Trainer,
+    learning_rate,
+    make_accelerator,
+    make_optimizer,
+    read_metrics,
+)
+from pretraining.model import PretrainingModel
+from pretraining.objective import all_objectives
+from pretraining.recipe import SAMPLE, LoopConfig, Recipe
+from pretraining.run import build_model
+from pretraining.vocab import save_tokenizer, train_wordpiece
+
+Fails = Callable[..., AbstractContextManager[None]]
+Sources = tuple[Path, Path]
+PreparedFor = Callable[[Recipe], Prepared]
+MakeTrainer = Callable[..., Trainer]
+
+OBJECTIVES = sorted(all_objectives())
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 32}
+LOOP = {"steps": 8, "batch_size": 8, "peak_lr": 1e-2, "warmup_steps": 2, "precision": "fp32", "log_every": 1}
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def quick_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Do not measure the machine, and let every test have an accelerator of its own."""
+    monkeypatch.setattr(pretraining.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
+    yield
+    for state in (AcceleratorState, PartialState, GradientState):
+        state._reset_state()
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    """Return the sample corpus and a small vocabulary for it."""
+    root = tmp_path_factory.mktemp("sources")
+    build([SAMPLE], root / "corpus", BuildConfig(held_out=0.1))
+    texts = (document.text for document in read_corpus(root / "corpus"))
+    save_tokenizer(train_wordpiece(texts, 600), root / "vocabulary")
+    return root / "corpus", root / "vocabulary"
+
+
+def make_recipe(sources: Sources, objective: str = "dynamic_mlm", **sections: Mapping[str, Any]) -> Recipe:
+    """Return a tiny recipe with changes to its sections."""
+    corpus, tokenizer = sources
+    settings = all_objectives()[objective].settings(**sections.get("settings", {}))
+    return Recipe(
+        objective={"name": objective} | settings.model_dump(),
+        model={**SIZE, **sections.get("model", {})},
+        data={"corpus": str(corpus), "tokenizer": str(tokenizer), "max_length": 32, **sections.get("data", {})},
+        loop={**LOOP, **sections.get("loop", {})},
+        seed=3,
+    )
+
+
+@pytest.fixture(scope="module")
+def prepared_for(tmp_path_factory: pytest.TempPathFactory) -> PreparedFor:
+    """Return a function that makes the rows of a recipe, once for all tests."""
+    cache = tmp_path_factory.mktemp("cache")
+    return lambda recipe: prepare(recipe, cache, num_workers=1)
+
+
+@pytest.fixture
+def make_trainer(sources: Sources, prepared_for: PreparedFor, tmp_path: Path) -> MakeTrainer:
+    """Return a function that makes a trainer of a tiny recipe with changes, in a folder of a given name."""
+
+    def make(
+        objective: str = "dynamic_mlm", *, out: str = "out", held_out: bool = True, **sections: Mapping[str, Any]
+    ) -> Trainer:
+        recipe = make_recipe(sources, objective, **sections)
+        prepared = prepared_for(recipe)
+        (tmp_path / out).mkdir(exist_ok=True)
+        return Trainer(
+            build_model(recipe, prepared),
+            prepared.feed,
+            prepared.held_out if held_out else None,
+            recipe.loop,
+            make_accelerator(recipe.loop, cpu=True),
+            tmp_path / out,
+        )
+
+    return make
+
+
+def metrics(folder: Path, *names: str) -> list[tuple[Any, ...]]:
+    """Return what the lines about training say under NAMES, step by step."""
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "lr" in line]
+    return [tuple(line[name] for name in names) for line in lines]
+
+
+def losses(folder: Path) -> list[float]:
+    return [loss for (loss,) in metrics(folder, "mlm_loss")]
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in trainer.state()[0].items()}
+
+
+def equal(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+# --- the learning rate ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("decay", "rates"),
+    [
+        ("linear", [0.2, 0.4, 0.6, 0.8, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        ("constant", [0.2, 0.4, 0.6, 0.8, 1, 1, 1, 1, 1, 1]),
+        ("cosine", [0.2, 0.4, 0.6, 0.8, 1, *((1 + math.cos(math.pi * k / 6)) / 2 for k in range(1, 6))]),
+    ],
+)
+def test_the_rate_warms_up_and_decays(decay: Any, rates: list[float]) -> None:
+    config = LoopConfig(steps=10, warmup_steps=4, peak_lr=3e-4, decay=decay)
+    assert [learning_rate(config, step) for step in range(10)] == pytest.approx([3e-4 * rate for rate in rates])
+
+
+@hypothesis.given(
+    steps=st.integers(1, 200), share=st.floats(0, 0.99), decay=st.sampled_from(["linear", "cosine", "constant"])
+)
+def test_every_step_has_a_rate_and_none_exceeds_the_peak(steps: int, share: float, decay: Any) -> None:
+    config = LoopConfig(steps=steps, warmup_steps=int(share * steps), peak_lr=2.0, decay=decay)
+    rates = [learning_rate(config, step) for step in range(steps)]
+    assert min(rates) > 0
+    assert max(rates) == rates[config.warmup_steps] == 2.0
+    assert rates[: config.warmup_steps + 1] == sorted(rates[: config.warmup_steps + 1])
+    assert rates[config.warmup_steps :] == sorted(rates[config.warmup_steps :], reverse=True)
+
+
+def test_matrices_and_embeddings_decay_and_nothing_else(make_trainer: MakeTrainer) -> None:
+    model = make_trainer("static_mlm_nsp")._model
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = make_optimizer(model, LoopConfig(weight_decay=0.125)).param_groups
+    decayed = {names[id(p)] for group in groups for p in group["params"] if group["weight_decay"] == 0.125}
+    others = {names[id(p)] for group in groups for p in group["params"] if group["weight_decay"] == 0}
+    assert decayed | others == set(names.values())
+    assert len(decayed) + len(others) == len(names)
+    assert decayed == {names[id(p)] for p in model.parameters() if p.ndim == 2}
+    assert others == {names[id(p)] for p in model.parameters() if p.ndim == 1}
+
+
+# --- what a step computes -------------------------------------------------------------------------------------------
+
+
+def reference_run(recipe: Recipe, prepared: Prepared) -> tuple[list[float], dict[str, Tensor]]:
+    """Train with nothing but transformers and PyTorch: one sequence to a row, labels -100 where nothing is asked."""
+    config = recipe.loop
+    model = build_model(recipe, prepared)
+    network: Any = model.export({name: p.detach() for name, p in model.named_parameters()})
+    decayed, others = (
+        [p for name, p in network.named_parameters() if ("bias" in name or "LayerNorm" in name) == is_other]
+        for is_other in (False, True)
+    )
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_epsilon,
+        fused=False,
+    )
+    means = []
+    for step in range(config.steps):
+        (batch,) = prepared.feed.micro_batches(step, process=0, num_processes=1, size=config.batch_size)
+        labels = torch.full_like(batch["input_ids"], -100).flatten()
+        labels[batch["masked_at"]] = batch["masked_ids"]
+        inputs = {
+            "input_ids": batch["input_ids"],
+            "token_type_ids": batch["token_type_ids"],
+            "attention_mask": (batch["sequence_ids"] > 0).long(),
+            "labels": labels.view_as(batch["input_ids"]),
+        }
+        if "next_labels" in batch:
+            inputs["next_sentence_label"] = batch["next_labels"]
+        loss = network(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), config.clip)
+        for group in optimizer.param_groups:
+            group["lr"] = config.peak_lr * min((step + 1) / (config.warmup_steps + 1), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        means.append(loss.item())
+    return means, {f"network.{name}": p.detach() for name, p in network.named_parameters()}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_training_is_what_plain_pytorch_makes_of_transformers_loss(
+    make_trainer: MakeTrainer,
+    sources: Sources,
+    prepared_for: PreparedFor,
+    objective: str,
+    tmp_path: Path,
+) -> None:
+    sections: dict[str, Any] = {
+        "model": STILL,
+        "data": {"isolate_documents": False},
+        "loop": {"decay": "constant", "weight_decay": 0.1, "clip": 0.5, "peak_lr": 3e-3},
+    }
+    trainer = make_trainer(objective, **sections)
+    trainer.train()
+    recipe = make_recipe(sources, objective, **sections)
+    expected, network = reference_run(recipe, prepared_for(recipe))
+    assert [loss for (loss,) in metrics(tmp_path / "out", "loss")] == pytest.approx(expected, rel=1e-5)
+    assert expected[-1] < expected[0]
+    for name, tensor in weights(trainer).items():
+        torch.testing.assert_close(tensor[: len(network[name])], network[name], rtol=0, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_batch_computed_in_parts_gives_the_same_losses(
+    make_trainer: MakeTrainer, objective: str, tmp_path: Path
+) -> None:
+    loop = {"steps": 5, "peak_lr": 3e-3}
+    whole = make_trainer(objective, out="whole", model=STILL, loop=loop)
+    whole.train()
+    parts = make_trainer(objective, out="parts", model=STILL, loop=loop | {"micro_batch_size": 3})
+    parts.train()
+    names = ("loss", "tokens", "mlm_loss", *(("nsp_loss",) if objective == "static_mlm_nsp" else ()))
+    for ours, theirs in zip(metrics(tmp_path / "parts", *names), metrics(tmp_path / "whole", *names), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_parts_are_no_larger_than_asked(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    original = PretrainingModel.forward
+
+    def forward(model: PretrainingModel, **batch: Tensor) -> dict[str, Tensor]:
+        sizes.append(len(batch["input_ids"]))
+        return original(model, **batch)
+
+    monkeypatch.setattr(PretrainingModel, "forward", forward)
+    make_trainer(held_out=False, loop={"steps": 2, "micro_batch_size": 3}).train()
+    assert sizes == [3, 3, 2] * 2
+
+
+def test_a_batch_that_cannot_be_dealt_evenly_is_refused(
+    make_trainer: MakeTrainer, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = SimpleNamespace(num_processes=3, process_index=0, device=torch.device("cpu"))
+    monkeypatch.setitem(globals(), "make_accelerator", lambda *_, **__: stand_in)
+    with fails(RecipeError, "recipe", "loop.batch_size=8", "3 processes"):
+        make_trainer()
+
+
+# --- seeds ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_the_same_every_time_and_another_with_another_seed(
+    sources: Sources, prepared_for: PreparedFor, tmp_path: Path
+) -> None:
+    ends = []
+    for number, seed in enumerate((3, 3, 4)):
+        recipe = make_recipe(sources, loop={"steps": 3}).model_copy(update={"seed": seed})
+        prepared = prepared_for(recipe)
+        out = tmp_path / str(number)
+        out.mkdir()
+        accelerator = make_accelerator(recipe.loop, cpu=True)
+        trainer = Trainer(build_model(recipe, prepared), prepared.feed, None, recipe.loop, accelerator, out)
+        trainer.train()
+        ends.append(weights(trainer))
+    assert equal(ends[0], ends[1])
+    assert not equal(ends[0], ends[2])
+
+
+@pytest.mark.parametrize("seed", [2**32 - 1, 2**63])
+def test_every_seed_that_a_recipe_takes_can_be_trained_with(
+    sources: Sources, prepared_for: PreparedFor, tmp_path: Path, seed: int
+) -> None:
+    values = make_recipe(sources, loop={"steps": 2, "warmup_steps": 0}).model_dump() | {"seed": seed}
+    try:
+        recipe = Recipe(**values)
+    except ValidationError:
+        assert seed >= 2**32
+        return
+    prepared = prepared_for(recipe)
+    accelerator = make_accelerator(recipe.loop, cpu=True)
+    trainer = Trainer(build_model(recipe, prepared), prepared.feed, None, recipe.loop, accelerator, tmp_path)
+    trainer.train()
+    assert trainer.progress.step == 2
+
+
+def test_dropout_is_another_in_every_step(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows at a rate of nothing: what is left to differ is dropout."""
+    monkeypatch.setattr(Feed, "rows", lambda feed, _: (np.arange(feed.batch_size), np.zeros(feed.batch_size, np.int64)))
+    outs = {}
+    for name, rate in (("with", 0.5), ("without", 0.0)):
+        dropout = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
+        loop = {"steps": 4, "peak_lr": 1e-30, "weight_decay": 0.0}
+        trainer = make_trainer(out=name, model=dropout, loop=loop)
+        trainer.train()
+        outs[name] = losses(trainer._out)
+    assert len(set(outs["with"])) == 4
+    assert len(set(outs["without"])) == 1
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+
+def entropy_of_predictions(feed: Feed, steps: int) -> float:
+    """Return the entropy in nats of the tokens that are asked for: the loss of guessing by frequency alone."""
+    counts: Counter[int] = Counter()
+    for step in range(steps):
+        for batch in feed.micro_batches(step, process=0, num_processes=1, size=feed.batch_size):
+            counts.update(batch["masked_ids"].tolist())
+    total = counts.total()
+    return -sum(n / total * math.log(n / total) for n in counts.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_learns_more_than_the_frequencies_of_tokens(
+    make_trainer: MakeTrainer, sources: Sources, prepared_for: PreparedFor, objective: str, tmp_path: Path
+) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
+    once = {"dupe_factor": 1} if "dupe_factor" in all_objectives()[objective].settings.model_fields else {}
+    loop = {"steps": 200, "batch_size": 16, "peak_lr": 3e-3, "warmup_steps": 20, "adam_beta2": 0.98, "log_every": 20}
+    sections = {
+        "model": STILL | {"hidden_size": 64},
+        "data": {"corpus": str(few)},
+        "loop": loop,
+        "settings": once,
+    }
+    make_trainer(objective, **sections).train()
+    feed = prepared_for(make_recipe(sources, objective, **sections)).feed
+    entropy = entropy_of_predictions(feed, loop["steps"])
+    curve = losses(tmp_path / "out")
+    assert curve[0] > entropy
+    assert curve[-1] < entropy - 0.15
+
+
+# --- what is told ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_line_of_metrics_is_the_mean_of_its_steps(
+    make_trainer: MakeTrainer, sources: Sources, prepared_for: PreparedFor, objective: str, tmp_path: Path
+) -> None:
+    kinds = ("mlm", "nsp") if objective == "static_mlm_nsp" else ("mlm",)
+    for name, every in (("each", 1), ("window", 3)):
+        make_trainer(objective, out=name, loop={"log_every": every, "micro_batch_size": 5}).train()
+    feed = prepared_for(make_recipe(sources, objective)).feed
+    batches = [feed.micro_batches(step, process=0, num_processes=1, size=8)[0] for step in range(8)]
+    sizes = {"mlm": [len(b["masked_at"]) for b in batches], "nsp": [len(b.get("next_labels", ())) for b in batches]}
+    tokens = np.cumsum([int((b["sequence_ids"] > 0).sum()) for b in batches])
+    each = {line["step"]: line for line in read_metrics(tmp_path / "each" / "metrics.jsonl") if "lr" in line}
+    window = [line for line in read_metrics(tmp_path / "window" / "metrics.jsonl") if "lr" in line]
+    assert [line["step"] for line in window] == [3, 6, 8]
+    for line, first in zip(window, (1, 4, 7), strict=True):
+        steps = range(first, line["step"] + 1)
+        for kind, what in itertools.product(kinds, ("loss", "accuracy")):
+            values = [each[step][f"{kind}_{what}"] for step in steps]
+            shares = [sizes[kind][step - 1] for step in steps]
+            assert line[f"{kind}_{what}"] == pytest.approx(np.average(values, weights=shares), rel=1e-5)
+        assert line["loss"] == pytest.approx(sum(line[f"{kind}_loss"] for kind in kinds))
+        assert line["tokens"] == tokens[line["step"] - 1]
+        assert line["lr"] == pytest.approx(1e-2 * min(line["step"] / 3, (9 - line["step"]) / 6))
+        assert (line["skipped"], line["tokens_per_s"] > 0) == (0, True)
+        assert line["matmul_share"] > 0
+        assert 0 <= line["waiting_share"] <= 1
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path / "missing.jsonl") == []
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "loss": 6.5}\n{"step": 2, "loss": 6.25}\n{"step": 3, "lo', encoding="utf-8")
+    assert read_metrics(path) == [{"step": 1, "loss": 6.5}, {"step": 2, "loss": 6.25}]
+
+
+# --- held-out text --------------------------------------------------------------------------------------------------
+
+
+def reference_evaluation(trainer: Trainer, recipe: Recipe, feed: Feed, num_rows: int) -> dict[str, float]:
+    """Score held-out rows with transformers' own network, row by row."""
+    state = trainer.state()[0]
+    network: Any = trainer._model.export(state).eval()
+    sums: Counter[str] = Counter()
+    for row in range(num_rows):
+        batch = feed.tensors(np.array([row]), np.array([HELD_OUT_EPOCH]))
+        inputs = {name: batch[name] for name in ("input_ids", "token_type_ids")}
+        with torch.no_grad():
+            outputs = network(**inputs)
+        logits = outputs.prediction_logits if "next_labels" in batch else outputs.logits
+        scores = logits[0][batch["masked_at"]]
+        sums["masked"] += len(scores)
+        sums["mlm_loss"] += torch.nn.functional.cross_entropy(scores, batch["masked_ids"], reduction="sum").item()
+        sums["mlm_correct"] += (scores.argmax(-1) == batch["masked_ids"]).sum().item()
+        if "next_labels" in batch:
+            pair, label = outputs.seq_relationship_logits, batch["next_labels"]
+            sums["nsp_loss"] += torch.nn.functional.cross_entropy(pair, label).item()
+            sums["nsp_correct"] += int(pair.argmax()) == int(label)
+    means = {"mlm_loss": sums["mlm_loss"] / sums["masked"], "mlm_accuracy": sums["mlm_correct"] / sums["masked"]}
+    if recipe.objective["name"] == "static_mlm_nsp":
+        means |= {"nsp_loss": sums["nsp_loss"] / num_rows, "nsp_accuracy": sums["nsp_correct"] / num_rows}
+    means["loss"] = means["mlm_loss"] + means.get("nsp_loss", 0.0)
+    means["perplexity"] = math.exp(means["mlm_loss"])
+    return {f"held_out_{name}": value for name, value in means.items()}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("num_rows", [21, 10_000])
+def test_held_out_scores_are_those_of_transformers(
+    make_trainer: MakeTrainer, sources: Sources, prepared_for: PreparedFor, objective: str, num_rows: int
+) -> None:
+    sections: dict[str, Any] = {"data": {"isolate_documents": False}, "loop": {"evaluate_rows": num_rows}}
+    trainer, recipe = make_trainer(objective, **sections), make_recipe(sources, objective, **sections)
+    feed = prepared_for(recipe).held_out
+    assert feed is not None
+    assert 21 < len(feed.corpus) < 10_000
+    expected = reference_evaluation(trainer, recipe, feed, min(num_rows, len(feed.corpus)))
+    assert trainer.evaluate() == pytest.approx(expected, rel=1e-5)
+
+
+def test_held_out_scores_are_the_same_every_time_and_know_no_dropout(make_trainer: MakeTrainer) -> None:
+    dropout = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    trainer = make_trainer(model=dropout)
+    first = trainer.evaluate()
+    torch.manual_seed(12345)
+    assert trainer.evaluate() == first
+    assert trainer._model.training
+    parts = make_trainer(out="parts", model=dropout, loop={"micro_batch_size": 3})
+    assert parts.evaluate() == pytest.approx(first, rel=1e-6)
+
+
+def test_evaluations_come_when_asked_and_change_nothing(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    often = make_trainer(out="often", loop={"evaluate_every": 3})
+    never = make_trainer(out="never", held_out=False)
+    for trainer in (often, never):
+        trainer.train()
+    assert equal(weights(often), weights(never))
+    told = [line["step"] for line in read_metrics(tmp_path / "often" / "metrics.jsonl") if "held_out_loss" in line]
+    assert told == [3, 6, 8]
+    assert not [line for line in read_metrics(tmp_path / "never" / "metrics.jsonl") if "held_out_loss" in line]
+    assert losses(tmp_path / "often") == losses(tmp_path / "never")
+
+
+# --- gradients that are no numbers ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that spoils the loss of certain steps, counted from 1."""
+
+    def spoil_steps(steps: Iterable[int], spoiled: Callable[[Tensor], Tensor] = lambda loss: loss * math.nan) -> None:
+        original, numbers = PretrainingModel.forward, itertools.count(1)
+
+        def forward(model: PretrainingModel, **batch: Tensor) -> dict[str, Tensor]:
+            outputs = original(model, **batch)
+            if model.training and next(numbers) in steps:
+                outputs["mlm_loss"] = spoiled(outputs["mlm_loss"])
+            return outputs
+
+        monkeypatch.setattr(PretrainingModel, "forward", forward)
+
+    return spoil_steps
+
+
+CONSTANT = {"decay": "constant", "warmup_steps": 0}
+
+
+def test_a_step_without_a_finite_gradient_is_skipped_and_counted(
+    make_trainer: MakeTrainer, spoil: Callable[..., None], tmp_path: Path
+) -> None:
+    good = make_trainer(out="good", loop={"steps": 3} | CONSTANT)
+    good.train()
+    spoil({4})
+    spoiled = make_trainer(out="spoiled", loop={"steps": 4} | CONSTANT)
+    spoiled.train()
+    assert equal(weights(spoiled), weights(good))
+    lines = [line for line in read_metrics(tmp_path / "spoiled" / "metrics.jsonl") if "lr" in line]
+    assert [line["skipped"] for line in lines] == [0, 0, 0, 1]
+    assert [line["step"] for line in lines if line.get("mlm_loss") is not None] == [1, 2, 3]
+    assert (spoiled.progress.step, spoiled.progress.skipped) == (4, 1)
+
+
+def test_after_a_skipped_step_training_goes_on(
+    make_trainer: MakeTrainer, spoil: Callable[..., None], tmp_path: Path
+) -> None:
+    spoil({2, 3, 6})
+    trainer = make_trainer(loop={"max_skipped": 2, "log_every": 4})
+    trainer.train()
+    assert all(tensor.isfinite().all() for tensor in weights(trainer).values())
+    lines = [line for line in read_metrics(tmp_path / "out" / "metrics.jsonl") if "lr" in line]
+    assert [line["skipped"] for line in lines] == [2, 3]
+    assert all(0 < line["mlm_loss"] < 10 for line in lines)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_run_that_leaves_the_numbers_stops_and_keeps_the_last_good_state(
+    make_trainer: MakeTrainer, spoil: Callable[..., None], tmp_path: Path, every: int, fails: Fails
+) -> None:
+    good = make_trainer(out="good", loop={"steps": 3} | CONSTANT)
+    good.train()
+    spoil(range(4, 100))
+    loop = CONSTANT | {"steps": 50, "max_skipped": 2, "checkpoint_every": every, "keep_checkpoints": 1}
+    trainer = make_trainer(out="spoiled", loop=loop)
+    with fails(NonFiniteError, "step 6", "3 steps in a row", "3 skipped in all", "spoiled/checkpoints"):
+        trainer.train()
+    checkpoint = load_checkpoint(tmp_path / "spoiled" / "checkpoints")
+    assert checkpoint is not None
+    assert checkpoint.step == 3
+    assert equal(checkpoint.model, weights(good))
+    last = read_metrics(tmp_path / "spoiled" / "metrics.jsonl")[-1]
+    assert last["skipped"] == 2
+
+
+def test_an_infinite_loss_is_no_good_step_although_its_gradient_is_finite(
+    make_trainer: MakeTrainer, spoil: Callable[..., None], tmp_path: Path
+) -> None:
+    spoil({2}, lambda loss: loss + math.inf)
+    trainer = make_trainer(loop={"steps": 3, "log_every": 3, "checkpoint_every": 2})
+    trainer.train()
+    assert trainer.progress.skipped == 1
+    assert 0 < losses(tmp_path / "out")[0] < 10
+
+
+# --- stopping and going on ------------------------------------------------------------------------------------------
+
+
+STOPS = {
+    "before a step": ("_step", 5),
+    "before a line of metrics": ("_log", 2),
+    "before an evaluation": ("evaluate", 1),
+    "before a checkpoint": ("save", 2),
+    "before the first checkpoint": ("save", 1),
+    "before the last checkpoint": ("save", 3),
+}
+SITTING = {"checkpoint_every": 3, "log_every": 2, "evaluate_every": 4}
+"""Lines of metrics and checkpoints do not fall on the same steps."""
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of metrics without what a clock decides."""
+    clock = {"tokens_per_s", "matmul_share", "waiting_share"}
+    return [{k: v for k, v in line.items() if k not in clock} for line in read_metrics(folder / "metrics.jsonl")]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_run_in_two_sittings_ends_like_one_in_a_piece(
+    make_trainer: MakeTrainer, tmp_path: Path, stop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = make_trainer("static_mlm_nsp", out="whole", loop=SITTING)
+    whole.train()
+    with monkeypatch.context() as context:
+        interrupt(context, *STOPS[stop])
+        with pytest.raises(KeyboardInterrupt):
+            make_trainer("static_mlm_nsp", out="parts", loop=SITTING).train()
+    parts = make_trainer("static_mlm_nsp", out="parts", loop=SITTING)
+    parts.train()
+    assert equal(weights(parts), weights(whole))
+    assert equal(parts.state()[1], whole.state()[1])
+    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+    assert (parts.progress.step, parts.progress.tokens) == (whole.progress.step, whole.progress.tokens)
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
+    original, numbers = getattr(Trainer, name), itertools.count(1)
+
+    def method(trainer: Trainer, *arguments: Any) -> Any:
+        if next(numbers) == call:
+            raise KeyboardInterrupt
+        return original(trainer, *arguments)
+
+    monkeypatch.setattr(Trainer, name, method)
+
+
+def test_a_run_of_many_short_sittings_ends_like_one_in_a_piece(
+    make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = {"checkpoint_every": 1, "log_every": 3, "keep_checkpoints": 1}
+    whole = make_trainer(out="whole", loop=loop)
+    whole.train()
+    for _ in range(3):
+        with monkeypatch.context() as context:
+            interrupt(context, "_step", 3)
+            with pytest.raises(KeyboardInterrupt):
+                make_trainer(out="parts", loop=loop).train()
+            # What a kill leaves of a line that was being written.
+            with (tmp_path / "parts" / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write('{"step": 9, "lo')
+    parts = make_trainer(out="parts", loop=loop)
+    parts.train()
+    assert equal(weights(parts), weights(whole))
+    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_costs_its_steps_and_changes_nothing(
+    make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = {"checkpoint_every": 2}
+    whole = make_trainer(out="whole", loop=loop)
+    whole.train()
+    with monkeypatch.context() as context:
+        interrupt(context, "_step", 8)
+        with pytest.raises(KeyboardInterrupt):
+            make_trainer(out="parts", loop=loop).train()
+    path = tmp_path / "parts" / "checkpoints" / "checkpoint-00000006" / "optimizer.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    parts = make_trainer(out="parts", loop=loop)
+    parts.train()
+    assert "checkpoint-00000006: damaged" in caplog.text
+    assert equal(weights(parts), weights(whole))
+    assert told(tmp_path / "parts") == told(tmp_path / "whole")
+
+
+def test_a_finished_run_takes_no_further_step(
+    make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer()
+    trainer.train()
+    lines = (tmp_path / "out" / "metrics.jsonl").read_bytes()
+    interrupt(monkeypatch, "_step", 1)
+    again = make_trainer()
+    again.train()
+    assert equal(weights(again), weights(trainer))
+    assert (tmp_path / "out" / "metrics.jsonl").read_bytes() == lines
+
+
+def test_the_checkpoint_of_another_model_is_refused(make_trainer: MakeTrainer, tmp_path: Path, fails: Fails) -> None:
+    make_trainer(loop={"steps": 1}, held_out=False).train()
+    with fails(CheckpointError, tmp_path / "out" / "checkpoints", "not those of this model"):
+        make_trainer(model={"num_hidden_layers": 1}).train()

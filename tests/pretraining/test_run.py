@@ -1,0 +1,840 @@
+"""Whole runs: the folder they leave, what is refused, and runs that are killed, continued or dealt to processes."""
+
+import contextlib
+import itertools
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.utils import DistributedType
+from huggingface_hub import ModelCard
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForPreTraining, BertModel
+
+import pretraining.loop
+import pretraining.report
+import pretraining.run
+from corpora.documents import read_documents
+from corpora.runtime import CheckpointError, ResultError, UsageError, run_command
+from pretraining.loop import Trainer, make_accelerator, read_metrics
+from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
+from pretraining.run import main, pretrain
+from pretraining.vocab import save_tokenizer, train_wordpiece
+
+Fails = Callable[..., AbstractContextManager[None]]
+WriteRecipe = Callable[..., Path]
+Run = Callable[..., tuple[int, str, str]]
+
+KILLS = int(os.environ.get("PRESSBERT_KILLS", "3"))
+STEPS = 12 * KILLS
+VOCAB_SIZE = 600
+QUICK = ("--cpu", "--workers", "1")
+PRODUCTS = {
+    "README.md",
+    "config.json",
+    "loss.png",
+    "manifest.json",
+    "metrics.jsonl",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+}
+ACCOUNTS = {"data", "data.json", "recipe.json"}
+"""What a run keeps to know itself again."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def quick_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Do not measure the machine, and let every test have an accelerator of its own."""
+    monkeypatch.setattr(pretraining.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
+    yield
+    for state in (AcceleratorState, PartialState, GradientState):
+        state._reset_state()
+
+
+@pytest.fixture(scope="module")
+def small_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("small") / "vocabulary"
+    save_tokenizer(train_wordpiece((document.text for document in read_documents(SAMPLE)), VOCAB_SIZE), folder)
+    return folder
+
+
+def recipe_text(corpus: Path, tokenizer: Path, objective: str, steps: int) -> str:
+    return f"""
+objective = "{objective}"
+seed = 5
+model = {{ hidden_size = 32, num_hidden_layers = 2, num_attention_heads = 2, max_position_embeddings = 32 }}
+data = {{ corpus = "{corpus}", tokenizer = "{tokenizer}", max_length = 32 }}
+
+[loop]
+steps = {steps}
+batch_size = 8
+peak_lr = 5e-3
+warmup_steps = {min(2, steps - 1)}
+precision = "fp32"
+log_every = 1
+evaluate_every = 5
+evaluate_rows = 40
+checkpoint_every = 1
+"""
+
+
+@pytest.fixture
+def write_recipe(corpus: Path, small_vocabulary: Path, tmp_path: Path) -> WriteRecipe:
+    """Return a function that writes a tiny recipe to a file."""
+
+    def write(
+        objective: str = "dynamic_mlm", *, text: Path = corpus, tokenizer: Path = small_vocabulary, steps: int = 5
+    ) -> Path:
+        path = tmp_path / f"{objective}.toml"
+        path.write_text(recipe_text(text, tokenizer, objective, steps), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs the command in this process, and gives its exit code, output and errors."""
+
+    def run_here(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["pretraining.run", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            run_command(main)
+        out, err = capfd.readouterr()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, out, err
+
+    return run_here
+
+
+def assert_refused(outcome: tuple[int, str, str], *what: str) -> None:
+    code, out, err = outcome
+    assert (code, out) == (2, ""), err
+    assert len(err.splitlines()) == 1, err
+    assert all(part in err for part in what), err
+
+
+def start(*arguments: object, module: tuple[str, ...] = ("-m", "pretraining.run")) -> subprocess.Popen[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.Popen(
+        [sys.executable, *module, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env=environment,
+    )
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of metrics without what a clock decides."""
+    clock = {"tokens_per_s", "matmul_share", "waiting_share"}
+    return [{k: v for k, v in line.items() if k not in clock} for line in read_metrics(folder / "metrics.jsonl")]
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    stored: dict[str, Tensor] = load_file(folder / "model.safetensors")
+    return stored
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, call: int) -> None:
+    """Interrupt the process at a certain call of a function."""
+    original, numbers = getattr(owner, name), itertools.count(1)
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        if next(numbers) == call:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, function)
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("it trains")
+
+
+# --- a finished run -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path, small_vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """Return a recipe, the folder that the command made of it, and what it printed. Nobody changes them."""
+    root = tmp_path_factory.mktemp("finished")
+    recipe = root / "recipe.toml"
+    recipe.write_text(recipe_text(corpus, small_vocabulary, "static_mlm_nsp", STEPS), encoding="utf-8")
+    process = start(recipe, "--out", root / "벼리: small", *QUICK)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+    return recipe, root / "벼리: small", out
+
+
+def test_the_folder_is_a_whole_transformers_folder(finished: tuple[Path, Path, str]) -> None:
+    _, folder, _ = finished
+    assert {path.name for path in folder.iterdir()} == PRODUCTS | ACCOUNTS
+    assert not [path for ending in ("bin", "pt", "part") for path in folder.rglob(f"*.{ending}")]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer("벼리시의회가 예산안을 [MASK] 의결했다.", return_tensors="pt")
+    loaders = (AutoModel, AutoModelForMaskedLM, BertForPreTraining)
+    models = [kind.from_pretrained(folder, output_loading_info=True) for kind in loaders]
+    assert not models[2][1]["missing_keys"]
+    assert not models[2][1]["unexpected_keys"]
+    with torch.no_grad():
+        hidden = models[0][0](**inputs).last_hidden_state
+        logits = models[1][0](**inputs).logits
+        assert torch.equal(models[2][0](**inputs).prediction_logits, logits)
+        assert torch.equal(models[2][0].bert(**inputs).last_hidden_state, hidden)
+    assert logits.shape[-1] == len(tokenizer) == models[0][0].config.vocab_size
+    assert {value.dtype for value in weights(folder).values()} == {torch.float32}
+
+
+def test_the_vocabulary_is_the_one_it_was_trained_with(
+    finished: tuple[Path, Path, str], small_vocabulary: Path
+) -> None:
+    _, folder, _ = finished
+    assert (folder / "vocab.txt").read_bytes() == (small_vocabulary / "vocab.txt").read_bytes()
+    ours, theirs = (AutoTokenizer.from_pretrained(path) for path in (folder, small_vocabulary))
+    for document in itertools.islice(read_documents(SAMPLE), 5):
+        assert ours(document.text)["input_ids"] == theirs(document.text)["input_ids"]
+
+
+def test_everybody_may_read_what_a_run_leaves(finished: tuple[Path, Path, str]) -> None:
+    modes = {path.name: path.stat().st_mode & 0o444 for path in finished[1].iterdir() if path.is_file()}
+    assert modes == dict.fromkeys(modes, 0o444)
+
+
+def test_the_manifest_says_what_was_trained_and_how_good_it_is(finished: tuple[Path, Path, str]) -> None:
+    recipe, folder, out = finished
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["recipe"] == read_recipe(recipe).model_dump()
+    assert (manifest["steps"], manifest["skipped"], manifest["processes"]) == (STEPS, 0, 1)
+    assert manifest["precision"] == "no"
+    assert manifest["num_parameters"] == sum(p.numel() for p in weights(folder).values())
+    lines = read_metrics(folder / "metrics.jsonl")
+    assert manifest["tokens"] == max(line.get("tokens", 0) for line in lines)
+    held_out = {k: v for k, v in lines[-1].items() if k != "step"}
+    assert lines[-1]["step"] == STEPS
+    assert manifest["held_out"] == held_out
+    kinds = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "perplexity")
+    assert held_out.keys() == {f"held_out_{kind}" for kind in kinds}
+    assert len(out.splitlines()) == 1
+    assert json.loads(out) == {"tokens": manifest["tokens"], **held_out}
+
+
+def test_the_model_card_is_one_a_hub_reads(finished: tuple[Path, Path, str]) -> None:
+    _, folder, _ = finished
+    card = ModelCard.load(folder / "README.md")
+    assert (card.data.language, card.data.library_name, card.data.pipeline_tag) == ("ko", "transformers", "fill-mask")
+    assert card.data.to_dict()["model_name"] == "PressBERT 벼리: small"
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert f"{manifest['tokens']:,}" in card.text
+    assert f"{manifest['held_out']['held_out_mlm_loss']:.4f}" in card.text
+    assert '"peak_lr": 0.005' in card.text
+
+
+def test_the_loss_curve_is_a_picture(finished: tuple[Path, Path, str]) -> None:
+    path = finished[1] / "loss.png"
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        image.verify()
+    with Image.open(path) as image:
+        assert min(image.size) > 300
+        assert len(image.convert("L").getcolors() or []) > 10
+
+
+def test_a_finished_run_is_not_done_again(
+    finished: tuple[Path, Path, str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, folder, out = finished
+    before = content(folder)
+    monkeypatch.setattr(Trainer, "train", never)
+    code, again, err = run(recipe, "--out", folder, *QUICK)
+    assert (code, again) == (0, out)
+    assert err == f"{folder}: finished already\n"
+    assert content(folder) == before
+
+
+def test_what_is_told_of_a_finished_run_may_be_asked_for_differently(
+    finished: tuple[Path, Path, str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, folder, out = finished
+    shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.setattr(Trainer, "train", never)
+    settings = ("--set", "loop.log_every=7", "--set", "loop.keep_checkpoints=1", "--set", "loop.max_skipped=0")
+    assert run(recipe, "--out", tmp_path / "copy", *QUICK, *settings)[:2] == (0, out)
+    assert weights(tmp_path / "copy").keys() == weights(folder).keys()
+
+
+@pytest.mark.parametrize(
+    ("setting", "what"),
+    [
+        ("seed=6", "seed=5 there, 6 here"),
+        ("loop.peak_lr=1e-3", "loop.peak_lr=0.005 there, 0.001 here"),
+        ("loop.micro_batch_size=2", "loop.micro_batch_size=None there, 2 here"),
+        ("model.num_hidden_layers=1", "model.num_hidden_layers=2 there, 1 here"),
+        ("objective.mask_rate=0.2", "objective.mask_rate=0.15 there, 0.2 here"),
+        ("objective=dynamic_mlm", "objective"),
+        ("data.max_length=16", "data.max_length=32 there, 16 here"),
+    ],
+)
+def test_the_folder_of_another_recipe_is_left_alone(
+    finished: tuple[Path, Path, str], run: Run, setting: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, folder, _ = finished
+    before = content(folder)
+    monkeypatch.setattr(Trainer, "train", never)
+    assert_refused(run(recipe, "--out", folder, *QUICK, "--set", setting), "--out", str(folder), what)
+    assert content(folder) == before
+
+
+# --- other text -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "begun"])
+@pytest.mark.parametrize("changed", ["text", "vocabulary"])
+def test_a_run_is_not_continued_on_other_text_or_another_vocabulary(
+    write_recipe: WriteRecipe,
+    small_vocabulary: Path,
+    run: Run,
+    tmp_path: Path,
+    changed: str,
+    is_finished: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    news, tokenizer = tmp_path / "news.jsonl", tmp_path / "vocabulary"
+    lines = SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)
+    news.write_text("".join(lines[:6]), encoding="utf-8")
+    shutil.copytree(small_vocabulary, tokenizer)
+    recipe = write_recipe(text=news, tokenizer=tokenizer, steps=3)
+    with monkeypatch.context() as context:
+        if not is_finished:
+            interrupt(context, Trainer, "_step", 3)
+        assert run(recipe, "--out", tmp_path / "out", *QUICK)[0] == (0 if is_finished else 130)
+    if changed == "text":
+        news.write_text("".join(lines[1:7]), encoding="utf-8")
+    else:
+        texts = (document.text for document in read_documents(SAMPLE))
+        save_tokenizer(train_wordpiece(texts, VOCAB_SIZE + 1), tokenizer)
+    before = {name: data for name, data in content(tmp_path / "out").items() if not name.startswith("data/")}
+    with monkeypatch.context() as context:
+        context.setattr(Trainer, "train", never)
+        outcome = run(recipe, "--out", tmp_path / "out", *QUICK)
+    assert_refused(outcome, "--out", "other text or another vocabulary", "another folder")
+    after = content(tmp_path / "out")
+    assert {name: after[name] for name in before} == before
+
+
+def test_without_held_out_text_there_are_no_held_out_scores(
+    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+) -> None:
+    news = tmp_path / "news.jsonl"
+    lines = SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)
+    news.write_text("".join(lines[:6]), encoding="utf-8")
+    code, out, _ = run(write_recipe(text=news, steps=2), "--out", tmp_path / "out", *QUICK)
+    assert code == 0
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["held_out"] == {}
+    assert json.loads(out) == {"tokens": manifest["tokens"]}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == PRODUCTS | ACCOUNTS
+
+
+# --- settings, caches and mistakes ----------------------------------------------------------------------------------
+
+
+def test_settings_on_the_command_line_go_before_those_of_the_recipe(
+    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+) -> None:
+    settings = ("loop.steps=2", "model.num_hidden_layers=1", "objective.mask_rate=0.4", "loop.decay=constant")
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    assert run(write_recipe(), "--out", tmp_path / "out", *QUICK, *arguments)[0] == 0
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["steps"] == 2
+    assert manifest["recipe"]["objective"] == {"name": "dynamic_mlm", "mask_rate": 0.4, "whole_word": False}
+    assert manifest["recipe"]["loop"]["decay"] == "constant"
+    assert not [name for name in weights(tmp_path / "out") if "layer.1." in name]
+
+
+def test_rows_can_be_made_beforehand_and_shared(
+    write_recipe: WriteRecipe, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, cache = write_recipe(steps=2), tmp_path / "cache"
+    with monkeypatch.context() as context:
+        context.setattr(Trainer, "train", never)
+        code, out, _ = run(recipe, "--out", tmp_path / "out", "--cache", cache, *QUICK, "--prepare")
+    assert code == 0
+    assert out.endswith(f" tokens in {cache}\n")
+    assert int(out.split(" rows, ")[0].replace(",", "")) > 100
+    assert not (tmp_path / "out").exists()
+    before = {path: path.stat().st_mtime_ns for path in cache.rglob("*")}
+    assert before
+    for name in ("one", "other"):
+        assert run(recipe, "--out", tmp_path / name, "--cache", cache, *QUICK)[0] == 0
+        assert not (tmp_path / name / "data").exists()
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*")} == before
+    assert weights(tmp_path / "one").keys() == weights(tmp_path / "other").keys()
+    same = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "other")]
+    assert same[0] == same[1]
+
+
+def test_the_recipe_of_the_sample_needs_nothing_else(run: Run, tmp_path: Path) -> None:
+    small = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 64}
+    settings = [f"model.{key}={value}" for key, value in small.items()]
+    settings += ["loop.steps=2", "loop.warmup_steps=1", "loop.precision=fp32", "objective.dupe_factor=1"]
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    code, out, err = run("sample", "--out", tmp_path / "out", *QUICK, *arguments)
+    assert code == 0, err
+    assert json.loads(out)["held_out_perplexity"] > 1
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) > VOCAB_SIZE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--set", "data.tokenizer=missing/vocabulary"), ("missing/vocabulary/tokenizer.json", "no such file")),
+        (("--set", "data.corpus=missing/corpus"), ("missing/corpus", "no such file or folder")),
+        (("--set", "data.corpus="), ("data.corpus is missing",)),
+        (("--set", "loop.stepz=3"), ("loop.stepz", "did you mean 'steps'?")),
+        (("--set", "loop.steps=0"), ("loop.steps=0",)),
+        (("--set", "loop.steps"), ("'loop.steps' is not KEY=VALUE",)),
+        (("--set", "model.init=missing/model"), ("missing/model", "no safetensors weights")),
+        (("--recipe", "x"), ("unknown option '--recipe'",)),
+        (("--workers", "many"), ("--workers",)),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_one_line_and_code_2(
+    write_recipe: WriteRecipe,
+    run: Run,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    what: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Trainer, "train", never)
+    assert_refused(run(write_recipe(), "--out", tmp_path / "out", *QUICK, *arguments), *what)
+
+
+def test_an_unknown_recipe_and_a_place_that_is_no_folder_are_told(
+    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+) -> None:
+    assert_refused(run("minj", "--out", tmp_path / "out"), "minj", "did you mean 'mini'?")
+    assert_refused(run("mini"), "--out")
+    (tmp_path / "file").write_text("in the way")
+    assert_refused(run(write_recipe(), "--out", tmp_path / "file", *QUICK), str(tmp_path / "file"), "cannot write")
+
+
+def test_a_mistake_in_the_command_itself_is_no_traceback(write_recipe: WriteRecipe, tmp_path: Path) -> None:
+    process = start(write_recipe(tokenizer=tmp_path / "missing"), "--out", tmp_path / "out", *QUICK)
+    out, err = process.communicate(timeout=120)
+    assert_refused((process.returncode, out, err), "missing/tokenizer.json", "no such file")
+
+
+@pytest.mark.parametrize("wrong", ["text", "tokenizer"])
+def test_a_mistyped_path_can_be_mended_in_the_same_folder(
+    write_recipe: WriteRecipe, run: Run, tmp_path: Path, wrong: str
+) -> None:
+    mistyped = {wrong: tmp_path / "missing"}
+    assert run(write_recipe(steps=2, **mistyped), "--out", tmp_path / "out", *QUICK)[0] == 2
+    code, _, err = run(write_recipe(steps=2), "--out", tmp_path / "out", *QUICK)
+    assert code == 0, err
+
+
+# --- first weights --------------------------------------------------------------------------------------------------
+
+
+STILL = ("--set", "loop.peak_lr=1e-30", "--set", "loop.weight_decay=0.0", "--set", "loop.steps=1")
+"""What is left of such a run is its start."""
+
+
+def test_a_run_goes_on_from_the_weights_of_another(
+    finished: tuple[Path, Path, str], write_recipe: WriteRecipe, run: Run, tmp_path: Path
+) -> None:
+    arguments = (*QUICK, *STILL, "--set", "loop.warmup_steps=0", "--set", f"model.init={finished[1]}")
+    for objective in ("static_mlm_nsp", "dynamic_mlm"):
+        assert run(write_recipe(objective), "--out", tmp_path / objective, *arguments)[0] == 0
+        given, found = weights(finished[1]), weights(tmp_path / objective)
+        assert found.keys() <= given.keys()
+        for name, tensor in found.items():
+            torch.testing.assert_close(tensor, given[name], rtol=0, atol=1e-12, msg=name)
+
+
+def test_a_bare_encoder_is_taken_over_and_the_heads_are_new(
+    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+) -> None:
+    torch.manual_seed(9)
+    config = BertConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=32,
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "encoder")
+    arguments = (*QUICK, *STILL, "--set", "loop.warmup_steps=0", "--set", f"model.init={tmp_path / 'encoder'}")
+    assert run(write_recipe("static_mlm_nsp"), "--out", tmp_path / "out", *arguments)[0] == 0
+    given, found = weights(tmp_path / "encoder"), weights(tmp_path / "out")
+    for name, tensor in given.items():
+        torch.testing.assert_close(found[f"bert.{name}"], tensor, rtol=0, atol=1e-12, msg=name)
+    assert found["cls.predictions.transform.dense.weight"].std() > 0.01
+
+
+@pytest.mark.parametrize("kind", ["other vocabulary", "padded vocabulary", "other size", "no encoder", "damaged"])
+def test_first_weights_that_do_not_fit_are_refused(
+    finished: tuple[Path, Path, str],
+    write_recipe: WriteRecipe,
+    tmp_path: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Fails,
+) -> None:
+    monkeypatch.setattr(Trainer, "train", never)
+    stored, folder = weights(finished[1]), tmp_path / "init"
+    folder.mkdir()
+    words = "bert.embeddings.word_embeddings.weight"
+    if kind == "other vocabulary":
+        stored[words] = stored[words][:-1].clone()
+    elif kind == "padded vocabulary":
+        stored[words] = torch.nn.functional.pad(stored[words], (0, 0, 0, 640 - VOCAB_SIZE))
+    elif kind == "other size":
+        stored = {name: tensor[..., :16].clone() for name, tensor in stored.items()}
+    elif kind == "no encoder":
+        stored = {name: tensor for name, tensor in stored.items() if "encoder" not in name}
+    save_file(stored, folder / "model.safetensors")
+    if kind == "damaged":
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:5000])
+    recipe = read_recipe(write_recipe("static_mlm_nsp"), [f"model.init={folder}"])
+    with fails(CheckpointError, folder):
+        pretrain(recipe, tmp_path / "out", cpu=True)
+
+
+# --- runs that leave the numbers ------------------------------------------------------------------------------------
+
+
+def test_a_rate_that_is_far_too_high_ends_the_run_in_one_line(
+    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+) -> None:
+    settings = ("loop.peak_lr=1e32", "loop.max_skipped=3", "loop.steps=60", "loop.warmup_steps=0", "loop.log_every=100")
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    outcome = run(write_recipe(), "--out", tmp_path / "out", *QUICK, *arguments)
+    assert_refused(outcome, "the gradient was not finite in 4 steps in a row", "loop.peak_lr")
+    assert list((tmp_path / "out" / "checkpoints").iterdir())
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+# --- the end of a run -----------------------------------------------------------------------------------------------
+
+
+ENDS = {
+    "before the weights": (pretraining.run, "_save_atomically", 1),
+    "before the tokenizer": (pretraining.run, "save_tokenizer", 1),
+    "before the curve": (pretraining.report, "draw_curves", 1),
+    "before the card": (pretraining.run, "write_text", 1),
+    "before the manifest": (pretraining.run, "write_json", 3),
+    "before the checkpoints are deleted": (shutil, "rmtree", -1),
+}
+
+
+@pytest.mark.parametrize("moment", ENDS)
+def test_a_run_that_is_killed_at_its_end_is_finished_by_the_next(
+    write_recipe: WriteRecipe, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = read_recipe(write_recipe(steps=2))
+    whole = pretrain(recipe, tmp_path / "whole", cpu=True)
+    with monkeypatch.context() as context:
+        if moment == "before the checkpoints are deleted":
+            kill_before_deletion(context, tmp_path / "parts" / "checkpoints")
+        else:
+            interrupt(context, *ENDS[moment])
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(recipe, tmp_path / "parts", cpu=True)
+    parts = pretrain(recipe, tmp_path / "parts", cpu=True)
+    clock = {"elapsed_s"}
+    assert {k: v for k, v in parts.items() if k not in clock} == {k: v for k, v in whole.items() if k not in clock}
+    assert {path.name for path in (tmp_path / "parts").iterdir()} == PRODUCTS | ACCOUNTS
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def kill_before_deletion(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    original = shutil.rmtree
+
+    def rmtree(path: Any, *arguments: Any, **options: Any) -> None:
+        if Path(path) == folder:
+            raise KeyboardInterrupt
+        original(path, *arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+
+
+def test_what_a_kill_left_half_written_is_gone_in_the_end(write_recipe: WriteRecipe, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / ".model.k1ll3d").mkdir(parents=True)
+    (out / ".model.k1ll3d" / "model.safetensors").write_bytes(b"half")
+    (out / ".metrics.jsonl.k1ll3d.part").write_bytes(b"half")
+    pretrain(read_recipe(write_recipe(steps=1)), out, cpu=True)
+    assert {path.name for path in out.iterdir()} == PRODUCTS | ACCOUNTS
+
+
+def test_a_disk_that_is_full_at_the_end_is_told_in_one_line(
+    write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    original = pretraining.run._save_atomically
+
+    def save_on_full_disk(*arguments: Any) -> None:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+        try:
+            original(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    recipe = read_recipe(write_recipe(steps=1))
+    with monkeypatch.context() as context:
+        context.setattr(pretraining.run, "_save_atomically", save_on_full_disk)
+        with fails(ResultError, tmp_path / "out", "cannot write"):
+            pretrain(recipe, tmp_path / "out", cpu=True)
+    assert not {path.name for path in (tmp_path / "out").iterdir()} & (PRODUCTS - {"metrics.jsonl"})
+    assert pretrain(recipe, tmp_path / "out", cpu=True)["steps"] == 1
+
+
+# --- kills ----------------------------------------------------------------------------------------------------------
+
+
+def last_step(folder: Path) -> int:
+    return max((line["step"] for line in read_metrics(folder / "metrics.jsonl")), default=0)
+
+
+def wait_for_step(process: subprocess.Popen[str], folder: Path, step: int) -> None:
+    """Wait until a run has written a line about STEP; for step 0, until it has claimed its folder."""
+    give_up = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < give_up:
+        if (folder / "recipe.json").is_file() and last_step(folder) >= step:
+            return
+        time.sleep(0.002)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bytes(
+    finished: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    recipe, whole, out = finished
+    parts = tmp_path / "parts"
+    rng = np.random.default_rng(20_240_817)
+    for number in range(KILLS):
+        # The first one early, while rows are made or the model is built; a checkpoint follows every step.
+        reached, ahead = last_step(parts), int(rng.integers(1, 9)) if number else 0
+        process = start(recipe, "--out", parts, *QUICK)
+        wait_for_step(process, parts, reached + ahead if ahead else 0)
+        time.sleep(rng.random() * (0.03 if ahead else 1.0))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not (parts / "manifest.json").exists()
+    process = start(recipe, "--out", parts, *QUICK)
+    again, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert again == out
+    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert told(parts) == told(whole)
+    assert not (parts / "checkpoints").exists()
+
+
+def test_what_is_told_may_change_between_sittings(
+    write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_recipe(steps=6)
+    pretrain(read_recipe(path), tmp_path / "whole", cpu=True)
+    with monkeypatch.context() as context:
+        interrupt(context, Trainer, "_step", 4)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(read_recipe(path), tmp_path / "parts", cpu=True)
+    changes = ["loop.log_every=2", "loop.evaluate_every=6", "loop.evaluate_rows=8", "loop.checkpoint_every=4"]
+    pretrain(read_recipe(path, changes), tmp_path / "parts", cpu=True)
+    assert weights_are_equal(tmp_path / "parts", tmp_path / "whole")
+    steps = [line["step"] for line in read_metrics(tmp_path / "parts" / "metrics.jsonl") if "lr" in line]
+    assert steps == [1, 2, 3, 4, 6]
+
+
+def weights_are_equal(ours: Path, theirs: Path) -> bool:
+    return (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
+
+
+def test_a_begun_run_of_another_recipe_is_left_alone(
+    write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    path = write_recipe(steps=4)
+    with monkeypatch.context() as context:
+        interrupt(context, Trainer, "_step", 3)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(read_recipe(path), tmp_path / "out", cpu=True)
+    before = content(tmp_path / "out")
+    monkeypatch.setattr(Trainer, "train", never)
+    with fails(UsageError, "--out", str(tmp_path / "out"), "loop.steps=4 there, 5 here"):
+        pretrain(read_recipe(path, ["loop.steps=5"]), tmp_path / "out", cpu=True)
+    assert content(tmp_path / "out") == before
+
+
+# --- several processes ----------------------------------------------------------------------------------------------
+
+
+LAUNCHER = """
+import os
+
+import pretraining.loop
+import pretraining.machine
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType
+from corpora.runtime import run_command
+from pretraining.run import main
+
+pretraining.machine.MATMUL_SIDE = 64
+if "ACCELERATE_USE_FSDP" in os.environ:
+    # accelerate shards on accelerators only; to it, these are two of them that compute like CPUs.
+    PartialState(cpu=True)
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+
+train, step = pretraining.loop.Trainer.train, pretraining.loop.Trainer._step
+
+
+def told_train(trainer):
+    kind = type(next(iter(trainer._model.parameters()))).__name__
+    print(f"{trainer._accelerator.num_processes} processes, {kind}", flush=True)
+    train(trainer)
+
+
+def stopped_step(trainer, batches):
+    if trainer.progress.step == int(os.environ.get("STOP_AT", -1)):
+        raise SystemExit(0)
+    step(trainer, batches)
+
+
+pretraining.loop.Trainer.train, pretraining.loop.Trainer._step = told_train, stopped_step
+run_command(main)
+"""
+SHARDED = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_TRANSFORMER_CLS_TO_WRAP": "BertLayer",
+}
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+DEALT = [
+    "model.hidden_dropout_prob=0.0",
+    "model.attention_probs_dropout_prob=0.0",
+    "loop.checkpoint_every=3",
+    "loop.evaluate_rows=40",
+]
+
+
+def deal(folder: Path, recipe: Path, *settings: str, environment: Mapping[str, str]) -> str:
+    """Run a recipe in two processes, and return what they print."""
+    script = folder.parent / "launch.py"
+    script.write_text(LAUNCHER, encoding="utf-8")
+    arguments = [part for setting in (*DEALT, *settings) for part in ("--set", setting)]
+    with pytest.MonkeyPatch.context() as context:
+        for name, value in environment.items():
+            context.setenv(name, value)
+        process = start(str(script), recipe, "--out", folder, *QUICK, *arguments, module=TORCHRUN)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out
+
+
+def assert_near(ours: Path, theirs: Path, *, lines: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
+    """Compare metrics to 1e-5 and weights to 1e-4."""
+    pairs = [[line for line in told(folder) if lines(line)] for folder in (ours, theirs)]
+    assert pairs[0]
+    for own, their in zip(*pairs, strict=True):
+        assert own == pytest.approx(their, rel=1e-5, abs=1e-5)
+    found, expected = weights(ours), weights(theirs)
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-4, msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["static_mlm_nsp"])
+def test_two_processes_train_like_one(write_recipe: WriteRecipe, tmp_path: Path, objective: str) -> None:
+    recipe = write_recipe(objective, steps=6)
+    out = deal(tmp_path / "two", recipe, "loop.micro_batch_size=2", environment={})
+    assert out.count("2 processes, Parameter") == 2
+    pretrain(read_recipe(recipe, DEALT), tmp_path / "one", cpu=True)
+    assert_near(tmp_path / "two", tmp_path / "one")
+    manifest = json.loads((tmp_path / "two" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["processes"] == 2
+
+
+@pytest.fixture(scope="module")
+def sharded(corpus: Path, small_vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the folder of a run in two processes that hold half of the model each, in two sittings, and its recipe."""
+    root = tmp_path_factory.mktemp("sharded")
+    recipe = root / "recipe.toml"
+    recipe.write_text(recipe_text(corpus, small_vocabulary, "static_mlm_nsp", 6), encoding="utf-8")
+    for stop in ({"STOP_AT": "4"}, {}):
+        # Lines about steps 1, 2 and 3, 4 and 5, 6; the second sitting begins after step 3.
+        out = deal(root / "out", recipe, "loop.log_every=2", environment=SHARDED | stop)
+        assert out.count("2 processes, DTensor") == 2
+    return root / "out", recipe
+
+
+@pytest.mark.slow
+def test_a_sharded_run_in_two_sittings_trains_like_one_process(sharded: tuple[Path, Path], tmp_path: Path) -> None:
+    out, recipe = sharded
+    pretrain(read_recipe(recipe, [*DEALT, "loop.log_every=2"]), tmp_path / "one", cpu=True)
+    assert_near(out, tmp_path / "one", lines=lambda line: line["step"] != 4)
+
+
+@pytest.mark.slow
+def test_a_line_of_metrics_over_two_sittings_of_several_processes_is_right(
+    sharded: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out, recipe = sharded
+    pretrain(read_recipe(recipe, [*DEALT, "loop.log_every=2"]), tmp_path / "one", cpu=True)
+    assert_near(out, tmp_path / "one", lines=lambda line: line["step"] == 4)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="processes take the GPUs there are")
+def test_processes_without_gpus_know_of_each_other_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each would think it were the only one, and all would write to the same folder."""
+    given = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in (given | {"MASTER_PORT": "0"}).items():
+        monkeypatch.setenv(name, value)
+    try:
+        accelerator = make_accelerator(LoopConfig(precision="fp32"))
+        assert accelerator.distributed_type == DistributedType.MULTI_CPU
+        assert accelerator.device == torch.device("cpu")
+    finally:
+        with contextlib.suppress(Exception):
+            torch.distributed.destroy_process_group()
