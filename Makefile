@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := corpora pretraining downstream eval apps tests
+SOURCES := corpora pretraining downstream eval apps benchmarks tests
 
 .PHONY: leaderboard test check format clean
 
