@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
-from corpora.runtime import CheckpointError, RecipeError, SuiteError, write_text
+from corpora.runtime import CheckpointError, RecipeError, SuiteError, fingerprint, write_text
 from pretraining.batches import Feed
 from pretraining.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from pretraining.machine import keep_freed_memory, matmul_flops_per_s, training_precision
@@ -235,7 +236,7 @@ class Trainer:
         """Do one optimizer step."""
         config, accelerator, progress = self._config, self._accelerator, self.progress
         # Dropout depends on the step and the process, not on what came before.
-        torch.manual_seed((self._seed * 1_000_003 + progress.step) * 4099 + accelerator.process_index)
+        torch.manual_seed(int(fingerprint([self._seed, progress.step, accelerator.process_index])[:15], 16))
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(config, progress.step)
         sums = self._count(batches)
@@ -251,7 +252,8 @@ class Trainer:
             for name, value in outputs.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
         norm = accelerator.clip_grad_norm_(self._model.parameters(), config.clip)
-        if bool(torch.isfinite(norm)):
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of a model in shards
+        if self._are_finite(norm, sum(sums[name] for name in ("mlm_loss", "nsp_loss") if name in sums)):
             self._optimizer.step()
             progress.skipped_in_a_row = 0
             for name, value in sums.items():
@@ -264,6 +266,13 @@ class Trainer:
         progress.step += 1
         if progress.skipped_in_a_row > config.max_skipped:
             self._stop_non_finite()
+
+    def _are_finite(self, norm: Tensor, loss: Tensor) -> bool:
+        """Whether a step is good. The norm is that of all processes, the loss of this one; all must decide alike."""
+        bad = (~torch.isfinite(norm) | ~torch.isfinite(loss)).float()
+        if self._accelerator.num_processes > 1:
+            bad = self._accelerator.reduce(bad, reduction="sum")
+        return not bool(bad)
 
     def _count(self, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
         """Return the number of predictions, sequences and tokens of a step, over all processes."""
@@ -435,7 +444,8 @@ class Trainer:
     def _empty_optimizer_state(self) -> dict[str, Any]:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        # Moved to the CPU it would be there on the main process only.
+        options = StateDictOptions(full_state_dict=True)
         template: dict[str, Any] = get_optimizer_state_dict(self._model, self._optimizer.optimizer, options=options)
         return template
 

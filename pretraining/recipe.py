@@ -109,7 +109,7 @@ class Recipe(Config):
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     loop: LoopConfig = LoopConfig()
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
 
     def objective_parts(self, where: object = "recipe") -> tuple[type[Objective], ObjectiveConfig]:
         """Return the objective's class and its validated settings."""

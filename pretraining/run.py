@@ -96,7 +96,7 @@ def pretrain(
         UsageError: the folder holds a run of another recipe.
         SuiteError: data, tokenizer or checkpoints are unusable, or the training diverged.
     """
-    from pretraining.loop import Trainer, make_accelerator
+    from pretraining.loop import CHECKPOINTS, Trainer, make_accelerator
 
     accelerator = make_accelerator(recipe.loop, cpu=cpu)
     _check_recipe(out, recipe)
@@ -107,8 +107,11 @@ def pretrain(
         manifest: dict[str, Any] = json.loads(manifest_path.read_text(encoding="utf-8"))
         if manifest["data_sha256"] != prepared.digest:
             raise UsageError("--out", f"{out} was trained on other text or another vocabulary", "give another folder")
+        if not accelerator.is_main_process:
+            return {}
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)  # a kill can come just before
         sys.stderr.write(f"{out}: finished already\n")
-        return manifest if accelerator.is_main_process else {}
+        return manifest
     _check_data(out, prepared)
     if accelerator.is_main_process:
         _claim(out, recipe, prepared)

@@ -279,11 +279,11 @@ def news(numbered: Corpus, structure: Draw) -> Any:
 
 @pytest.fixture(scope="module")
 def pairs(news: Any, sequences_of: Sequences) -> list[Any]:
-    return pairs_of(static(news, 64, dupe_factor=2), news, sequences_of)
+    return pairs_of(static(news, 64, dupe_factor=6), news, sequences_of)
 
 
 def test_half_of_the_pairs_are_random(pairs: list[Any]) -> None:
-    assert len(pairs) > 1500
+    assert len(pairs) > 4500
     assert_likely(sum(pair.label == RANDOM_NEXT for pair in pairs), len(pairs), 0.5)
 
 
@@ -330,6 +330,28 @@ def test_pairs_are_cut_at_either_end(news: Any, pairs: list[Any]) -> None:
     for side in "AB":
         for place in ("front", "back"):
             assert ends[side, place, False] > 0.1 * len(full)
+
+
+def test_the_longer_side_is_cut_and_of_two_equal_ones_the_second(
+    numbered: Corpus, structure: Draw, sequences_of: Sequences
+) -> None:
+    # Ten sentences of ten tokens, and room for 99.
+    corpus = numbered([structure(40, sentences=(30, 30), eojeol=(10, 10), pieces=(1, 1))])
+    pairs = pairs_of(static(corpus, 102, short_sequence_probability=0), corpus, sequences_of)
+    sides = {(len(pair.first), len(pair.second)) for pair in pairs if pair.label == REAL_NEXT and len(pair.ids) == 102}
+    assert sides == {(10, 89), (20, 79), (30, 69), (40, 59), (50, 49), (59, 40), (69, 30), (79, 20), (89, 10)}
+
+
+def test_shards_of_the_same_shape_are_paired_differently(
+    numbered: Corpus, structure: Draw, sequences_of: Sequences
+) -> None:
+    corpus = numbered([structure(20), structure(20)])
+    objective = static(corpus, 64)
+    shapes = [
+        sorted((pair.first_length, len(pair.ids), pair.label) for pair in sequences_of(rows))
+        for rows in (objective.make_rows(corpus.tokens, number) for number in range(2))
+    ]
+    assert shapes[0] != shapes[1]
 
 
 def test_random_texts_come_from_every_other_document_equally_often(news: Any, pairs: list[Any]) -> None:
@@ -477,14 +499,14 @@ def test_whatever_the_corpus_pairs_are_sound(
 # ---- static_mlm_nsp: masks ----
 
 
-@pytest.mark.parametrize("settings", [{}, {"max_predictions": 5}, {"mask_rate": 0.4}])
+@pytest.mark.parametrize("settings", [{}, {"max_predictions": 5}, {"mask_rate": 0.4}, {"mask_rate": 0.02}])
 @pytest.mark.parametrize("isolate", [True, False])
 def test_a_pair_has_exactly_as_many_predictions_as_the_paper_counts(
     news: Any, sequences_of: Sequences, settings: dict[str, Any], isolate: bool
 ) -> None:
     objective = static(news, 64, isolate=isolate, short_sequence_probability=0.5, **settings)
     rate = settings.get("mask_rate", 0.15)
-    cap = settings.get("max_predictions", {0.15: 10, 0.4: 26}[rate])  # 9.6 and 25.6, rounded up
+    cap = settings.get("max_predictions", {0.15: 10, 0.4: 26, 0.02: 2}[rate])  # 9.6, 25.6 and 1.28, rounded up
     pairs = pairs_of(objective, news, sequences_of)
     assert {len(pair.ids) for pair in pairs} >= {30, 50, 64}  # 4.5 and 7.5 predictions: 4 and 8
     for pair in pairs:
