@@ -72,6 +72,8 @@ def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
             config = config.model_copy(update={"dupe_factor": 1} if hasattr(config, "dupe_factor") else {})
         objective = kind(config, layout)
         rows, digest = make_rows(objective, tokens, digest, cache, split=split, num_workers=num_workers)
+        if split == "held-out" and not len(rows):
+            continue
         digests.append(digest)
         feeds[split] = Feed(rows, objective, recipe.loop.batch_size)
     if not len(feeds["train"].corpus):

@@ -27,6 +27,9 @@ FORMAT = 1
 """Raised when the same corpus would be tokenised to other shards."""
 MAX_KNOWN_EOJEOL = 1_000_000
 """Distinct eojeol that one process remembers; about 200 MB."""
+MARK = "[SEP]"
+BLOCK = 100
+"""Distinct eojeol that are handed over together."""
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 """Blanks to us; BERT's normalizer would delete most of them and glue the eojeol together."""
 
@@ -45,6 +48,9 @@ class EojeolTokenizer:
             CheckpointError: the file is missing, damaged, not WordPiece, or lower-cases.
         """
         self._tokenizer = open_wordpiece(tokenizer_json)
+        self._mark_id = self._tokenizer.token_to_id(MARK)
+        added = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
+        self._special = re.compile("|".join(map(re.escape, added)))
         self._forget()
 
     def _forget(self) -> None:
@@ -81,12 +87,34 @@ class EojeolTokenizer:
         new = list(itertools.islice(self._numbers, len(self._ends), None))
         if not new:
             return
-        encodings = [e.ids for e in self._tokenizer.encode_batch_fast(new, add_special_tokens=False)]
-        lengths = np.fromiter(map(len, encodings), np.int64, len(new))
-        ids = np.fromiter((i for e in encodings for i in e), np.int32, int(lengths.sum()))
+        ids, lengths = self._encode_eojeol(new)
         self._ids = np.concatenate([self._ids, ids])
         self._offsets = np.concatenate([self._offsets, self._offsets[-1] + np.cumsum(lengths)])
         self._ends = np.concatenate([self._ends, np.fromiter(map(ends_sentence, new), np.bool_, len(new))])
+
+    def _encode_eojeol(self, eojeol: list[str]) -> tuple[IntArray, IntArray]:
+        """Return the token ids of all EOJEOL, end to end, and the number of tokens of each.
+
+        A call for each one would cost more than the encoding: many are joined by a special token, which marks the
+        borders in what comes out. Those that look like special tokens themselves go in alone, as text.
+        """
+        odd = [k for k, word in enumerate(eojeol) if self._special.search(word)]
+        plain = eojeol.copy()
+        for k in odd:
+            plain[k] = ""
+        blocks = [MARK.join(plain[k : k + BLOCK]) + MARK for k in range(0, len(plain), BLOCK)]
+        self._tokenizer.encode_special_tokens = False
+        encodings = [e.ids for e in self._tokenizer.encode_batch_fast(blocks, add_special_tokens=False)]
+        self._tokenizer.encode_special_tokens = True
+        ids = np.fromiter(itertools.chain.from_iterable(encodings), np.int32, sum(map(len, encodings)))
+        marks = np.flatnonzero(ids == self._mark_id)
+        lengths = np.diff(marks, prepend=-1) - 1
+        ids = np.delete(ids, marks)
+        for k in odd:
+            own = self._tokenizer.encode(eojeol[k], add_special_tokens=False).ids
+            ids = np.insert(ids, int(lengths[:k].sum()), own)
+            lengths[k] = len(own)
+        return ids, lengths
 
     def _assemble(self, eojeol: IntArray, line_ends: IntArray, document_ends: IntArray) -> "TokenShard":
         lengths = np.diff(self._offsets)[eojeol]  # tokens of each eojeol of the running text
@@ -175,6 +203,7 @@ def open_wordpiece(tokenizer_json: Path) -> Any:
     if tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(PROBE) != PROBE:
         what = "a tokenizer that lower-cases or takes letters apart"
         raise CheckpointError(tokenizer_json, what, "set do_lower_case and strip_accents to false")
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))  # some files have them in the vocabulary only
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # “[SEP]” in an article is text
@@ -211,7 +240,7 @@ def tokenize_corpus(
     run_jobs(_tokenize_file, left, num_workers=num_workers, label=f"tokenise {split}", sizes=sizes)
     shards = [TokenShard.from_columns(read_shard(path)) for _, _, path in jobs]
     tokenized = Sharded.of(shards, [len(shard) for shard in shards])
-    if files and not len(tokenized):
+    if split == "train" and not len(tokenized):
         raise DataError(corpus, "holds no text", "give a corpus with text in it")
     return tokenized, digest
 

@@ -5,7 +5,8 @@ row as far as they go, and what is left of rows is filled with the stretches of 
 filled as in the paper (FULL-SENTENCES): whole sentences across document borders, with one further `[SEP]` at each.
 
 Relations: differs from `static_mlm_nsp` in the input format, in drawing masks at feeding time, and in having no
-next-sentence loss. The share of masked tokens is exact over a row instead of capped per sequence.
+next-sentence loss. The share of masked tokens is exact over a row instead of capped per sequence; whole eojeol come
+close to it from below, since one that would exceed it is passed over.
 
 Source: Liu et al. 2019, “RoBERTa: A Robustly Optimized BERT Pretraining Approach”, sections 4.1 and 4.2.
 """

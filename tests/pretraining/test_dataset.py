@@ -11,6 +11,8 @@ from tokenizers import Tokenizer
 
 import pretraining.dataset
 import pretraining.tokens
+from corpora.build import BuildConfig, build
+from corpora.cleaning import text_digest
 from corpora.runtime import CheckpointError, DataError
 from pretraining.dataset import Prepared, make_rows, open_tokens, prepare, special_ids
 from pretraining.objective import Objective, ObjectiveConfig, RowLayout
@@ -162,6 +164,22 @@ def test_held_out_rows_are_made_of_held_out_documents_in_one_pass(
     num_tokens = sum(len(shard.ids.values) for shard in tokens.shards)
     num_fed = sum(len(shard.ids.values) for shard in prepared.held_out.corpus.shards)
     assert 0.8 * num_tokens < num_fed < 1.6 * num_tokens
+
+
+def test_held_out_documents_that_make_no_row_are_no_held_out_rows(
+    recipe: Callable[..., Recipe], tmp_path: Path, write: Write
+) -> None:
+    # One eojeol makes no pair. The digest of a text decides whether it is held out.
+    single, whole = ([f"기사는{number}번{end}" for number in range(40)] for end in ("", " 실렸다. 다음 글도 있다."))
+    texts = [t for t in single if text_digest(t) < 1 << 63][:5] + [t for t in whole if text_digest(t) >= 1 << 63][:5]
+    build([write("news.txt", "\n\n".join(texts))], tmp_path / "corpus", BuildConfig(held_out=0.5))
+    prepared = prepare(recipe(PAIRS, corpus=str(tmp_path / "corpus")), tmp_path / "cache", num_workers=1)
+    tokens, _ = tokenize_corpus(
+        tmp_path / "corpus", prepared.tokenizer / "tokenizer.json", tmp_path / "cache", split="held-out"
+    )
+    assert len(tokens) == 5
+    assert prepared.num_documents == 5
+    assert prepared.held_out is None
 
 
 @pytest.mark.parametrize("objective", [{"name": "dynamic_mlm"}, PAIRS])

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import resource
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -19,9 +20,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 import pretraining.loop
-from corpora.build import BuildConfig, build
-from corpora.corpus import read_corpus
-from corpora.runtime import CheckpointError, RecipeError
+from corpora.documents import read_documents
+from corpora.runtime import CheckpointError, RecipeError, ResultError
 from pretraining.batches import Feed
 from pretraining.checkpoints import load_checkpoint
 from pretraining.dataset import Prepared, prepare
@@ -69,13 +69,11 @@ def quick_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+def sources(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Sources:
     """Return the sample corpus and a small vocabulary for it."""
-    root = tmp_path_factory.mktemp("sources")
-    build([SAMPLE], root / "corpus", BuildConfig(held_out=0.1))
-    texts = (document.text for document in read_corpus(root / "corpus"))
-    save_tokenizer(train_wordpiece(texts, 600), root / "vocabulary")
-    return root / "corpus", root / "vocabulary"
+    folder = tmp_path_factory.mktemp("small") / "vocabulary"
+    save_tokenizer(train_wordpiece((document.text for document in read_documents(SAMPLE)), 600), folder)
+    return corpus, folder
 
 
 def make_recipe(sources: Sources, objective: str = "dynamic_mlm", **sections: Mapping[str, Any]) -> Recipe:
@@ -402,6 +400,20 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss": 6.5}\n{"step": 2, "loss": 6.25}\n{"step": 3, "lo', encoding="utf-8")
     assert read_metrics(path) == [{"step": 1, "loss": 6.5}, {"step": 2, "loss": 6.25}]
+
+
+def test_a_disk_too_full_for_metrics_is_told_in_one_line(
+    make_trainer: MakeTrainer, tmp_path: Path, fails: Fails
+) -> None:
+    trainer = make_trainer(loop={"steps": 8, "checkpoint_every": 100})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600, before[1]))
+    try:
+        with fails(ResultError, tmp_path / "out", "cannot write"):
+            trainer.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [line["step"] for line in read_metrics(tmp_path / "out" / "metrics.jsonl")] == [1, 2]
 
 
 # --- held-out text --------------------------------------------------------------------------------------------------

@@ -345,7 +345,8 @@ def test_the_longer_side_is_cut_and_of_two_equal_ones_the_second(
 def test_shards_of_the_same_shape_are_paired_differently(
     numbered: Corpus, structure: Draw, sequences_of: Sequences
 ) -> None:
-    corpus = numbered([structure(20), structure(20)])
+    shape = structure(20, sentences=(20, 20), eojeol=(5, 5), pieces=(1, 1))
+    corpus = numbered([shape, shape])
     objective = static(corpus, 64)
     shapes = [
         sorted((pair.first_length, len(pair.ids), pair.label) for pair in sequences_of(rows))

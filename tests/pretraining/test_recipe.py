@@ -112,6 +112,7 @@ def test_a_recipe_read_again_from_what_was_resolved_is_the_same(small: Path) -> 
         ("data.max_length=7", ("data.max_length=7",)),
         ("data=5", ("data=5",)),
         ("seed=-1", ("seed=-1",)),
+        ("seed=18446744073709551616", ("seed=18446744073709551616",)),  # 2 ** 64
     ],
 )
 def test_a_wrong_key_or_value_is_told_with_the_nearest_right_one(

@@ -137,7 +137,7 @@ def test_petitions_are_tokenised_as_the_library_tokenises_whole_texts(
 ) -> None:
     tokenizer_json = (real_data / "kpfbert" if published else vocabulary) / "tokenizer.json"
     documents = read_documents(real_data / "corpus" / "petitions.jsonl.gz", rejected=[])
-    texts = [pretraining.tokens.CONTROL.sub(" ", document.text) for document in itertools.islice(documents, 1500)]
+    texts = [pretraining.tokens.CONTROL.sub(" ", document.text) for document in itertools.islice(documents, 600)]
     shard = EojeolTokenizer(tokenizer_json).encode(texts)
     whole = open_wordpiece(tokenizer_json)
     assert documents_of(shard) == [ids for ids in (encode(whole, text) for text in texts) if ids]
