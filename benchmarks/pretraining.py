@@ -390,9 +390,9 @@ def page(results: dict[str, list[dict[str, Any]]], rounds: int) -> str:
         "",
         "## Corpus",
         "",
-        f"From JSON lines to packed rows on the disk, {median('corpus', 'corpus_mb'):.0f} MB of text; `tokenizers` alone "
-        "encodes the same texts, already in memory, with `encode_batch_fast` and throws the result away. The start of "
-        "processes is counted.",
+        f"From JSON lines to packed rows on the disk, {median('corpus', 'corpus_mb'):.0f} MB of text; `tokenizers` "
+        "alone encodes the same texts, already in memory, with `encode_batch_fast` and throws the result away. The "
+        "start of processes is counted.",
         "",
         "| | one process | all cores |",
         "| --- | ---: | ---: |",

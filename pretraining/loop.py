@@ -21,12 +21,13 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from corpora.runtime import CheckpointError, RecipeError, SuiteError, fingerprint, write_text
+from corpora.runtime import CheckpointError, RecipeError, SuiteError, cannot_write, fingerprint, write_text
 from pretraining.batches import Feed
 from pretraining.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from pretraining.machine import keep_freed_memory, matmul_flops_per_s, training_precision
 from pretraining.model import PretrainingModel
 from pretraining.recipe import LoopConfig
+from pretraining.shards import IntArray
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -35,7 +36,9 @@ logger = logging.getLogger(__name__)
 
 HELD_OUT_EPOCH = 1 << 30
 """The pass whose masks are those of held-out rows: the same at every evaluation, and none of training."""
-SUMS = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct", "masked", "sequences", "tokens")
+SUMMED = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct")
+"""What each process adds up for itself; everything else in a window is known to all."""
+PREDICTIONS = ("masked_at", "masked_ids", "first_at", "next_labels")
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 
@@ -244,7 +247,7 @@ class Trainer:
             last = number == len(batches) - 1
             with contextlib.nullcontext() if last else accelerator.no_sync(self._model):
                 outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
-                loss = outputs["mlm_loss"] / sums["masked"]
+                loss = outputs["mlm_loss"] / max(1.0, sums["masked"])  # very short rows may have none
                 if "nsp_loss" in outputs:
                     loss = loss + outputs["nsp_loss"] / sums["sequences"]
                 # Processes average their gradients; the sums above are over all of them.
@@ -288,7 +291,7 @@ class Trainer:
             kind = torch.float64 if self._accelerator.device.type != "mps" else torch.float32
             counts = self._accelerator.reduce(counts.to(self._accelerator.device, kind), reduction="sum").cpu()
         masked, sequences, tokens = counts.tolist()
-        return {"masked": max(1.0, masked), "sequences": sequences, "tokens": tokens}
+        return {"masked": masked, "sequences": sequences, "tokens": tokens}
 
     def _stop_non_finite(self) -> None:
         progress = self.progress
@@ -342,36 +345,37 @@ class Trainer:
 
     def _means(self, sums: Mapping[str, Any]) -> dict[str, float]:
         """Return losses and accuracies, over all processes, from sums of this one."""
-        names = [name for name in ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct") if name in sums]
-        values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float32) for name in names])
-        if self._accelerator.num_processes > 1:
-            values = self._accelerator.reduce(values.to(self._accelerator.device), reduction="sum")
-        total = dict(zip(names, values.double().tolist(), strict=True))
-        means = {
-            "mlm_loss": total["mlm_loss"] / sums["masked"],
-            "mlm_accuracy": total["mlm_correct"] / sums["masked"],
-        }
+        total = self._sum_over_processes(sums)
+        masked = max(1.0, sums["masked"])
+        means = {"mlm_loss": total["mlm_loss"] / masked, "mlm_accuracy": total["mlm_correct"] / masked}
         if "nsp_loss" in total:
             means["nsp_loss"] = total["nsp_loss"] / sums["sequences"]
             means["nsp_accuracy"] = total["nsp_correct"] / sums["sequences"]
         return {"loss": means["mlm_loss"] + means.get("nsp_loss", 0.0)} | means
+
+    def _sum_over_processes(self, sums: Mapping[str, Any]) -> dict[str, float]:
+        """Return the sums that each process has for itself, over all of them; every process takes part."""
+        names = [name for name in SUMMED if name in sums]
+        if not names:
+            return {}
+        values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float32) for name in names])
+        if self._accelerator.num_processes > 1:
+            values = self._accelerator.reduce(values.to(self._accelerator.device), reduction="sum")
+        return dict(zip(names, values.double().tolist(), strict=True))
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """Return losses and accuracies on held-out rows, always the same ones with the same masks."""
         assert self._held_out is not None
         accelerator, feed = self._accelerator, self._held_out
-        # Every process takes part in every forward pass, or a sharded model would wait for ever.
-        count = min(self._config.evaluate_rows, len(feed.corpus))
-        count = max(count // accelerator.num_processes, 1) * accelerator.num_processes
-        rows = np.arange(count) % len(feed.corpus)
-        rows = rows[accelerator.process_index :: accelerator.num_processes]
+        rows = np.arange(min(self._config.evaluate_rows, len(feed.corpus)))
+        own = rows[accelerator.process_index :: accelerator.num_processes]
         size = self._config.micro_batch_size or max(1, self._config.batch_size // accelerator.num_processes)
-        sums: dict[str, Any] = {"masked": 0.0, "sequences": 0.0}
+        sums: dict[str, Any] = {}
         self._model.eval()
-        for first in range(0, len(rows), size):
-            some = rows[first : first + size]
-            batch = feed.tensors(some, np.full(len(some), HELD_OUT_EPOCH))
+        # As many batches as the process with the most rows has: a sharded model waits for all of them in each.
+        for first in range(0, -(-len(rows) // accelerator.num_processes), size):
+            batch = self._held_out_batch(own[first : first + size])
             counts = self._count([batch])
             outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
             for name, value in (counts | outputs).items():
@@ -381,6 +385,13 @@ class Trainer:
         return {f"held_out_{name}": value for name, value in means.items()} | {
             "held_out_perplexity": math.exp(min(means["mlm_loss"], 700.0))
         }
+
+    def _held_out_batch(self, rows: IntArray) -> dict[str, Tensor]:
+        """Return held-out rows as the model takes them; in the place of none, a row of which nothing is predicted."""
+        assert self._held_out is not None
+        shown = rows if len(rows) else np.zeros(1, np.int64)
+        batch = self._held_out.tensors(shown, np.full(len(shown), HELD_OUT_EPOCH))
+        return batch if len(rows) else {k: v[:0] if k in PREDICTIONS else v for k, v in batch.items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return parameters and optimizer state by name, whole and on the CPU, on the main process."""
@@ -405,7 +416,8 @@ class Trainer:
         """Write a checkpoint; every process takes part."""
         parameters, entries = self.state()
         progress = asdict(self.progress)
-        progress["window"] = {name: float(value) for name, value in self.progress.window.items()}
+        window = self.progress.window
+        progress["window"] = {name: float(value) for name, value in window.items()} | self._sum_over_processes(window)
         if self._accelerator.is_main_process:
             checkpoint = Checkpoint(self.progress.step, parameters, entries, progress)
             save_checkpoint(self._out / CHECKPOINTS, checkpoint, keep=self._config.keep_checkpoints)
@@ -439,6 +451,9 @@ class Trainer:
         template = self._empty_optimizer_state()
         set_optimizer_state_dict(self._model, self._optimizer.optimizer, template | {"state": state}, options=options)
         self.progress = Progress(**checkpoint.state)
+        if not self._accelerator.is_main_process:
+            # A checkpoint holds the sums of all processes; one of them goes on with these, the others with nothing.
+            self.progress.window |= dict.fromkeys((name for name in SUMMED if name in self.progress.window), 0.0)
         logger.info("resumed at step %d", self.progress.step)
 
     def _empty_optimizer_state(self) -> dict[str, Any]:
@@ -454,8 +469,12 @@ class Trainer:
             return
         # JSON knows no NaN; a loss that is none is told as null.
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
-        with (self._out / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(clean) + "\n")
+        path = self._out / METRICS
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(clean) + "\n")
+        except OSError as error:
+            raise cannot_write(path, error) from error
 
     def _progress_bar(self) -> Any:
         from tqdm import tqdm

@@ -98,8 +98,10 @@ def no_file_bars() -> Iterator[None]:
     import transformers
 
     library: Any = transformers.utils.logging  # annotates only parts of itself
+    was_on = library.is_progress_bar_enabled()
     library.disable_progress_bar()
     try:
         yield
     finally:
-        library.enable_progress_bar()
+        if was_on:
+            library.enable_progress_bar()

@@ -1,9 +1,12 @@
 """What a finished run leaves for people: the loss curve and the model card."""
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from corpora.runtime import atomic_file
 
@@ -26,14 +29,20 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], title: str) -> N
     nsp = any("nsp_accuracy" in line for line in lines)
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     panels = figure.subplots(1, 3 if nsp else 2)
-    tokens = {line["step"]: line["tokens"] / 1e6 for line in lines if "tokens" in line}
+    steps = [line["step"] for line in lines if "tokens" in line]
+    millions = [line["tokens"] / 1e6 for line in lines if "tokens" in line]
+
+    def tokens(step: int) -> float:
+        # A held-out evaluation may fall between two lines that count tokens.
+        return float(np.interp(step, steps, millions)) if steps else float(step)
+
     names = [("mlm_loss", "MLM loss (nats)"), ("mlm_accuracy", "MLM accuracy"), ("nsp_accuracy", "NSP accuracy")]
     for panel, (name, label) in zip(panels, names, strict=False):
-        seen = [(tokens[line["step"]], line[name]) for line in lines if line.get(name) is not None]
+        seen = [(tokens(line["step"]), line[name]) for line in lines if line.get(name) is not None]
         held = [
-            (tokens[line["step"]], line[f"held_out_{name}"])
+            (tokens(line["step"]), line[f"held_out_{name}"])
             for line in lines
-            if line.get(f"held_out_{name}") is not None and line["step"] in tokens
+            if line.get(f"held_out_{name}") is not None
         ]
         if seen:
             xs, ys = zip(*seen, strict=True)
@@ -47,8 +56,11 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], title: str) -> N
         panel.set_title(label, fontsize=11)
         panel.grid(visible=True, color="#e5e5e5", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False, fontsize=9)
-    figure.suptitle(title, fontsize=12)
+    if panels[0].get_legend_handles_labels()[0]:
+        panels[0].legend(frameon=False, fontsize=9)
+    # matplotlib's own font has no Hangul; a picture without a name is better than one with boxes.
+    if not any(unicodedata.name(character, "").startswith(("HANGUL", "CJK")) for character in title):
+        figure.suptitle(title, fontsize=12)
     with atomic_file(path, "wb") as file:
         figure.savefig(file, format="png", dpi=120)
 
