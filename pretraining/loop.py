@@ -11,6 +11,7 @@ import logging
 import math
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -75,12 +76,15 @@ def make_accelerator(config: LoopConfig, *, cpu: bool = False) -> "Accelerator":
     from accelerate import Accelerator
 
     precision = training_precision() if config.precision == "auto" else config.precision
-    return Accelerator(
-        mixed_precision="bf16" if precision == "bf16" else "no",
-        # Left to itself, accelerate looks for other processes on machines with a GPU only.
-        cpu=cpu or not torch.accelerator.is_available(),
-        step_scheduler_with_optimizer=False,
-    )
+    with warnings.catch_warnings():
+        # Tells every user of a CPU that it chooses the number of threads, which is as it should be.
+        warnings.filterwarnings("ignore", message="OMP_NUM_THREADS", category=UserWarning)
+        return Accelerator(
+            mixed_precision="bf16" if precision == "bf16" else "no",
+            # Left to itself, accelerate looks for other processes on machines with a GPU only.
+            cpu=cpu or not torch.accelerator.is_available(),
+            step_scheduler_with_optimizer=False,
+        )
 
 
 def learning_rate(config: LoopConfig, step: int) -> float:

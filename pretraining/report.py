@@ -13,7 +13,8 @@ from corpora.runtime import atomic_file
 if TYPE_CHECKING:
     from pretraining.recipe import Recipe
 
-SMOOTHING = 0.9
+SMOOTHED_OVER = 1 / 20
+"""Share of a curve that its smoothing looks back on."""
 
 
 def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -67,10 +68,11 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], title: str) -> N
 
 def _smooth(values: Sequence[float]) -> list[float]:
     """Return the exponential moving average, corrected for its start."""
+    keep = 1 - 1 / max(1.0, SMOOTHED_OVER * len(values))
     smooth, total, weight = [], 0.0, 0.0
     for value in values:
-        total = SMOOTHING * total + (1 - SMOOTHING) * value
-        weight = SMOOTHING * weight + (1 - SMOOTHING)
+        total = keep * total + (1 - keep) * value
+        weight = keep * weight + (1 - keep)
         smooth.append(total / weight)
     return smooth
 
