@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 RECIPES = Path(__file__).with_name("recipes")
 SAMPLE = Path(__file__).resolve().parents[1] / "corpora" / "sample" / "news.jsonl"
-BYTES_PER_MIB = 1 << 20
 
 
 class ModelConfig(Config):

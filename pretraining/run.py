@@ -7,7 +7,6 @@ DIR becomes a plain transformers folder; beside it lie `metrics.jsonl`, `loss.pn
 is finished, `checkpoints/`.
 """
 
-import contextlib
 import json
 import os
 import shutil
@@ -271,5 +270,4 @@ def _device_name(accelerator: "Accelerator") -> str:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError):
-        run_command(main)
+    run_command(main)

@@ -264,8 +264,3 @@ def _tokenize_file(job: tuple[Path, Vocabulary, Path]) -> None:
         _tokenizers[vocabulary] = EojeolTokenizer(vocabulary[0])
     shard = _tokenizers[vocabulary].encode(corpus_texts(file))
     write_shard(out, shard.columns())
-
-
-def count_tokens(corpus: TokenizedCorpus) -> int:
-    """Return the number of tokens, special ones not counted."""
-    return sum(len(shard.ids.values) for shard in corpus.shards)

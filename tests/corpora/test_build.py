@@ -489,7 +489,9 @@ def test_wikinews_and_petitions_make_a_corpus_that_survives_an_interruption(real
     sources = [real_data / "corpus" / name for name in ("boddari_wikinews.csv", "petitions.jsonl.gz")]
     klue = tuple(sorted((real_data / "klue").glob("klue-*-v1.1/klue-*-v1.1_dev.*")))
     if not all(path.is_file() for path in sources) or not klue:
-        pytest.skip("corpus/boddari_wikinews.csv, corpus/petitions.jsonl.gz and klue/ are needed")
+        pytest.skip(
+            "put corpus/boddari_wikinews.csv, corpus/petitions.jsonl.gz and klue/ under PRESSBERT_DATA to run this test"
+        )
     config = BuildConfig(exclude=klue)
     out = tmp_path / "out"
     interrupted_build("petitions.jsonl.gz", 2000, sources, out, config)

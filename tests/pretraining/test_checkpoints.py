@@ -319,7 +319,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(two: Path, monkeypatch
         return rename(path, target)
 
     if not Path("/proc/self/fd").is_dir():
-        pytest.skip("the names of open files are in /proc")
+        pytest.skip("run on Linux: this test reads the names of open files from /proc")
     monkeypatch.setattr(pretraining.checkpoints.os, "fsync", fsync)
     monkeypatch.setattr(Path, "rename", renamed)
     save_checkpoint(two, make_checkpoint(15), keep=2)
@@ -341,7 +341,7 @@ def full_disk() -> Iterator[Path]:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
     except OSError:
-        pytest.skip("unshare is missing")
+        pytest.skip("install util-linux (unshare) to fill a small disk in this test")
     with process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -349,7 +349,7 @@ def full_disk() -> Iterator[Path]:
         folder = Path(f"/proc/{process.pid}/root{place}")
         try:
             if not place or not folder.is_dir():
-                pytest.skip("mounting is not allowed here")
+                pytest.skip("run as root to fill a small disk in this test")
             yield folder
         finally:
             process.stdin.close()

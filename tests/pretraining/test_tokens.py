@@ -21,7 +21,7 @@ from corpora.runtime import CheckpointError, DataError
 from corpora.sentences import split_by_rules
 from downstream.task import SAMPLE_ROOT
 from pretraining.shards import write_shard
-from pretraining.tokens import EojeolTokenizer, TokenShard, count_tokens, open_wordpiece, tokenize_corpus
+from pretraining.tokens import EojeolTokenizer, TokenShard, open_wordpiece, tokenize_corpus
 from pretraining.vocab import SPECIAL_TOKENS
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -337,7 +337,9 @@ def test_a_corpus_is_its_titles_and_texts(corpus: Path, vocabulary: Path, tmp_pa
         ]
         expected = [encode(whole, f"{record['title']}\n{record['text']}") for record in records]
         assert [ids for shard in shards for ids in documents_of(shard)] == expected
-    assert count_tokens(tokens) == sum(len(ids) for shard in tokens.shards for ids in documents_of(shard))
+    assert sum(len(shard.ids.values) for shard in tokens.shards) == sum(
+        len(ids) for shard in tokens.shards for ids in documents_of(shard)
+    )
     assert len(tokens) + len(held_out) == 120
 
 
