@@ -77,7 +77,8 @@ def keep_freed_memory() -> bool:
     """Have the C library keep the memory it is given back, instead of returning it to the system.
 
     A training step on a CPU frees and asks for the same large tensors over and over; with glibc's defaults each of
-    them is a fresh mapping whose pages the system zeroes at first touch. `benchmarks/pretraining.py` tells what it costs.
+    them is a fresh mapping whose pages the system zeroes at first touch.
+    `benchmarks/pretraining.py` tells what that costs.
 
     Returns:
         Whether it was possible: on Linux with glibc.
