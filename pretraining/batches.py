@@ -113,19 +113,12 @@ class Feed:
         return [self.tensors(rows[k : k + size], epochs[k : k + size]) for k in range(0, len(rows), size)]
 
     def tensors(self, rows: IntArray, epochs: IntArray) -> dict[str, "torch.Tensor"]:
-        """Return rows as the model takes them; see `PretrainingModel.forward`."""
+        """Return rows as the model takes them; see its `forward`."""
         import torch
 
         batch = collate(self.corpus, rows, epochs, self.objective.layout.specials.pad)
-        masked = self.objective.mask(batch)
-        arrays = {
-            "input_ids": masked.input_ids,
-            "token_type_ids": batch.token_type_ids,
-            "position_ids": batch.position_ids,
-            "sequence_ids": batch.sequence_ids,
-            "masked_at": masked.masked_at,
-            "masked_ids": masked.masked_ids,
+        inputs = self.objective.inputs(batch)
+        return {
+            name: torch.from_numpy(np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else np.int64))
+            for name, array in inputs.items()
         }
-        if self.objective.next_sentence:
-            arrays |= {"first_at": batch.first_at, "next_labels": batch.labels}
-        return {name: torch.from_numpy(np.ascontiguousarray(array, np.int64)) for name, array in arrays.items()}

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 STATE = "state.json"
 FILES = ("model", "optimizer")
+OWN_PARTS = "objective.safetensors"
+"""Beside a finished model: parts of its objective that transformers has no name for, such as ELECTRA's generator."""
 
 
 @dataclass(frozen=True)
@@ -119,24 +121,28 @@ def _read(path: Path) -> Checkpoint:
 def read_weights(folder: Path) -> "dict[str, Tensor]":
     """Read the safetensors weights of a transformers folder, by the names of `BertForPreTraining`.
 
+    What an objective left beside them to be gone on from comes by its own names.
+
     Raises:
         CheckpointError: there are none, or they are damaged.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    own: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise CheckpointError(folder, "no safetensors weights in it", "give a transformers folder")
     for file in files:
         try:
-            weights |= load_file(file)
+            found = load_file(file)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(file, f"damaged ({error})", "get the file again") from error
+        (own if file.name == OWN_PARTS else weights).update(found)
     if not any(name.startswith("bert.") for name in weights):
         weights = {f"bert.{name}": tensor for name, tensor in weights.items()}  # a bare encoder
-    return weights
+    return weights | own
 
 
 def _folders(folder: Path) -> list[Path]:

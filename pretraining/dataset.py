@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from corpora.runtime import DataError, fingerprint
+from corpora.runtime import DataError, fingerprint, sha256
 from pretraining.batches import Feed
 from pretraining.objective import Objective, RowLayout
 from pretraining.recipe import SAMPLE, Recipe
@@ -78,6 +78,8 @@ def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
         feeds[split] = Feed(rows, objective, recipe.loop.batch_size)
     if not len(feeds["train"].corpus):
         raise DataError(corpus, "no text for a single row", "give more text")
+    if sources := feeds["train"].objective.sources:
+        digests.append(sha256(*sources))
     return Prepared(
         feed=feeds["train"],
         held_out=feeds.get("held-out"),
@@ -123,9 +125,9 @@ def make_rows(
         The rows, and a digest that stands for them.
     """
     layout = objective.layout
-    settings = [objective.name, objective.config.model_dump(), layout.max_length, layout.isolate_documents, layout.seed]
+    settings = [*objective.row_settings, layout.max_length, layout.isolate_documents, layout.seed]
     own = fingerprint([FORMAT, digest, settings])
-    folder = cache / f"rows-{split}-{objective.name}-{own[:12]}"
+    folder = cache / f"rows-{split}-{own[:12]}"
     tokens_folder = cache / f"tokens-{split}-{digest[:12]}"
     paths = [folder / f"rows-{k:05d}.arrow" for k in range(len(tokens.shards))]
     left = [k for k, path in enumerate(paths) if not path.is_file()]

@@ -90,11 +90,11 @@ def _load(folder: Path) -> Any:
     from transformers import BertConfig
 
     from pretraining.checkpoints import read_weights
-    from pretraining.model import PretrainingModel
+    from pretraining.model import MaskedLanguageModel
 
     if not (folder / "config.json").is_file():
         raise CheckpointError(folder, "no config.json in it", "give a folder made by python -m pretraining.run")
-    model = PretrainingModel(BertConfig.from_pretrained(folder), next_sentence=False)
+    model = MaskedLanguageModel(BertConfig.from_pretrained(folder), next_sentence=False)
     try:
         missing = model.load(read_weights(folder))
     except ValueError as error:

@@ -4,6 +4,7 @@ What a step computes is a function of (recipe, data, seed, step): rows, masks an
 step. A run that is killed and started again therefore ends in the same bytes as one that was left alone.
 """
 
+import collections
 import concurrent.futures
 import contextlib
 import json
@@ -37,9 +38,10 @@ logger = logging.getLogger(__name__)
 
 HELD_OUT_EPOCH = 1 << 30
 """The pass whose masks are those of held-out rows: the same at every evaluation, and none of training."""
-SUMMED = ("mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct")
-"""What each process adds up for itself; everything else in a window is known to all."""
-PREDICTIONS = ("masked_at", "masked_ids", "first_at", "next_labels")
+SUMMED = ("_loss", "_correct")
+"""How the sums end that each process has for itself; everything else in a window is known to all."""
+FED = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
+"""Entries of a batch with a line for every row; the others list predictions."""
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 
@@ -106,8 +108,9 @@ def make_optimizer(model: torch.nn.Module, config: LoopConfig) -> torch.optim.Ad
 
     With bias correction, which google-research/bert's Adam leaves out.
     """
-    decayed = [p for name, p in model.named_parameters() if not _is_undecayed(name)]
-    others = [p for name, p in model.named_parameters() if _is_undecayed(name)]
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    decayed = [p for name, p in trained if not _is_undecayed(name)]
+    others = [p for name, p in trained if _is_undecayed(name)]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(
         groups, lr=0.0, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_epsilon, fused=True
@@ -167,11 +170,12 @@ class Trainer:
             out,
         )
         self._seed = feed.objective.layout.seed
+        self._terms = feed.objective.terms
         if accelerator.device.type == "cpu":
             keep_freed_memory()
         model.use_attention(accelerator.device)
         self.num_parameters = sum(p.numel() for p in model.parameters())
-        self._flops = _FlopsPerStep.of(model)
+        self._flops = model.flops()
         self._names = [name for name, _ in model.named_parameters()]
         if config.compile:
             model.network.bert.compile()
@@ -211,25 +215,25 @@ class Trainer:
         self._matmul_rate = self._measure_matmul_rate()
         for _ in range(warm_up):
             self._step(self._batches(self.progress.step))
-        first, tokens, masked, elapsed = self.progress.step, self.progress.tokens, 0, 0.0
+        first, elapsed = self.progress.step, 0.0
+        counts: collections.Counter[str] = collections.Counter()
         while self.progress.step == first or elapsed < seconds:
             batches = self._batches(self.progress.step)
-            masked += sum(len(batch["masked_at"]) for batch in batches)
+            counts.update(self._count(batches))
             started = time.perf_counter()
             self._step(batches)
             if self._accelerator.device.type == "cuda":
                 torch.cuda.synchronize(self._accelerator.device)
             elapsed += time.perf_counter() - started
-        tokens = self.progress.tokens - tokens
-        share = self._matmul_share(tokens, masked * self._accelerator.num_processes, elapsed)
-        return StepSpeed(elapsed / (self.progress.step - first), tokens / elapsed, share)
+        share = self._matmul_share(counts, elapsed)
+        return StepSpeed(elapsed / (self.progress.step - first), counts["tokens"] / elapsed, share)
 
     def _measure_matmul_rate(self) -> float:
         kind = torch.bfloat16 if self._accelerator.mixed_precision == "bf16" else torch.float32
         return matmul_flops_per_s(self._accelerator.device, kind) * int(self._accelerator.num_processes)
 
-    def _matmul_share(self, tokens: float, masked: float, seconds: float) -> float:
-        flops = self._flops.of_step(tokens, masked, self._feed.objective.layout.max_length)
+    def _matmul_share(self, counts: Mapping[str, float], seconds: float) -> float:
+        flops = self._flops.of_step(counts, self._feed.objective.layout.max_length)
         return flops / seconds / self._matmul_rate
 
     def _batches(self, step: int) -> list[dict[str, Tensor]]:
@@ -251,16 +255,16 @@ class Trainer:
             last = number == len(batches) - 1
             with contextlib.nullcontext() if last else accelerator.no_sync(self._model):
                 outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
-                loss = outputs["mlm_loss"] / max(1.0, sums["masked"])  # very short rows may have none
-                if "nsp_loss" in outputs:
-                    loss = loss + outputs["nsp_loss"] / sums["sequences"]
+                # Very short rows may have no prediction.
+                parts = [t.weight * outputs[f"{t.name}_loss"] / max(1.0, sums[t.name]) for t in self._terms]
+                loss = torch.stack(parts).sum()
                 # Processes average their gradients; the sums above are over all of them.
                 accelerator.backward(loss * accelerator.num_processes)
             for name, value in outputs.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
         norm = accelerator.clip_grad_norm_(self._model.parameters(), config.clip)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of a model in shards
-        if self._are_finite(norm, sum(sums[name] for name in ("mlm_loss", "nsp_loss") if name in sums)):
+        if self._are_finite(norm, torch.stack([sums[f"{t.name}_loss"] for t in self._terms]).sum()):
             self._optimizer.step()
             progress.skipped_in_a_row = 0
             for name, value in sums.items():
@@ -282,20 +286,18 @@ class Trainer:
         return not bool(bad)
 
     def _count(self, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
-        """Return the number of predictions, sequences and tokens of a step, over all processes."""
+        """Return the number of tokens of a step, and of predictions by the name of their term, over all processes."""
         counts = torch.tensor(
             [
-                sum(len(batch["masked_at"]) for batch in batches),
-                sum(len(batch["next_labels"]) for batch in batches if "next_labels" in batch),
                 sum(int((batch["sequence_ids"] > 0).sum()) for batch in batches),
+                *(sum(len(batch[term.counted_by]) for batch in batches) for term in self._terms),
             ],
             dtype=torch.float64,
         )
         if self._accelerator.num_processes > 1:
             kind = torch.float64 if self._accelerator.device.type != "mps" else torch.float32
             counts = self._accelerator.reduce(counts.to(self._accelerator.device, kind), reduction="sum").cpu()
-        masked, sequences, tokens = counts.tolist()
-        return {"masked": masked, "sequences": sequences, "tokens": tokens}
+        return dict(zip(("tokens", *(term.name for term in self._terms)), counts.tolist(), strict=True))
 
     def _stop_non_finite(self) -> None:
         progress = self.progress
@@ -331,17 +333,16 @@ class Trainer:
         sums = progress.window
         progress.window, seconds, progress.window_s = {}, progress.window_s, 0.0
         line: dict[str, Any] = {"step": progress.step}
-        if "mlm_loss" in sums:
+        if "tokens" in sums:
             line |= self._means(sums)
         line["lr"] = learning_rate(self._config, progress.step - 1)
         line["tokens"] = progress.tokens
         line["tokens_per_s"] = round(sums.get("tokens", 0.0) / seconds, 1)
-        share = self._matmul_share(sums.get("tokens", 0.0), sums.get("masked", 0.0), seconds)
-        line["matmul_share"] = round(share, 4)
+        line["matmul_share"] = round(self._matmul_share(sums, seconds), 4)
         line["waiting_share"] = round(sums["waited_s"] / seconds, 5)
         line["skipped"] = progress.skipped
         self._write_line(line)
-        shown = {key: line[key] for key in ("loss", "mlm_accuracy", "nsp_accuracy", "tokens_per_s") if key in line}
+        shown = {key: line[key] for key in line if key in {"loss", "tokens_per_s"} or key.endswith("_accuracy")}
         text = {key: f"{value:,.0f}" if value > 100 else f"{value:.4f}" for key, value in shown.items()}
         bar.set_postfix(text)
         if bar.disable and accelerator.is_main_process:
@@ -350,16 +351,17 @@ class Trainer:
     def _means(self, sums: Mapping[str, Any]) -> dict[str, float]:
         """Return losses and accuracies, over all processes, from sums of this one."""
         total = self._sum_over_processes(sums)
-        masked = max(1.0, sums["masked"])
-        means = {"mlm_loss": total["mlm_loss"] / masked, "mlm_accuracy": total["mlm_correct"] / masked}
-        if "nsp_loss" in total:
-            means["nsp_loss"] = total["nsp_loss"] / sums["sequences"]
-            means["nsp_accuracy"] = total["nsp_correct"] / sums["sequences"]
-        return {"loss": means["mlm_loss"] + means.get("nsp_loss", 0.0)} | means
+        means, loss = {}, 0.0
+        for term in self._terms:
+            count = max(1.0, sums[term.name])
+            means[f"{term.name}_loss"] = total[f"{term.name}_loss"] / count
+            means[f"{term.name}_accuracy"] = total[f"{term.name}_correct"] / count
+            loss += term.weight * means[f"{term.name}_loss"]
+        return {"loss": loss} | means
 
     def _sum_over_processes(self, sums: Mapping[str, Any]) -> dict[str, float]:
         """Return the sums that each process has for itself, over all of them; every process takes part."""
-        names = [name for name in SUMMED if name in sums]
+        names = [name for name in sums if name.endswith(SUMMED)]
         if not names:
             return {}
         values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float32) for name in names])
@@ -386,16 +388,16 @@ class Trainer:
                 sums[name] = sums.get(name, 0.0) + value
         self._model.train()
         means = self._means(sums)
-        return {f"held_out_{name}": value for name, value in means.items()} | {
-            "held_out_perplexity": math.exp(min(means["mlm_loss"], 700.0))
-        }
+        if "mlm_loss" in means:
+            means["perplexity"] = math.exp(min(means["mlm_loss"], 700.0))
+        return {f"held_out_{name}": value for name, value in means.items()}
 
     def _held_out_batch(self, rows: IntArray) -> dict[str, Tensor]:
         """Return held-out rows as the model takes them; in the place of none, a row of which nothing is predicted."""
         assert self._held_out is not None
         shown = rows if len(rows) else np.zeros(1, np.int64)
         batch = self._held_out.tensors(shown, np.full(len(shown), HELD_OUT_EPOCH))
-        return batch if len(rows) else {k: v[:0] if k in PREDICTIONS else v for k, v in batch.items()}
+        return batch if len(rows) else {k: v if k in FED else v[:0] for k, v in batch.items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return parameters and optimizer state by name, whole and on the CPU, on the main process."""
@@ -457,7 +459,7 @@ class Trainer:
         self.progress = Progress(**checkpoint.state)
         if not self._accelerator.is_main_process:
             # A checkpoint holds the sums of all processes; one of them goes on with these, the others with nothing.
-            self.progress.window |= dict.fromkeys((name for name in SUMMED if name in self.progress.window), 0.0)
+            self.progress.window |= dict.fromkeys((name for name in self.progress.window if name.endswith(SUMMED)), 0.0)
         logger.info("resumed at step %d", self.progress.step)
 
     def _empty_optimizer_state(self) -> dict[str, Any]:
@@ -490,26 +492,6 @@ class Trainer:
             unit="step",
             disable=None if self._accelerator.is_main_process else True,
         )
-
-
-@dataclass(frozen=True)
-class _FlopsPerStep:
-    """Floating-point operations of training: forward, and twice that backward. Source: Kaplan et al. 2020, table 1."""
-
-    per_token: float
-    per_position: float
-    """Per token and per token that it attends to."""
-    per_prediction: float
-
-    @classmethod
-    def of(cls, model: PretrainingModel) -> "_FlopsPerStep":
-        config = model.network.config
-        encoder = sum(p.numel() for name, p in model.network.bert.encoder.named_parameters() if p.ndim == 2)
-        head = config.hidden_size * (config.hidden_size + model.vocab_size)
-        return cls(6.0 * encoder, 12.0 * config.num_hidden_layers * config.hidden_size, 6.0 * head)
-
-    def of_step(self, tokens: float, predictions: float, length: int) -> float:
-        return tokens * (self.per_token + self.per_position * length) + predictions * self.per_prediction
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ seeing each other, and a vocabulary layer that sees the masked positions only, i
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,16 +18,45 @@ if TYPE_CHECKING:
 
 VOCAB_MULTIPLE = 64
 """Matrix kernels like sides that are multiples of it; the padding is cut off again on export."""
-OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
+OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "generator.bias")
 """Parameters with a row for every piece."""
 SLICE = 256
 """Masked positions whose scores over the vocabulary exist at a time."""
 
 
-class PretrainingModel(nn.Module):
-    """A BERT with its pretraining heads.
+@dataclass(frozen=True)
+class Flops:
+    """Floating-point operations of training: forward, and twice that backward. Source: Kaplan et al. 2020, table 1."""
 
-    Input: rows of packed sequences, see `forward`. B rows, T tokens, D hidden, M predictions, Q sequences, V words.
+    per_token: float
+    per_position: float
+    """Per token and per token that it attends to."""
+    per_prediction: Mapping[str, float]
+    """By the name of the loss term; what is not named is too little to count."""
+
+    def of_step(self, counts: Mapping[str, float], length: int) -> float:
+        """Return those of a step, or of several.
+
+        Args:
+            counts: `tokens`, and predictions by the name of their term.
+            length: tokens of a row, all of which each token is multiplied with.
+        """
+        heads = sum(counts.get(name, 0.0) * flops for name, flops in self.per_prediction.items())
+        return counts.get("tokens", 0.0) * (self.per_token + self.per_position * length) + heads
+
+    @staticmethod
+    def of_layers(encoder: nn.Module) -> float:
+        """Return those of a token in a stack of layers, attention scores left out."""
+        return 6.0 * sum(p.numel() for p in encoder.parameters() if p.ndim == 2)
+
+
+class PretrainingModel(nn.Module):
+    """A BERT under pretraining, what all objectives need of it; each adds its heads and its `forward`.
+
+    `forward` takes a batch as the objective's `inputs` makes it, and returns for each term of the loss `NAME_loss` and
+    `NAME_correct`, float32 scalars, sums over the term's predictions: the caller divides by what its whole batch holds.
+
+    B rows, T tokens, D hidden, M predictions, Q sequences, V words.
     """
 
     def __init__(self, config: "BertConfig", *, next_sentence: bool) -> None:
@@ -49,14 +79,15 @@ class PretrainingModel(nn.Module):
         """Take over the weights of a saved network, padding the vocabulary; return the parameters it does not have.
 
         Args:
-            weights: by the names of transformers' classes.
+            weights: by the names of transformers' classes, and of this model's own parts.
 
         Raises:
             ValueError: a shape does not fit.
         """
         missing = []
         with torch.no_grad():
-            for name, parameter in self.network.named_parameters():
+            for own_name, parameter in self.named_parameters():
+                name = own_name.removeprefix("network.")
                 if name not in weights:
                     missing.append(name)
                     continue
@@ -75,6 +106,94 @@ class PretrainingModel(nn.Module):
         """
         self.network.set_attn_implementation("eager" if device.type == "cpu" else "sdpa")
 
+    def encode(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
+        """Return the last hidden states, (B, T, D), of rows of packed sequences."""
+        hidden: Tensor = self.network.bert(
+            input_ids=input_ids,
+            attention_mask=self.attention_mask(sequence_ids),
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+        ).last_hidden_state
+        return hidden
+
+    def attention_mask(self, sequence_ids: Tensor) -> Tensor:
+        """Return a mask, (B, 1, T, T), that lets tokens see those of their own sequence."""
+        visible = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]  # (B, 1, T, T)
+        mask = visible
+        if self.network.config._attn_implementation == "eager":
+            # The plain implementation adds its mask to the scores.
+            kind = _compute_dtype(self.network.dtype, visible.device)
+            mask = torch.zeros(visible.shape, dtype=kind, device=visible.device)
+            mask.masked_fill_(~visible, torch.finfo(kind).min)
+        return mask
+
+    def predict_masked(self, states: Tensor, masked_ids: Tensor) -> dict[str, Tensor]:
+        """Return `mlm_loss` and `mlm_correct` of masked positions.
+
+        Args:
+            states: (M, D), last hidden states there.
+            masked_ids: int64 (M,), the tokens that stood there.
+        """
+        head = self.network.cls.predictions
+        loss, correct, _ = self.vocabulary_loss(head.transform(states), head.decoder.bias, masked_ids)
+        return {"mlm_loss": loss, "mlm_correct": correct}
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Return the scores of all pieces, (M, V), at masked positions; for objectives that need all at once."""
+        scores: Tensor = self.network.cls.predictions(states)
+        return scores[:, : self.vocab_size]
+
+    def vocabulary_loss(
+        self, states: Tensor, bias: Tensor, labels: Tensor, draws: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the summed cross-entropy over the vocabulary, the number of right predictions, and drawn pieces.
+
+        Args:
+            states: (M, D), multiplied with the word embeddings.
+            bias: (V,), padded.
+            labels: int64 (M,).
+            draws: (M,), uniform; each decides which piece is drawn from the predicted distribution.
+
+        Returns:
+            Scalar, scalar, int64 (M,); the last is empty without draws.
+        """
+        function: Any = _VocabularyLoss.apply  # not annotated
+        weight = self.network.bert.embeddings.word_embeddings.weight
+        result: tuple[Tensor, Tensor, Tensor] = function(
+            states, weight, bias, labels, draws, self.vocab_size, torch.is_grad_enabled()
+        )
+        return result
+
+    def flops(self) -> Flops:
+        """Return the floating-point operations of a training step."""
+        config = self.network.config
+        head = 6.0 * config.hidden_size * (config.hidden_size + self.vocab_size)
+        layers = Flops.of_layers(self.network.bert.encoder)
+        return Flops(layers, 12.0 * config.num_hidden_layers * config.hidden_size, {"mlm": head})
+
+    def export(self, state: Mapping[str, Tensor]) -> "PreTrainedModel":
+        """Return a network without padding of the vocabulary, as it is to be saved.
+
+        Args:
+            state: this model's parameters by name.
+        """
+        config = type(self.network.config).from_dict(self.network.config.to_dict() | {"vocab_size": self.vocab_size})
+        exported: PreTrainedModel = type(self.network)(config)
+        with torch.no_grad():
+            for name, parameter in exported.named_parameters():
+                trained = state[f"network.{name}"]
+                parameter.copy_(trained if trained.shape == parameter.shape else trained[: len(parameter)])
+        return exported
+
+    def own_parts(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what a run that goes on from this one needs and `export` leaves out, without padding."""
+        parts = {name: tensor for name, tensor in state.items() if not name.startswith("network.")}
+        return {name: part[: self.vocab_size] if name in OF_VOCABULARY else part for name, part in parts.items()}
+
+
+class MaskedLanguageModel(PretrainingModel):
+    """A BERT that predicts masked tokens and, if asked, whether a sentence follows another."""
+
     def forward(
         self,
         input_ids: Tensor,
@@ -86,7 +205,7 @@ class PretrainingModel(nn.Module):
         first_at: Tensor | None = None,
         next_labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Return summed losses and counts; the caller divides by what its whole batch holds.
+        """Return summed losses and counts; see `PretrainingModel`.
 
         Args:
             input_ids: int64 (B, T), as fed.
@@ -103,13 +222,7 @@ class PretrainingModel(nn.Module):
             Q); float32 scalars.
         """
         hidden = self.encode(input_ids, token_type_ids, position_ids, sequence_ids).flatten(0, 1)  # (B·T, D)
-        transformed = self.network.cls.predictions.transform(hidden[masked_at])  # (M, D)
-        decoder = self.network.cls.predictions.decoder
-        vocabulary_loss: Any = _VocabularyLoss.apply  # not annotated
-        loss, correct = vocabulary_loss(
-            transformed, decoder.weight, decoder.bias, masked_ids, self.vocab_size, torch.is_grad_enabled()
-        )
-        outputs = {"mlm_loss": loss, "mlm_correct": correct}
+        outputs = self.predict_masked(hidden[masked_at], masked_ids)
         if self.next_sentence and first_at is not None and next_labels is not None:
             # The pooler takes the first position of what it is given.
             pooled = self.network.bert.pooler(hidden[first_at].unsqueeze(1))
@@ -117,34 +230,6 @@ class PretrainingModel(nn.Module):
             outputs["nsp_loss"] = F.cross_entropy(scores, next_labels, reduction="sum")
             outputs["nsp_correct"] = (scores.argmax(-1) == next_labels).sum().float()
         return outputs
-
-    def encode(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
-        """Return the last hidden states, (B, T, D), of rows of packed sequences."""
-        visible = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]  # (B, 1, T, T)
-        mask = visible
-        if self.network.config._attn_implementation == "eager":
-            # The plain implementation adds its mask to the scores.
-            kind = _compute_dtype(self.network.dtype, visible.device)
-            mask = torch.zeros(visible.shape, dtype=kind, device=visible.device)
-            mask.masked_fill_(~visible, torch.finfo(kind).min)
-        hidden: Tensor = self.network.bert(
-            input_ids=input_ids, attention_mask=mask, token_type_ids=token_type_ids, position_ids=position_ids
-        ).last_hidden_state
-        return hidden
-
-    def export(self, state: Mapping[str, Tensor]) -> "PreTrainedModel":
-        """Return a network without padding of the vocabulary, as it is to be saved.
-
-        Args:
-            state: this model's parameters by name.
-        """
-        config = type(self.network.config).from_dict(self.network.config.to_dict() | {"vocab_size": self.vocab_size})
-        exported: PreTrainedModel = type(self.network)(config)
-        with torch.no_grad():
-            for name, parameter in exported.named_parameters():
-                trained = state[f"network.{name}"]
-                parameter.copy_(trained if trained.shape == parameter.shape else trained[: len(parameter)])
-        return exported
 
 
 def _compute_dtype(default: torch.dtype, device: torch.device) -> torch.dtype:
@@ -161,9 +246,16 @@ class _VocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, vocab_size: int, with_gradients: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Return the summed loss and the number of correct predictions.
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        labels: Tensor,
+        draws: Tensor | None,
+        vocab_size: int,
+        with_gradients: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the summed loss, the number of correct predictions, and pieces drawn from what is predicted.
 
         Args:
             ctx: of autograd.
@@ -171,6 +263,7 @@ class _VocabularyLoss(torch.autograd.Function):
             weight: (V, D) of the tied word embeddings, padded.
             bias: (V,).
             labels: int64 (M,).
+            draws: (M,), uniform; None where nothing is drawn.
             vocab_size: scores behind it are padding.
             with_gradients: whether there will be a backward pass.
         """
@@ -182,6 +275,7 @@ class _VocabularyLoss(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden) if with_gradients else None
         weight_gradient = torch.zeros_like(weight) if with_gradients else None
         bias_gradient = torch.zeros_like(bias) if with_gradients else None
+        drawn = torch.empty(0 if draws is None else len(labels), dtype=torch.int64, device=device)
         with torch.autocast(device.type, enabled=False):
             for first in range(0, len(hidden), SLICE):
                 some = slice(first, first + SLICE)
@@ -193,11 +287,17 @@ class _VocabularyLoss(torch.autograd.Function):
                 # Looking for the maximum is much faster than for its place, which matters only where it is reached.
                 best = (of_targets == probabilities.amax(-1, keepdim=True)).squeeze(1)
                 correct += (probabilities[best].argmax(-1, keepdim=True) == targets[best]).sum()
+                if not with_gradients and draws is None:
+                    continue
+                probabilities.exp_()
+                if draws is not None:
+                    reached = probabilities.cumsum(1)
+                    # Rounding may leave the last sum short of a draw near 1.
+                    places = torch.searchsorted(reached, draws[some, None].to(reached.dtype) * reached[:, -1:])
+                    drawn[some] = places.squeeze(1).clamp_(max=vocab_size - 1)
                 if hidden_gradient is None or weight_gradient is None or bias_gradient is None:
                     continue
-                gradient = probabilities.exp_().scatter_add_(
-                    1, targets, torch.full_like(targets, -1, dtype=torch.float32)
-                )
+                gradient = probabilities.scatter_add_(1, targets, torch.full_like(targets, -1, dtype=torch.float32))
                 bias_gradient[:vocab_size] += gradient.sum(0)
                 scores[:, vocab_size:] = 0
                 scores[:, :vocab_size] = gradient
@@ -205,12 +305,12 @@ class _VocabularyLoss(torch.autograd.Function):
                 weight_gradient += scores.t() @ states
         if with_gradients:
             ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
-        ctx.mark_non_differentiable(correct)
-        return loss, correct
+        ctx.mark_non_differentiable(correct, drawn)
+        return loss, correct, drawn
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients that the forward pass made."""
         hidden_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
         scale = gradients[0]
-        return hidden_gradient * scale, weight_gradient * scale, bias_gradient * scale, None, None, None
+        return hidden_gradient * scale, weight_gradient * scale, bias_gradient * scale, None, None, None, None

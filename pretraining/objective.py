@@ -5,7 +5,8 @@ One file per objective under `pretraining/objectives/`, found by the `name` of i
 
 import abc
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,11 @@ from corpora.runtime import Config, RecipeError, discover, nearest
 from pretraining.rows import RowShard, SpecialIds
 from pretraining.shards import IntArray
 from pretraining.tokens import TokenizedCorpus
+
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
+    from pretraining.model import PretrainingModel
 
 
 class ObjectiveConfig(Config):
@@ -77,6 +83,23 @@ class Masked:
     """int64 (M,): the tokens to be predicted."""
 
 
+@dataclass(frozen=True)
+class Term:
+    """A part of the loss. The model returns `NAME_loss` and `NAME_correct`, sums over the term's predictions."""
+
+    name: str
+    title: str
+    """Name in charts."""
+    counted_by: str
+    """Entry of the batch that is as long as the term has predictions."""
+    weight: float = 1.0
+    """In the loss of a step, where each term counts by its mean over predictions."""
+
+
+MLM = Term("mlm", "MLM", "masked_at")
+NSP = Term("nsp", "NSP", "next_labels")
+
+
 class Objective(abc.ABC):
     """A pretraining objective with its settings, for rows of a certain layout.
 
@@ -86,13 +109,26 @@ class Objective(abc.ABC):
     name: ClassVar[str]
     paper: ClassVar[str]
     settings: ClassVar[type[ObjectiveConfig]]
-    next_sentence: ClassVar[bool]
-    """Whether sequences carry a next-sentence label, and the model a head for it."""
 
     def __init__(self, config: ObjectiveConfig, layout: RowLayout) -> None:
         """Take the settings, of the type `settings`."""
         self.config: Any = config
         self.layout = layout
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What the loss of a step is made of."""
+        return (MLM,)
+
+    @property
+    def row_settings(self) -> list[Any]:
+        """What decides the rows beside corpus and layout: objectives that agree in it share them."""
+        return [self.name, self.config.model_dump()]
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """Files beside corpus and vocabulary that decide what a run ends in."""
+        return ()
 
     @abc.abstractmethod
     def make_rows(self, corpus: TokenizedCorpus, number: int) -> RowShard:
@@ -105,6 +141,24 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def mask(self, batch: RowBatch) -> Masked:
         """Return what is fed and what is to be predicted."""
+
+    def inputs(self, batch: RowBatch) -> dict[str, npt.NDArray[Any]]:
+        """Return a batch as the model's `forward` takes it, by argument."""
+        masked = self.mask(batch)
+        return {
+            "input_ids": masked.input_ids,
+            "token_type_ids": batch.token_type_ids,
+            "position_ids": batch.position_ids,
+            "sequence_ids": batch.sequence_ids,
+            "masked_at": masked.masked_at,
+            "masked_ids": masked.masked_ids,
+        }
+
+    def build_model(self, config: "BertConfig") -> "PretrainingModel":
+        """Return a network of the shape CONFIG, with random weights and the heads of this objective."""
+        from pretraining.model import MaskedLanguageModel
+
+        return MaskedLanguageModel(config, next_sentence=NSP in self.terms)
 
 
 def all_objectives() -> dict[str, type[Objective]]:

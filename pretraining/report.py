@@ -11,25 +11,28 @@ import numpy as np
 from corpora.runtime import atomic_file
 
 if TYPE_CHECKING:
+    from pretraining.objective import Term
     from pretraining.recipe import Recipe
 
 SMOOTHED_OVER = 1 / 20
 """Share of a curve that its smoothing looks back on."""
 
 
-def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draw loss and accuracy over real tokens seen, training beside held-out, as a PNG.
+def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence["Term"], title: str) -> None:
+    """Draw the first term's loss and every term's accuracy over real tokens seen, training beside held-out, as a PNG.
 
     Args:
         path: of the PNG.
         lines: of `metrics.jsonl`.
+        terms: of the objective.
         title: of the chart.
     """
     from matplotlib.figure import Figure
 
-    nsp = any("nsp_accuracy" in line for line in lines)
+    names = [(f"{terms[0].name}_loss", f"{terms[0].title} loss (nats)")]
+    names += [(f"{term.name}_accuracy", f"{term.title} accuracy") for term in terms]
     figure = Figure(figsize=(11, 4.2), layout="constrained")
-    panels = figure.subplots(1, 3 if nsp else 2)
+    panels = figure.subplots(1, len(names))
     steps = [line["step"] for line in lines if "tokens" in line]
     millions = [line["tokens"] / 1e6 for line in lines if "tokens" in line]
 
@@ -37,8 +40,7 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], title: str) -> N
         # A held-out evaluation may fall between two lines that count tokens.
         return float(np.interp(step, steps, millions)) if steps else float(step)
 
-    names = [("mlm_loss", "MLM loss (nats)"), ("mlm_accuracy", "MLM accuracy"), ("nsp_accuracy", "NSP accuracy")]
-    for panel, (name, label) in zip(panels, names, strict=False):
+    for panel, (name, label) in zip(panels, names, strict=True):
         seen = [(tokens(line["step"]), line[name]) for line in lines if line.get(name) is not None]
         held = [
             (tokens(line["step"]), line[f"held_out_{name}"])

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from corpora.runtime import (
     write_json,
     write_text,
 )
+from pretraining.checkpoints import OWN_PARTS
 from pretraining.dataset import Prepared, prepare
 from pretraining.machine import cpu_name, no_file_bars, versions
 from pretraining.recipe import Recipe, find_recipe, read_recipe
@@ -33,6 +35,7 @@ from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from torch import Tensor
 
     from pretraining.loop import Trainer
     from pretraining.model import PretrainingModel
@@ -128,14 +131,10 @@ def build_model(recipe: Recipe, prepared: Prepared) -> "PretrainingModel":
     """
     import torch
 
-    from pretraining.model import PretrainingModel
-
-    objective, _ = recipe.objective_parts()
-    specials = prepared.feed.objective.layout.specials
+    objective = prepared.feed.objective
+    specials = objective.layout.specials
     torch.manual_seed(recipe.seed)
-    model = PretrainingModel(
-        recipe.model.bert_config(specials.vocab_size, specials.pad), next_sentence=objective.next_sentence
-    )
+    model = objective.build_model(recipe.model.bert_config(specials.vocab_size, specials.pad))
     if recipe.model.init:
         _initialise(model, Path(recipe.model.init))
     return model
@@ -236,23 +235,28 @@ def _finish(
         "held_out": held_out,
         "versions": versions("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy"),
     }
-    _save_atomically(exported, prepared.tokenizer, out)
+    _save_atomically(exported, model.own_parts(state), prepared.tokenizer, out)
     title = f"PressBERT {out.resolve().name}"
-    draw_curves(out / "loss.png", lines, f"{title} · {recipe.objective['name']}")
+    terms = prepared.feed.objective.terms
+    draw_curves(out / "loss.png", lines, terms, f"{title} · {recipe.objective['name']}")
     write_text(out / "README.md", pretraining_card(recipe, manifest, title, objective.paper))
     write_json(out / MANIFEST_FILE, manifest)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     return manifest
 
 
-def _save_atomically(model: Any, tokenizer: Path, out: Path) -> None:
+def _save_atomically(model: Any, own_parts: "Mapping[str, Tensor]", tokenizer: Path, out: Path) -> None:
     """Save model and tokenizer beside OUT first, so that no half-written file ever has a real name."""
     from safetensors import SafetensorError
+    from safetensors.torch import save_file
     from transformers import BertTokenizer
 
     try:
         with tempfile.TemporaryDirectory(prefix=".model.", dir=out) as scratch, no_file_bars():
             model.save_pretrained(scratch)
+            if own_parts:
+                parts = {name: part.contiguous() for name, part in own_parts.items()}
+                save_file(parts, Path(scratch) / OWN_PARTS, metadata={"format": "pt"})
             save_tokenizer(BertTokenizer.from_pretrained(tokenizer), Path(scratch))
             for file in sorted(Path(scratch).iterdir()):
                 file.chmod(0o644)

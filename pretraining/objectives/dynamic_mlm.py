@@ -11,6 +11,8 @@ close to it from below, since one that would exceed it is passed over.
 Source: Liu et al. 2019, “RoBERTa: A Robustly Optimized BERT Pretraining Approach”, sections 4.1 and 4.2.
 """
 
+from typing import Any
+
 import numpy as np
 
 from pretraining.masking import Corruption, choose_positions, corrupt, uniforms
@@ -27,7 +29,11 @@ class DynamicMlm(Objective):
     name = "dynamic_mlm"
     paper = "Liu et al. 2019 (RoBERTa)"
     settings = ObjectiveConfig
-    next_sentence = False
+
+    @property
+    def row_settings(self) -> list[Any]:
+        """Nothing: masks are drawn later."""
+        return ["full sentences"]
 
     def make_rows(self, corpus: TokenizedCorpus, number: int) -> RowShard:
         """Fill rows with whole sentences."""

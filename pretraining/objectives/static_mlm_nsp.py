@@ -15,14 +15,15 @@ Source: Devlin et al. 2019, section 3.1 and appendix A.1; google-research/bert, 
 
 import random
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from corpora.runtime import DataError
 from pretraining.masking import Corruption, choose_positions, corrupt, uniforms
-from pretraining.objective import Masked, Objective, ObjectiveConfig, RowBatch, RowLayout
+from pretraining.objective import MLM, NSP, Masked, Objective, ObjectiveConfig, RowBatch, RowLayout, Term
 from pretraining.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
 from pretraining.shards import Ragged
 from pretraining.tokens import TokenizedCorpus
@@ -52,7 +53,11 @@ class StaticMlmNsp(Objective):
     name = "static_mlm_nsp"
     paper = "Devlin et al. 2019 (BERT)"
     settings = StaticMlmNspConfig
-    next_sentence = True
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Masked tokens and next sentences."""
+        return (MLM, NSP)
 
     def make_rows(self, corpus: TokenizedCorpus, number: int) -> RowShard:
         """Pair sentences, mask the pairs and pack them."""
@@ -77,6 +82,10 @@ class StaticMlmNsp(Objective):
         assert batch.masked_at is not None
         assert batch.masked_ids is not None
         return Masked(batch.input_ids, batch.masked_at, batch.masked_ids)
+
+    def inputs(self, batch: RowBatch) -> dict[str, npt.NDArray[Any]]:
+        """Add where the pairs begin and what they are."""
+        return super().inputs(batch) | {"first_at": batch.first_at, "next_labels": batch.labels}
 
 
 class SeededRandom(random.Random):

@@ -99,7 +99,6 @@ def test_what_was_prepared_is_kept_and_opened_again(
         {"seed": 1},
         {"max_length": 80},
         {"isolate_documents": False},
-        {"objective": {"name": "dynamic_mlm", "mask_rate": 0.3}},
         {"objective": PAIRS},
     ],
     ids=lambda change: next(iter(change)),
@@ -114,6 +113,17 @@ def test_other_settings_have_other_rows_of_the_same_tokens(
     again = prepare(recipe(), tmp_path, num_workers=1)
     assert again.digest == first.digest
     assert ids_of(again) == ids_of(first)
+
+
+def test_objectives_that_differ_in_masks_alone_share_their_rows(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
+    objectives: list[Any] = [
+        {"name": "dynamic_mlm"},
+        {"name": "dynamic_mlm", "mask_rate": 0.3},
+        {"name": "replaced_token", "mlm_rate": 0.1},
+    ]
+    for objective in objectives:
+        prepare(recipe(objective=objective), tmp_path, num_workers=1)
+    assert len(folders_in(tmp_path, "rows-")) == 2
 
 
 def test_an_interrupted_preparation_is_completed_with_the_same_bytes(

@@ -15,8 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertForPreTraining
 
 import pretraining.model
-from pretraining.loop import _FlopsPerStep
-from pretraining.model import VOCAB_MULTIPLE, PretrainingModel
+from pretraining.model import VOCAB_MULTIPLE, MaskedLanguageModel
 from pretraining.recipe import ModelConfig, find_recipe, read_recipe
 
 VOCAB_SIZE = 203
@@ -47,10 +46,10 @@ def tiny_config(**changes: Any) -> BertConfig:
     return BertConfig(**(values | changes))
 
 
-def make_model(*, next_sentence: bool = True, seed: int = 0, **changes: Any) -> PretrainingModel:
+def make_model(*, next_sentence: bool = True, seed: int = 0, **changes: Any) -> MaskedLanguageModel:
     """Return a tiny network none of whose parameters is zero or one throughout."""
     torch.manual_seed(seed)
-    model = PretrainingModel(tiny_config(**changes), next_sentence=next_sentence)
+    model = MaskedLanguageModel(tiny_config(**changes), next_sentence=next_sentence)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "LayerNorm" in name:
@@ -60,13 +59,13 @@ def make_model(*, next_sentence: bool = True, seed: int = 0, **changes: Any) -> 
 
 
 @pytest.fixture(scope="module")
-def twins() -> tuple[PretrainingModel, Any]:
+def twins() -> tuple[MaskedLanguageModel, Any]:
     """Return a network and its export, for tests that change neither."""
     model = make_model()
     return model, plain(model)
 
 
-def plain(model: PretrainingModel) -> Any:
+def plain(model: MaskedLanguageModel) -> Any:
     """Return transformers' own network with the same weights."""
     return model.export(dict(model.named_parameters())).eval()
 
@@ -150,7 +149,7 @@ def reference_losses(network: Any, rows: Sequence[Sequence[Input]]) -> dict[str,
     return {"loss": loss, "mlm_loss": loss}
 
 
-def own_losses(model: PretrainingModel, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def own_losses(model: MaskedLanguageModel, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the mean losses as the training loop makes them of the sums."""
     outputs = model(**batch)
     losses = {"mlm_loss": outputs["mlm_loss"] / len(batch["masked_at"])}
@@ -309,7 +308,7 @@ def hidden_alone(network: Any, sequence: Input) -> Tensor:
 )
 @hypothesis.settings(max_examples=10)
 def test_a_packed_row_gives_what_its_sequences_give_one_by_one(
-    twins: tuple[PretrainingModel, Any], attention: str, lengths: list[list[int]], seed: int
+    twins: tuple[MaskedLanguageModel, Any], attention: str, lengths: list[list[int]], seed: int
 ) -> None:
     model, network = twins
     model.network.set_attn_implementation(attention)
@@ -494,7 +493,7 @@ def test_weights_of_another_shape_are_refused(change: dict[str, int]) -> None:
 def sizes(config: ModelConfig, vocab_size: int, *, next_sentence: bool) -> dict[str, int]:
     """Return the number of parameters of the parts of an exported network, which is never filled with numbers."""
     with torch.device("meta"):
-        model = PretrainingModel(config.bert_config(vocab_size, 0), next_sentence=next_sentence)
+        model = MaskedLanguageModel(config.bert_config(vocab_size, 0), next_sentence=next_sentence)
         exported: Any = model.export(dict(model.named_parameters()))
     assert {parameter.device.type for parameter in exported.parameters()} == {"meta"}
     pooler = sum(p.numel() for name, p in exported.named_parameters() if "pooler" in name)
@@ -539,5 +538,5 @@ def test_operations_of_a_step_are_those_that_are_counted() -> None:
         model(**batch)["mlm_loss"].backward()
     counted = counter.get_total_flops()
     padding = 6 * 64 * (VOCAB_MULTIPLE - VOCAB_SIZE % VOCAB_MULTIPLE) * len(batch["masked_at"])
-    formula = _FlopsPerStep.of(model).of_step(6 * 32, len(batch["masked_at"]), 32)
+    formula = model.flops().of_step({"tokens": 6 * 32, "mlm": len(batch["masked_at"])}, 32)
     assert formula == pytest.approx(counted - padding, rel=0.01)

@@ -43,7 +43,7 @@ def is_running(pieces: list[int]) -> bool:
 # ---- the registry ----
 
 
-@pytest.mark.parametrize("name", ["dynamic_mlm", "static_mlm_nsp"])
+@pytest.mark.parametrize("name", sorted(all_objectives()))
 def test_an_objective_is_found_by_its_name_and_names_its_paper(name: str) -> None:
     objective = get_objective(name, "recipe")
     assert objective.name == name

@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import ModelCard
 from PIL import Image
 
-from pretraining.objective import get_objective
+from pretraining.objective import MLM, NSP, get_objective
 from pretraining.recipe import Recipe
 from pretraining.report import draw_curves, pretraining_card
 
@@ -35,7 +35,7 @@ def picture(path: Path, lines: Lines, title: str = "PressBERT test · dynamic_ml
     """Draw LINES, and return the pixels; a complaint of the drawing library is a failure."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        draw_curves(path, lines, title)
+        draw_curves(path, lines, (MLM, NSP) if any("nsp_loss" in line for line in lines) else (MLM,), title)
     with Image.open(path) as image:
         assert image.format == "PNG"
         return np.asarray(image.convert("RGB"))
