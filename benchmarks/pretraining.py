@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from corpora.build import BuildConfig, Source, build
+from corpora.build import BuildConfig, build
 from corpora.corpus import corpus_files, corpus_texts
 from corpora.runtime import UsageError, run_command, write_text
+from corpora.sources import Source
 from pretraining.dataset import prepare
 from pretraining.machine import cpu_name, versions
 from pretraining.recipe import Recipe

@@ -1,4 +1,7 @@
-"""Raw files in, a cleaned corpus in shards out: `python -m corpora.build SOURCE… --out DIR`.
+"""Raw files in, a cleaned corpus in shards out.
+
+    python -m corpora.build SOURCE… --out DIR
+    python -m corpora.build --recipe open_korean --data ROOT --out DIR
 
 A source is a file or a folder of files; `PATH:line`, `PATH:block` and `PATH:file` say what a document is in this one,
 and `PATH:text=COLUMN` which column holds its text. The folder that comes out:
@@ -12,6 +15,7 @@ Sources are handled in order, one after the other, in constant memory but for th
 interruption the same command keeps the finished sources, and the bytes in the end are the same as without one.
 """
 
+import argparse
 import contextlib
 import hashlib
 import json
@@ -20,10 +24,9 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, get_args
+from typing import IO, Any
 
 from pydantic import Field
 from tqdm import tqdm
@@ -45,15 +48,12 @@ from corpora.corpus import (
     read_shard,
 )
 from corpora.documents import (
-    FIELD_NAMES,
-    FORMATS,
     Document,
     RejectedRecord,
     TextUnit,
-    format_of,
-    nfc,
     read_documents,
 )
+from corpora.official import data_root
 from corpora.runtime import (
     EXIT_DONE,
     ArgumentParser,
@@ -61,28 +61,24 @@ from corpora.runtime import (
     DataError,
     UsageError,
     atomic_file,
-    nearest,
     run_command,
-    sha256,
     validate,
     write_json,
+)
+from corpora.sources import (
+    TEXT_UNITS,
+    CorpusRecipe,
+    Source,
+    digest_of,
+    find_inputs,
+    parse_field,
+    parse_source,
+    read_corpus_recipe,
 )
 
 logger = logging.getLogger(__name__)
 
 REJECTED = "rejected.jsonl"
-TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file or folder to read, and how."""
-
-    path: Path
-    text_unit: TextUnit | None = None
-    """What a document is in plain text; None for the build's."""
-    fields: Mapping[str, str] = field(default_factory=dict)
-    """Which column holds what, beyond the build's."""
 
 
 class BuildConfig(Config):
@@ -129,7 +125,7 @@ def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | Non
     """
     config = config or BuildConfig()
     _check_out(out)
-    inputs = find_inputs(sources, out, config)
+    inputs = find_inputs(sources, out, config.text_unit, config.fields)
     settings = _settings(config)
     if (out / MANIFEST).is_file():
         manifest = read_manifest(out)
@@ -149,67 +145,11 @@ def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | Non
     return _finish(out, settings, corpus.finished)
 
 
-def find_inputs(sources: Sequence[Source | Path], out: Path, config: BuildConfig) -> list[tuple[Path, SourceFile]]:
-    """Return the files of SOURCES in the order in which they are read, with their digests.
-
-    Raises:
-        DataError: a source is missing, or a folder has nothing to read.
-        UsageError: OUT lies inside a source, or a source is to be read in a way that its format does not know.
-    """
-    inputs: list[tuple[Path, SourceFile]] = []
-    names: set[str] = set()
-    for source in sources:
-        source = source if isinstance(source, Source) else Source(source)
-        if source.path.is_dir() and out.resolve().is_relative_to(source.path.resolve()):
-            raise UsageError("--out", f"'{out}' lies inside the source '{source.path}'", "choose another folder")
-        for path in _files_of(source.path):
-            is_text = format_of(path) == ".txt"
-            if path == source.path and source.text_unit and not is_text:
-                raise UsageError(path, f"':{source.text_unit}' is for plain text", "leave it out")
-            if path == source.path and source.fields and is_text:
-                raise UsageError(path, f"plain text has no column for '{next(iter(source.fields))}'", "leave it out")
-            file = SourceFile(
-                name=_unique(path.name, names),
-                sha256=_digest(path),
-                size_bytes=path.stat().st_size,
-                text_unit=(source.text_unit or config.text_unit) if is_text else None,
-                fields={} if is_text else {**config.fields, **source.fields},
-            )
-            names.add(file.name)
-            inputs.append((path, file))
-    return inputs
-
-
-def _files_of(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    files = [file for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in FORMATS]
-    files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-    if not files:
-        raise DataError(path, "nothing to read in this folder", f"give files of {', '.join(FORMATS)}, or .gz of these")
-    return files
-
-
-def _unique(name: str, names: set[str]) -> str:
-    number = 2
-    unique = name
-    while unique in names:
-        unique, number = f"{name}~{number}", number + 1
-    return unique
-
-
 def _settings(config: BuildConfig) -> dict[str, Any]:
     """Return what decides about documents beside the sources, as JSON gives it back."""
     settings = config.model_dump(mode="json", exclude={"text_unit", "fields", "exclude"})
-    settings["exclude"] = [{"name": path.name, "sha256": _digest(path)} for path in config.exclude]
+    settings["exclude"] = [{"name": path.name, "sha256": digest_of(path)} for path in config.exclude]
     return settings
-
-
-def _digest(path: Path) -> str:
-    try:
-        return sha256(path)
-    except OSError as error:
-        raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
 
 
 class _Corpus:
@@ -469,39 +409,6 @@ def _check_sources(out: Path, there: Sequence[SourceRecord], here: Sequence[Sour
 # ---- command line ----
 
 
-def parse_source(argument: str) -> Source:
-    """Read `PATH`, `PATH:line` or `PATH:text=COLUMN`, options one after the other.
-
-    Raises:
-        UsageError: a field is unknown.
-    """
-    path, unit, fields = argument, None, dict[str, str]()
-    while not Path(path).exists():
-        head, _, option = path.rpartition(":")
-        if head and option in TEXT_UNITS:
-            unit = unit or option
-        elif head and "=" in option:
-            fields |= parse_field(option)
-        else:
-            break
-        path = head
-    return Source(Path(path), unit, fields)
-
-
-def parse_field(argument: str) -> dict[str, str]:
-    """Read `text=기사본문`.
-
-    Raises:
-        UsageError: it has no `=`, or the field is unknown.
-    """
-    name, equals, column = argument.partition("=")
-    if not equals or not column:
-        raise UsageError("--field", f"'{argument}' is not FIELD=COLUMN", "write for example text=기사본문")
-    if name not in FIELD_NAMES:
-        raise UsageError("--field", f"unknown field '{name}'", nearest(name, FIELD_NAMES))
-    return {name: nfc(column)}
-
-
 def describe(counts: Mapping[str, int]) -> str:
     """Return `12 duplicate, 3 too_short`, the largest first, nothing of zeros."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -527,11 +434,21 @@ def summary_table(manifest: Manifest) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
+def recipe_inputs(recipe: CorpusRecipe, root: Path) -> tuple[list[Source], BuildConfig]:
+    """Return what `build` takes of a recipe whose files lie under the data root ROOT.
+
+    Raises:
+        DataError: a file is not there.
+    """
+    config = BuildConfig(cleaning=recipe.cleaning, exclude=recipe.excluded_under(root), held_out=recipe.held_out)
+    return recipe.sources_under(root), config
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; see the module's docstring."""
     parser = ArgumentParser("python -m corpora.build", "Clean raw text files and write them as a corpus in shards.")
     parser.add_argument(
-        "sources", nargs="+", metavar="SOURCE", help="file or folder; PATH:line or PATH:text=COLUMN say how to read it"
+        "sources", nargs="*", metavar="SOURCE", help="file or folder; PATH:line or PATH:text=COLUMN say how to read it"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the corpus")
     parser.add_argument("--text-unit", choices=TEXT_UNITS, default="block", help="what a document is in plain text")
@@ -554,7 +471,31 @@ def main(argv: list[str] | None = None) -> int:
         "--held-out", type=float, default=BuildConfig().held_out, metavar="SHARE", help="documents to set aside"
     )
     parser.add_argument("--shard-mb", type=float, default=BuildConfig().shard_mb, help="largest size of a shard")
+    parser.add_argument("--recipe", help="instead of all the above: a TOML file, or one of ours such as open_korean")
+    parser.add_argument(
+        "--data", type=Path, help="data root of a recipe; default PRESSBERT_DATA, else the user's cache"
+    )
     arguments = parser.parse(argv)
+    sources, config = _inputs(arguments, parser)
+    was_finished = (arguments.out / MANIFEST).is_file()
+    manifest = build(sources, arguments.out, config)
+    if was_finished:
+        sys.stderr.write(f"nothing to do: {arguments.out} holds this corpus already\n")
+    sys.stdout.write(f"{summary_table(manifest)}\n")
+    return EXIT_DONE
+
+
+def _inputs(arguments: argparse.Namespace, parser: ArgumentParser) -> tuple[list[Source], BuildConfig]:
+    """Return what the command line names, by a recipe or one by one."""
+    if arguments.recipe:
+        given, free = vars(arguments), {"recipe", "data", "out"}
+        changed = (name for name in given if (given[name] or None) != (parser.get_default(name) or None))
+        if named := [name for name in changed if name not in free]:
+            what = f"a recipe says all that --{named[0].replace('_', '-')} could say".replace("--sources", "SOURCE")
+            raise UsageError("--recipe", what, "give one or the other")
+        return recipe_inputs(read_corpus_recipe(arguments.recipe), data_root(arguments.data))
+    if not arguments.sources:
+        raise UsageError("SOURCE", "none given", "name files or folders, or a --recipe")
     values = {
         "cleaning": {
             "min_chars": arguments.min_chars,
@@ -568,13 +509,7 @@ def main(argv: list[str] | None = None) -> int:
         "held_out": arguments.held_out,
         "shard_mb": arguments.shard_mb,
     }
-    config = validate(BuildConfig, values, parser.prog)
-    was_finished = (arguments.out / MANIFEST).is_file()
-    manifest = build([parse_source(source) for source in arguments.sources], arguments.out, config)
-    if was_finished:
-        sys.stderr.write(f"nothing to do: {arguments.out} holds this corpus already\n")
-    sys.stdout.write(f"{summary_table(manifest)}\n")
-    return EXIT_DONE
+    return [parse_source(source) for source in arguments.sources], validate(BuildConfig, values, parser.prog)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,12 @@ from unittest import mock
 
 import pytest
 
-from corpora.build import BuildConfig, Source, build, main, parse_source
+from corpora.build import BuildConfig, build, main
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import corpus_files, corpus_texts, read_corpus, read_manifest
 from corpora.documents import Document, read_documents
 from corpora.runtime import DataError, RecipeError, SuiteError, UsageError
+from corpora.sources import Source, parse_source
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]

@@ -1,0 +1,207 @@
+"""Where a corpus comes from: files and how they are read, and recipes that list them with their licences. TOML.
+
+licence = "CC-BY-SA-4.0"
+exclude = ["nsmc/ratings_test.txt"]
+
+[[sources]]
+path = "archive/2021.csv"
+fields = { text = "본문" }
+title = "the archive of 2021"
+origin = "our own"
+licence = "all rights reserved"
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+from pydantic import Field
+
+from corpora.cleaning import CleaningConfig
+from corpora.corpus import SourceFile
+from corpora.documents import FIELD_NAMES, FORMATS, TextUnit, format_of, nfc
+from corpora.runtime import Config, DataError, RecipeError, UsageError, load_toml, nearest, sha256, validate
+
+TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
+RECIPES = Path(__file__).with_name("recipes")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder to read, and how."""
+
+    path: Path
+    text_unit: TextUnit | None = None
+    """What a document is in plain text; None for the build's."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Which column holds what, beyond the build's."""
+
+
+def find_inputs(
+    sources: Sequence[Source | Path], out: Path, text_unit: TextUnit, fields: Mapping[str, str]
+) -> list[tuple[Path, SourceFile]]:
+    """Return the files of SOURCES in the order in which they are read, with their digests.
+
+    Args:
+        sources: files and folders.
+        out: folder of the corpus.
+        text_unit: what a document is in plain text, where a source does not say.
+        fields: which column holds what, for all sources.
+
+    Raises:
+        DataError: a source is missing, or a folder has nothing to read.
+        UsageError: OUT lies inside a source, or a source is to be read in a way that its format does not know.
+    """
+    inputs: list[tuple[Path, SourceFile]] = []
+    names: set[str] = set()
+    for source in sources:
+        source = source if isinstance(source, Source) else Source(source)
+        if source.path.is_dir() and out.resolve().is_relative_to(source.path.resolve()):
+            raise UsageError("--out", f"'{out}' lies inside the source '{source.path}'", "choose another folder")
+        for path in _files_of(source.path):
+            is_text = format_of(path) == ".txt"
+            if path == source.path and source.text_unit and not is_text:
+                raise UsageError(path, f"':{source.text_unit}' is for plain text", "leave it out")
+            if path == source.path and source.fields and is_text:
+                raise UsageError(path, f"plain text has no column for '{next(iter(source.fields))}'", "leave it out")
+            file = SourceFile(
+                name=_unique(path.name, names),
+                sha256=digest_of(path),
+                size_bytes=path.stat().st_size,
+                text_unit=(source.text_unit or text_unit) if is_text else None,
+                fields={} if is_text else {**fields, **source.fields},
+            )
+            names.add(file.name)
+            inputs.append((path, file))
+    return inputs
+
+
+def _files_of(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in FORMATS]
+    files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    if not files:
+        raise DataError(path, "nothing to read in this folder", f"give files of {', '.join(FORMATS)}, or .gz of these")
+    return files
+
+
+def _unique(name: str, names: set[str]) -> str:
+    number = 2
+    unique = name
+    while unique in names:
+        unique, number = f"{name}~{number}", number + 1
+    return unique
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file that may not be readable."""
+    try:
+        return sha256(path)
+    except OSError as error:
+        raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
+
+
+def parse_source(argument: str) -> Source:
+    """Read `PATH`, `PATH:line` or `PATH:text=COLUMN`, options one after the other.
+
+    Raises:
+        UsageError: a field is unknown.
+    """
+    path, unit, fields = argument, None, dict[str, str]()
+    while not Path(path).exists():
+        head, _, option = path.rpartition(":")
+        if head and option in TEXT_UNITS:
+            unit = unit or option
+        elif head and "=" in option:
+            fields |= parse_field(option)
+        else:
+            break
+        path = head
+    return Source(Path(path), unit, fields)
+
+
+def parse_field(argument: str) -> dict[str, str]:
+    """Read `text=기사본문`.
+
+    Raises:
+        UsageError: it has no `=`, or the field is unknown.
+    """
+    name, equals, column = argument.partition("=")
+    if not equals or not column:
+        raise UsageError("--field", f"'{argument}' is not FIELD=COLUMN", "write for example text=기사본문")
+    if name not in FIELD_NAMES:
+        raise UsageError("--field", f"unknown field '{name}'", nearest(name, FIELD_NAMES))
+    return {name: nfc(column)}
+
+
+# ---- recipes ----
+
+
+class SourceEntry(Config):
+    """A source with its origin."""
+
+    path: str
+    """File or folder, under the data root."""
+    title: str
+    """What it is, in a few words."""
+    origin: str
+    """Who publishes it, where."""
+    licence: str
+    text_unit: TextUnit | None = None
+    """What a document is in plain text."""
+    fields: dict[str, str] = Field(default_factory=dict)
+    """Which column holds what, where the usual names do not tell."""
+
+
+class CorpusRecipe(Config):
+    """Everything that decides a corpus but the files themselves."""
+
+    sources: list[SourceEntry] = Field(min_length=1)
+    """In the order in which they are read: of two equal texts the first is kept."""
+    licence: str
+    """Of what is learned from all of them."""
+    exclude: list[str] = Field(default_factory=list)
+    """Evaluation data under the data root, as patterns; each must match something."""
+    held_out: float = Field(default=0.01, ge=0, lt=1)
+    cleaning: CleaningConfig = CleaningConfig()
+
+    def sources_under(self, root: Path) -> list[Source]:
+        """Return the sources, whose files lie under ROOT.
+
+        Raises:
+            DataError: one is not there.
+        """
+        for entry in self.sources:
+            if not (root / entry.path).exists():
+                raise DataError(root / entry.path, f"not there ({entry.title})", f"get it from {entry.origin}")
+        return [Source(root / entry.path, entry.text_unit, entry.fields) for entry in self.sources]
+
+    def excluded_under(self, root: Path) -> tuple[Path, ...]:
+        """Return the evaluation files under ROOT.
+
+        Raises:
+            DataError: a pattern matches nothing.
+        """
+        files: list[Path] = []
+        for pattern in self.exclude:
+            found = sorted(root.glob(pattern))
+            if not found:
+                what = "there is no such evaluation data, so its texts could not be kept out"
+                raise DataError(root / pattern, what, "give the data root with --data, or take the pattern out")
+            files += found
+        return tuple(files)
+
+
+def read_corpus_recipe(name: str) -> CorpusRecipe:
+    """Read a recipe: a TOML file, or one of those that come with the package, such as `open_korean`.
+
+    Raises:
+        RecipeError: there is none of that name, or it has an unknown key or a wrong value.
+    """
+    known = {path.stem: path for path in RECIPES.glob("*.toml")}
+    path = known.get(name, Path(name))
+    if not path.is_file():
+        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {nearest(name, known)}")
+    return validate(CorpusRecipe, load_toml(path), path)
