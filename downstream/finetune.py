@@ -46,6 +46,14 @@ logger = logging.getLogger(__name__)
 RESULT_FILE = "result.json"
 # Runs below this are quicker to repeat than their checkpoints are to write.
 CHECKPOINT_STEPS = 500
+# What torch's cross-entropy leaves out.
+NO_LABEL = -100
+# What model hubs call the families' work, by the class that loads them.
+PIPELINES = {
+    "AutoModelForQuestionAnswering": "question-answering",
+    "AutoModelForSequenceClassification": "text-classification",
+    "AutoModelForTokenClassification": "token-classification",
+}
 
 
 @dataclass(frozen=True)
@@ -278,14 +286,18 @@ class _Columns:
 
 
 class _Collator:
-    """Pad a batch to its own longest input, not to the maximum."""
+    """Pad a batch to its own longest input, not to the maximum; where every token has a label, padding has none."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer
 
     def __call__(self, features: Sequence[Features]) -> dict[str, "Tensor"]:
-        batch = self._tokenizer.pad([dict(f) for f in features], return_tensors="pt")
-        return dict(batch)
+        rows = [dict(f) for f in features]
+        longest = max(len(row["input_ids"]) for row in rows)
+        for row in rows:
+            if isinstance(row.get("labels"), list):
+                row["labels"] = row["labels"] + [NO_LABEL] * (longest - len(row["labels"]))
+        return dict(self._tokenizer.pad(rows, return_tensors="pt"))
 
 
 def predict(
@@ -334,7 +346,7 @@ def model_card(task: Task, result: Result) -> str:
     """Return the README.md of a fine-tuned folder, with the YAML that model hubs read."""
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    pipeline = "question-answering" if "Question" in task.family.auto_class else "text-classification"
+    pipeline = PIPELINES[task.family.auto_class]
     card = ModelCardData(
         language="ko",
         library_name="transformers",

@@ -14,7 +14,7 @@ import collections
 import difflib
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -249,42 +249,70 @@ klue_rouge_w = Metric("rouge_w", "ROUGE-W", _best_of(klue_mrc_rouge_w, missing=n
 
 # --- tags -----------------------------------------------------------------------------------------------------------
 
-KLUE_NER_TAGS = (*(f"{b}-{t}" for t in ("PS", "LC", "OG", "DT", "TI", "QT") for b in "BI"), "O")
+KLUE_NER_TYPES = ("PS", "LC", "OG", "DT", "TI", "QT")
+# In the order of KLUE-baseline's label ids.
+KLUE_NER_TAGS = (*(f"{place}-{type_}" for type_ in KLUE_NER_TYPES for place in "BI"), "O")
 
 
-def _entities(tags: Sequence[str]) -> dict[str, set[tuple[int, int]]]:
-    """Strict IOB2: an entity begins with B- and runs on over I- of its type; a stray I- is nothing."""
-    found: dict[str, set[tuple[int, int]]] = collections.defaultdict(set)
+def _tag_pairs(predictions: Sequence[str], golds: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield every sentence's predicted and gold tags: strings with one tag a character, joined by blanks."""
+    for number, (prediction, gold) in enumerate(zip(predictions, golds, strict=True), start=1):
+        tags = prediction.split(), gold.split()
+        if len(tags[0]) != len(tags[1]):
+            raise ValueError(f"sentence {number}: {len(tags[0])} tags for {len(tags[1])} characters")
+        yield tags
+
+
+def _entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Return (type, start, end) under strict IOB2: an entity begins with B- and runs over I- of its type."""
+    found = set()
     for start, tag in enumerate(tags):
         if tag.startswith("B-"):
             end = start + 1
             while end < len(tags) and tags[end] == f"I-{tag[2:]}":
                 end += 1
-            found[tag[2:]].add((start, end))
+            found.add((tag[2:], start, end))
     return found
 
 
-def ner_entity_f1(predictions: Sequence[str], golds: Sequence[str]) -> float:
-    """Macro F1 of exact entities over the types in golds or predictions; NaN if there is no entity at all.
-
-    Args:
-        predictions: flat tags, one a character; sentences are simply concatenated.
-        golds: the same for gold.
-    """
-    ours, theirs = _entities(predictions), _entities(golds)
-    types = ours.keys() | theirs.keys()
-    scores = [2 * len(ours[t] & theirs[t]) / (len(ours[t]) + len(theirs[t])) for t in sorted(types)]
-    return float(np.mean(scores)) if scores else float("nan")
+def _counts(classes: Sequence[str], hits: Iterable[str], predicted: Iterable[str], gold: Iterable[str]) -> list[float]:
+    """Return one row: how often each class was hit, predicted, and is gold."""
+    return [float(counter[c]) for counter in map(collections.Counter, (hits, predicted, gold)) for c in classes]
 
 
-def ner_char_f1(predictions: Sequence[str], golds: Sequence[str]) -> float:
-    """Macro F1 of single tags over all 13 of KLUE-NER, O included; a tag that occurs nowhere counts 1.
+def _entity_counts(predictions: Sequence[str], golds: Sequence[str]) -> FloatArray:
+    rows = []
+    for ours, theirs in _tag_pairs(predictions, golds):
+        found, real = _entities(ours), _entities(theirs)
+        kinds = ([kind for kind, _, _ in spans] for spans in (found & real, found, real))
+        rows.append(_counts(KLUE_NER_TYPES, *kinds))
+    return np.array(rows)
 
-    Args:
-        predictions: flat tags, one a character; [CLS] and [SEP] positions are in as O.
-        golds: the same for gold.
-    """
-    pairs = collections.Counter(zip(predictions, golds, strict=True))
-    ours, theirs = collections.Counter(predictions), collections.Counter(golds)
-    scores = [2 * pairs[t, t] / (ours[t] + theirs[t]) if ours[t] + theirs[t] else 1.0 for t in KLUE_NER_TAGS]
-    return float(np.mean(scores))
+
+def _character_counts(predictions: Sequence[str], golds: Sequence[str]) -> FloatArray:
+    rows = []
+    for ours, theirs in _tag_pairs(predictions, golds):
+        # The official sequence has [CLS] before and [SEP] behind every sentence, tagged O.
+        found, real = ["O", *ours, "O"], ["O", *theirs, "O"]
+        hits = [tag for tag, other in zip(found, real, strict=True) if tag == other]
+        rows.append(_counts(KLUE_NER_TAGS, hits, found, real))
+    return np.array(rows)
+
+
+def _macro_f1_of_counts(absent: float) -> Callable[[FloatArray, FloatArray], FloatArray]:
+    """Average F1 over classes from rows of `_counts`; a class that nowhere occurs has the F1 ABSENT, NaN: no part."""
+
+    def aggregate(columns: FloatArray, weights: FloatArray) -> FloatArray:
+        hits, predicted, gold = np.split(weights @ columns, 3, axis=1)  # (R, C) each
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scores = np.where(predicted + gold > 0, 2 * hits / (predicted + gold), absent)
+            return np.asarray(np.nansum(scores, axis=1) / (~np.isnan(scores)).sum(axis=1))
+
+    return aggregate
+
+
+# KLUE concatenates all sentences. No entity crosses the O of [CLS] and [SEP], so that counts per sentence add up to
+# the same figures. Entities: exact spans, averaged over the types in golds or predictions. Characters: single tags,
+# averaged over all 13, O included; a tag that occurs nowhere counts 1.
+entity_f1 = Metric("entity_f1", "entity F1", _entity_counts, _macro_f1_of_counts(absent=np.nan))
+char_macro_f1 = Metric("char_macro_f1", "char F1", _character_counts, _macro_f1_of_counts(absent=1.0))

@@ -113,6 +113,7 @@ def read_squad(path: Path, *, id_column: str) -> list[QuestionExample]:
     examples: list[QuestionExample] = []
     for number, article in enumerate(pick(read_json(path), "data", str(path), list), start=1):
         place = f"{path}, article {number}"
+        title = pick(article, "title", place, str)
         for paragraph in pick(article, "paragraphs", place, list):
             context = pick(paragraph, "context", place, str)
             for qa in pick(paragraph, "qas", place, list):
@@ -125,6 +126,7 @@ def read_squad(path: Path, *, id_column: str) -> list[QuestionExample]:
                         context=context,
                         answers=tuple(_answers(qa, context, where)),
                         question_type=pick(qa, "question_type", where, int) if "question_type" in qa else 1,
+                        title=title,
                     )
                 )
     return examples

@@ -1,11 +1,13 @@
 """What a task is: facts, one reading function, a family that turns examples into tensors and back.
 
-A task file under `downstream/tasks/` holds all that is particular to its data. Its embedded sample, where there is one,
-is a task of its own (`nsmc-sample`), because a score on a substitute split must never pass for the official one.
+A task file under `downstream/tasks/` holds all that is particular to its data. Its embedded sample (`nsmc-sample`), and
+what stands in where an official file cannot be had (`klue-nli-devsplit`), are tasks of their own, because a score on a
+substitute split must never pass for the official one.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from pydantic import Field
 
 from corpora.official import OfficialFile, locate
-from corpora.runtime import Config, DataError, UsageError, discover, nearest, sha256
+from corpora.runtime import Config, DataError, UsageError, discover, fingerprint, nearest, sha256
 from downstream.metrics import Metric
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 SAMPLE_ROOT = Path(str(files("corpora"))) / "sample"
 SAMPLE_SUFFIX = "-sample"
+DIVISION_SALT = "pressbert division 1"
+SPLIT_TITLES: Mapping[str, str] = {"train": "학습셋", "dev": "개발셋", "test": "평가셋"}
 
 
 class FinetuneConfig(Config):
@@ -50,7 +54,7 @@ class TextExample:
     pair: str | None
     """The second text of a pair."""
     label: str | float
-    """Label name, or score."""
+    """Label name, score, or one tag for every character but blanks, joined by blanks."""
 
     @property
     def gold(self) -> str | float:
@@ -76,6 +80,8 @@ class QuestionExample:
     answers: tuple[Answer, ...]
     question_type: int = 1
     """KLUE-MRC's: 1 paraphrase, 2 several sentences, 3 unanswerable."""
+    title: str = ""
+    """Of the article that the context is from."""
 
     @property
     def gold(self) -> tuple[str, ...]:
@@ -116,6 +122,97 @@ class Family(Protocol):
         """Run MODEL on a padded batch; returns a float tensor (B, …) whose rows go to `decode`."""
 
 
+def shared_texts(example: TextExample) -> list[str]:
+    """Return what must not stand in training and evaluation part alike: the texts, whatever their blanks."""
+    texts = [example.text] if example.pair is None else [example.text, example.pair]
+    return ["".join(text.split()) for text in texts]
+
+
+@dataclass(frozen=True)
+class Division:
+    """A substitute: one official file in two parts that share nothing, where the task's other file cannot be had.
+
+    Examples with a key in common stay together, also through third ones. Such a group goes to the evaluation part if
+    the SHA-256 of `DIVISION_SALT`, a line feed and its first key in code point order, its first 8 bytes read as a
+    fraction of one, is below `eval_share`. So neither the file's order nor a random generator has a say, and a text
+    lies on the same side in every task that divides by texts with the same share.
+    """
+
+    split: str
+    """Official split whose file is divided."""
+    num_examples: Mapping[str, int]
+    """Number of examples of the parts `train` and `dev`."""
+    keys: Callable[[Any], Iterable[str]] = shared_texts
+    """Example → what it may share with no example of the other part."""
+    eval_share: float = 0.2
+    """Expected share of groups in the part `dev`."""
+    finetune: FinetuneConfig | None = None
+    """Where so few examples need other settings than the official task's."""
+
+    def of(self, task: "Task") -> "Task":
+        """Return TASK on its divided file, e.g. `klue-nli-devsplit`."""
+        return replace(
+            task,
+            name=f"{task.name}-{self.split}split",
+            title=f"{task.title} ({SPLIT_TITLES[self.split]} 분할)",
+            files={"train": task.files[self.split], "dev": task.files[self.split]},
+            split_files={},
+            num_examples=self.num_examples,
+            finetune=self.finetune or task.finetune,
+            source=f"{task.source}; its {self.split} file in two parts, not the official splits",
+            train_split="train",
+            eval_split="dev",
+            sample_num_examples={},
+            base=task.name,
+            substitute=None,
+            division=self,
+        )
+
+    def parts(self, examples: Sequence[Any]) -> dict[str, list[Any]]:
+        """Return the examples of the parts `train` and `dev`, each in file order."""
+        parents = list(range(len(examples)))
+
+        def group(k: int) -> int:
+            while parents[k] != k:
+                parents[k] = parents[parents[k]]
+                k = parents[k]
+            return k
+
+        owners: dict[str, int] = {}
+        for k, example in enumerate(examples):
+            for key in self.keys(example):
+                parents[group(k)] = group(owners.setdefault(key, k))
+        first_keys: dict[int, str] = {}
+        for key, k in owners.items():
+            first_keys[group(k)] = min(key, first_keys.get(group(k), key))
+        parts: dict[str, list[Any]] = {"train": [], "dev": []}
+        for k, example in enumerate(examples):
+            digest = hashlib.sha256(f"{DIVISION_SALT}\n{first_keys[group(k)]}".encode()).digest()
+            parts["dev" if int.from_bytes(digest[:8]) < self.eval_share * 2**64 else "train"].append(example)
+        return parts
+
+
+@dataclass(frozen=True)
+class OtherSplit:
+    """A substitute: the official training file, scored on another split where the reported one cannot be had."""
+
+    split: str
+    """Official split that is scored."""
+
+    def of(self, task: "Task") -> "Task":
+        """Return TASK scored on the other split, e.g. `korsts-dev`."""
+        return replace(
+            task,
+            name=f"{task.name}-{self.split}",
+            title=f"{task.title} ({SPLIT_TITLES[self.split]} 평가)",
+            source=f"{task.source}; scored on its {self.split} split, not on {task.eval_split}",
+            eval_split=self.split,
+            sample_num_examples={},
+            base=task.name,
+            substitute=None,
+        )
+
+
 @dataclass(frozen=True)
 class Task:
     """A benchmark task: data and how it is scored. Knows nothing of any model."""
@@ -126,7 +223,7 @@ class Task:
     """Name in tables."""
     family: Family
     files: Mapping[str, OfficialFile]
-    """Split → file."""
+    """Split → file, or name → file where `split_files` puts several together."""
     num_examples: Mapping[str, int]
     """Split → number of examples that the publisher states; another number is an error."""
     read: Callable[[Path], list[Any]]
@@ -143,8 +240,19 @@ class Task:
     eval_split: str = "dev"
     sample_num_examples: Mapping[str, int] = field(default_factory=dict)
     """Split → number of examples in the embedded sample; empty where there is no sample."""
+    split_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Split → names in `files`, in the order they are read; a split that is not in here is one file of its name."""
+    substitute: Division | OtherSplit | None = None
+    """What stands in, as a task of its own, where an official file cannot be had."""
     base: str = ""
     """For a task on substitute data: the official task it stands in for."""
+    division: Division | None = None
+    """For a task on one divided file: how it is divided."""
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether the data are the embedded sample's."""
+        return self.name == self.base + SAMPLE_SUFFIX
 
     @property
     def official_name(self) -> str:
@@ -162,17 +270,18 @@ class Task:
             source="corpora/sample/SOURCES.md",
             licence="CC0-1.0",
             base=self.name,
+            substitute=None,
         )
 
-    def path(self, split: str, root: Path) -> Path:
-        """Return the file of a split: embedded for a sample task, else under ROOT or downloaded.
+    def path(self, name: str, root: Path) -> Path:
+        """Return where the file NAME of `files` lies: embedded for a sample task, else under ROOT or downloaded.
 
         Raises:
             DataUnavailableError: it is not to be had; the message holds the command that would help.
         """
-        if self.base:
-            return SAMPLE_ROOT / self.files[split].path
-        return locate(self.files[split], root)
+        if self.is_sample:
+            return SAMPLE_ROOT / self.files[name].path
+        return locate(self.files[name], root)
 
     def read_split(self, split: str, root: Path) -> "Split":
         """Read and check a split.
@@ -181,27 +290,34 @@ class Task:
             DataUnavailableError: the file is not to be had.
             DataError: the file is damaged, has a wrong label, a duplicate id or another number of examples.
         """
-        path = self.path(split, root)
-        examples = self.read(path)
+        paths = [self.path(name, root) for name in self.split_files.get(split, (split,))]
+        examples: list[Any] = []
         seen: set[str] = set()
-        for number, example in enumerate(examples, start=1):
-            where = f"{path}, example {number}"
-            if example.id in seen:
-                raise DataError(where, f"duplicate id '{example.id}'", "restore the official file")
-            seen.add(example.id)
-            self.family.check(example, where)
+        for path in paths:
+            for number, example in enumerate(self.read(path), start=1):
+                where = f"{path}, example {number}"
+                if example.id in seen:
+                    raise DataError(where, f"duplicate id '{example.id}'", "restore the official file")
+                seen.add(example.id)
+                self.family.check(example, where)
+                examples.append(example)
+        digest = sha256(*paths)
+        if self.division is not None:
+            examples = self.division.parts(examples)[split]
+            digest = fingerprint({"file": digest, "ids": [example.id for example in examples]})
         if len(examples) != self.num_examples[split]:
             what = f"{len(examples):,} examples where {self.name} {split} has {self.num_examples[split]:,}"
-            raise DataError(path, what, "restore the official file")
-        return Split(tuple(examples), sha256(path))
+            raise DataError(", ".join(map(str, paths)), what, "restore the official file")
+        return Split(tuple(examples), digest)
 
 
 @dataclass(frozen=True)
 class Split:
-    """The examples of a split, with the SHA-256 of the bytes they were read from."""
+    """The examples of a split, with a digest of what they were read from."""
 
     examples: tuple[Any, ...]
     sha256: str
+    """Of the files' bytes; for a part of a divided file, of that and the ids in the part."""
 
     @property
     def golds(self) -> list[Any]:
@@ -211,12 +327,13 @@ class Split:
 
 @functools.cache
 def all_tasks() -> dict[str, Task]:
-    """Return every task and every sample task by name."""
+    """Return every task by name, with the samples and substitutes that stand in for them."""
     from downstream import tasks
 
     official: dict[str, Task] = discover(tasks, "TASK")
     samples = [task.sample() for task in official.values() if task.sample_num_examples]
-    return official | {task.name: task for task in samples}
+    substitutes = [task.substitute.of(task) for task in official.values() if task.substitute is not None]
+    return official | {task.name: task for task in (*samples, *substitutes)}
 
 
 def get_task(name: str) -> Task:

@@ -7,7 +7,7 @@ from corpora.official import OfficialFile
 from downstream.classification import Classification
 from downstream.metrics import accuracy
 from downstream.readers import pick, read_json_rows
-from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.task import Division, FinetuneConfig, Task, TextExample
 
 FOLDER = "klue/klue-nli-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-nli-v1.1"
@@ -51,4 +51,5 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=5, max_length=128),
     source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
     licence="CC-BY-SA-4.0",
+    substitute=Division("dev", {"train": 2_382, "dev": 618}),
 )

@@ -7,7 +7,7 @@ from corpora.official import OfficialFile
 from downstream.classification import Regression
 from downstream.metrics import f1_at_3, pearson
 from downstream.readers import parse_score, pick, read_json_rows
-from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.task import Division, FinetuneConfig, Task, TextExample
 
 FOLDER = "klue/klue-sts-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-sts-v1.1"
@@ -50,4 +50,11 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=4, max_length=128),
     source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
     licence="CC-BY-SA-4.0",
+    # A fifth of so few pairs would say little of a correlation.
+    substitute=Division(
+        "dev",
+        {"train": 313, "dev": 206},
+        eval_share=0.4,
+        finetune=FinetuneConfig(epochs=10, batch_size=16, max_length=128),
+    ),
 )

@@ -7,7 +7,7 @@ from corpora.official import OfficialFile
 from downstream.classification import Regression
 from downstream.metrics import pearson, spearman
 from downstream.readers import parse_score, read_tsv_rows
-from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.task import FinetuneConfig, OtherSplit, Task, TextExample
 
 FOLDER = "kornlu/KorSTS"
 URL = "https://raw.githubusercontent.com/kakaobrain/KorNLUDatasets/master/KorSTS"
@@ -58,4 +58,5 @@ TASK = Task(
     source="Ham et al. 2020, KorNLI and KorSTS, github kakaobrain/KorNLUDatasets",
     licence=LICENCE,
     eval_split="test",
+    substitute=OtherSplit("dev"),
 )

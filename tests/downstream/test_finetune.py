@@ -22,23 +22,36 @@ import downstream.finetune
 from corpora.runtime import CheckpointError, RecipeError, ResultError, UsageError
 from downstream.classification import Classification, Regression
 from downstream.encoders import load_tokenizer
-from downstream.finetune import TaskData, finetune, load_finetuned, parse_overrides, predict, read_task
+from downstream.finetune import (
+    TaskData,
+    _Collator,
+    _Columns,
+    finetune,
+    load_finetuned,
+    parse_overrides,
+    predict,
+    read_task,
+)
 from downstream.result import Result, read_result
 from downstream.span_qa import SpanQA
+from downstream.tagging import Tagging
 from downstream.task import Split, Task, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
 
 KINDS = ("kpfbert", "klue-bert", "korbert", "kobert", "mbert")
 TASKS = ("nsmc-sample", "klue-sts-sample", "korquad-sample")
-CELLS = [*((kind, task) for task in TASKS for kind in KINDS), ("kpfbert", "klue-mrc-sample")]
+NER = "klue-ner"
+CELLS = [*((kind, task) for task in (*TASKS, NER) for kind in KINDS), ("kpfbert", "klue-mrc-sample")]
 FAST: Mapping[str, Any] = {"epochs": 1, "batch_size": 16, "max_length": 64, "peak_lr": 1e-3}
 SPAN: Mapping[str, Any] = FAST | {"max_length": 96}
 
 
 def first_examples(name: str) -> tuple[Task, TaskData]:
-    """Return a sample task with few enough examples: a question is several windows."""
+    """Return a task with few enough examples, of its sample where it has one: a question is several windows."""
     task = get_task(name)
+    if name == NER:
+        return task, tagged_data(64, held_out=16)
     whole = read_task(task, Path("/nonexistent"))
     train, dev = (8, 5) if isinstance(task.family, SpanQA) else (48, 16)
     return task, TaskData(*(replace(s, examples=s.examples[:n]) for s, n in ((whole.train, train), (whole.eval, dev))))
@@ -79,6 +92,19 @@ def weights(folder: Path) -> bytes:
 def text_data(rows: list[tuple[str, str | float]], *, held_out: int) -> TaskData:
     examples = tuple(TextExample(str(k), text, None, label) for k, (text, label) in enumerate(rows))
     return TaskData(Split(examples[held_out:], "0" * 64), Split(examples[:held_out], "1" * 64))
+
+
+def tagged_data(number: int, *, held_out: int) -> TaskData:
+    """Return sentences with two places and a person in them; every eighth is longer than an input of `FAST`."""
+    generator = np.random.default_rng(0)
+    words = ("시의회", "예산", "위원회", "기자", "시민", "사업", "경기", "결과")
+    names = {"서울": "B-LC I-LC", "강원도": "B-LC I-LC I-LC", "홍길동": "B-PS I-PS I-PS"}
+    examples = []
+    for k in range(number):
+        text = list(generator.choice([*words, *names], 90 if k % 8 == 0 else 6))
+        tags = " ".join(names.get(word, " ".join("O" for _ in word)) for word in text)
+        examples.append(TextExample(str(k), " ".join(text), None, tags))
+    return TaskData(Split(tuple(examples[held_out:]), "0" * 64), Split(tuple(examples[:held_out]), "1" * 64))
 
 
 # --- every encoder on every kind of task ----------------------------------------------------------------------------
@@ -161,6 +187,10 @@ def test_predictions_are_labels_scores_or_slices_of_the_context(cell: Cell) -> N
             assert prediction in example.context
             assert prediction == prediction.strip()
             assert prediction or family.has_unanswerable
+        elif isinstance(family, Tagging):
+            assert isinstance(prediction, str)
+            assert len(prediction.split()) == len(example.text.replace(" ", ""))
+            assert set(prediction.split()) <= set(family.tags)
         else:
             assert isinstance(prediction, float)
     assert not isinstance(family, Regression) or len(set(cell.result.predictions)) > 8
@@ -402,6 +432,29 @@ def test_scores_follow_the_text(standins: dict[str, Path], tmp_path: Path) -> No
     assert len(set(result.predictions)) > 32
     assert result.metrics["pearson"] is not None
     assert result.metrics["pearson"] > 0.9
+
+
+def test_names_are_learned_also_in_sentences_longer_than_the_input(standins: dict[str, Path], tmp_path: Path) -> None:
+    data = tagged_data(320, held_out=64)
+    result = finetune(get_task(NER), standins["klue-bert"], out=tmp_path, data=data, overrides=LEARN)
+    assert result.metrics["entity_f1"] is not None
+    assert result.metrics["entity_f1"] > 0.9
+    assert result.metric_columns("entity_f1").shape == (64, 18)
+    assert ModelCard.load(tmp_path / "README.md").data.pipeline_tag == "token-classification"
+    tagger = transformers.pipeline("token-classification", str(tmp_path), aggregation_strategy="simple", device="cpu")
+    found = {(entity["word"], entity["entity_group"]) for entity in tagger("홍길동 강원도 경기 서울")}
+    assert found == {("홍길동", "PS"), ("강원도", "LC"), ("서울", "LC")}
+
+
+def test_padding_has_no_label(standins: dict[str, Path]) -> None:
+    tokenizer = load_tokenizer(standins["klue-bert"])
+    family = get_task(NER).family
+    short, long = (TextExample("1", text, None, "O O O") for text in ("예산이", "예 산 이"))
+    features = family.featurize([short, long], tokenizer, 64, with_labels=True)
+    batch = _Collator(tokenizer)(_Columns(features))
+    assert batch["labels"].shape == batch["input_ids"].shape
+    assert ((batch["labels"] == -100) == (batch["attention_mask"] == 0)).all()
+    assert (batch["labels"] == -100).any()
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

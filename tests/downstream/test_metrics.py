@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downstream.metrics import (
+    KLUE_NER_TAGS,
     FloatArray,
     Metric,
     accuracy,
     bootstrap_ci95,
+    char_macro_f1,
+    entity_f1,
     f1_at_3,
     klue_em,
     klue_mrc_rouge_w,
@@ -27,8 +31,6 @@ from downstream.metrics import (
     macro_f1,
     macro_precision,
     macro_recall,
-    ner_char_f1,
-    ner_entity_f1,
     normalize_klue_mrc,
     normalize_korquad,
     pearson,
@@ -58,6 +60,16 @@ def score_flat(scale: float, **metrics: Callable[[Any, Any], float]) -> Callable
     return lambda v: {key: scale * metric(v["predictions"], v["labels"]) for key, metric in metrics.items()}
 
 
+def score_tags(vector: Vector) -> Vector:
+    """Score a flat sequence as one sentence: the metrics add the O of [CLS] and [SEP] that it begins and ends with."""
+    assert {vector[key][edge] for key in ("predictions", "labels") for edge in (0, -1)} == {"O"}
+    predictions, golds = ([" ".join(vector[key][1:-1])] for key in ("predictions", "labels"))
+    return {
+        "entity_macro_f1": 100 * entity_f1(predictions, golds),
+        "char_macro_f1": 100 * char_macro_f1(predictions, golds),
+    }
+
+
 SCORERS: dict[str, Callable[[Vector], Vector]] = {
     "korquad_v1": lambda v: score_span(v, normalize_korquad, exact_match=korquad_em, f1=korquad_char_f1),
     "korquad_v1_dataset": lambda v: score_spans(
@@ -77,7 +89,7 @@ SCORERS: dict[str, Callable[[Vector], Vector]] = {
     "hate_speech": score_flat(
         1, macro_precision_0_1=macro_precision, macro_recall_0_1=macro_recall, macro_f1_0_1=macro_f1
     ),
-    "klue_ner": score_flat(100, entity_macro_f1=ner_entity_f1, char_macro_f1=ner_char_f1),
+    "klue_ner": score_tags,
 }
 
 
@@ -146,15 +158,27 @@ def test_difflib_drops_popular_characters_of_golds_from_200_characters_on() -> N
 @pytest.mark.parametrize(
     ("predicted", "gold", "entity", "character"),
     [
-        ("O B-PS I-PS O", "O B-PS I-PS O", 100, 100),
-        ("O B-LC I-LC O", "O B-PS I-PS O", 0, 69.23),
-        ("O I-PS I-PS O", "O B-PS I-PS O", 0, 89.74),
-        ("O B-PS I-PS O O", "O B-PS I-PS I-PS O", 0, 95.90),
+        ("B-PS I-PS", "B-PS I-PS", 100, 100),
+        ("B-LC I-LC", "B-PS I-PS", 0, 69.23),
+        ("I-PS I-PS", "B-PS I-PS", 0, 89.74),
+        ("B-PS I-PS O", "B-PS I-PS I-PS", 0, 95.90),
     ],
 )
 def test_worked_examples_of_entity_scores(predicted: str, gold: str, entity: float, character: float) -> None:
-    assert 100 * ner_entity_f1(predicted.split(), gold.split()) == pytest.approx(entity, abs=5e-3)
-    assert 100 * ner_char_f1(predicted.split(), gold.split()) == pytest.approx(character, abs=5e-3)
+    assert 100 * entity_f1([predicted], [gold]) == pytest.approx(entity, abs=5e-3)
+    assert 100 * char_macro_f1([predicted], [gold]) == pytest.approx(character, abs=5e-3)
+
+
+@pytest.mark.parametrize("metric", [entity_f1, char_macro_f1], ids=lambda metric: metric.key)
+def test_another_number_of_tags_than_characters_is_refused(metric: Metric) -> None:
+    with pytest.raises(ValueError, match="sentence 2: 1 tags for 2 characters"):
+        metric(["O", "B-PS"], ["O", "B-PS I-PS"])
+
+
+def test_no_entity_anywhere_is_no_score_and_a_missed_one_is_zero() -> None:
+    assert math.isnan(entity_f1(["O O", ""], ["I-PS O", ""]))
+    assert entity_f1(["O O"], ["B-PS O"]) == 0.0
+    assert char_macro_f1(["O O", ""], ["O O", ""]) == 1.0
 
 
 # --- real dev sets --------------------------------------------------------------------------------------------------
@@ -232,6 +256,26 @@ def test_one_label_for_all_scores_its_share(real_data: Path, task: str, label: s
     assert 100 * accuracy([label] * len(golds), golds) == pytest.approx(percent, abs=1e-6)
 
 
+TAG_RULES: dict[str, Callable[[str], str]] = {
+    "gold": lambda tag: tag,
+    "all_O": lambda _: "O",
+    "every_B_made_I": lambda tag: tag.replace("B-", "I-"),
+    "LC_OG_swapped": lambda tag: tag.translate(str.maketrans("LCOG", "OGLC")) if tag[2:] in {"LC", "OG"} else tag,
+    "QT_dropped": lambda tag: "O" if tag.endswith("QT") else tag,
+}
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("rule", TAG_RULES)
+def test_tags_by_rule_score_on_klue_ner_dev_as_with_the_official_script(real_data: Path, rule: str) -> None:
+    golds = get_task("klue-ner").read_split("dev", real_data).golds
+    predictions = [" ".join(map(TAG_RULES[rule], gold.split())) for gold in golds]
+    official = OFFICIAL["klue_ner_dev"][rule]
+    assert 100 * entity_f1(predictions, golds) == pytest.approx(official["entity_macro_f1"], abs=1e-6)
+    assert 100 * char_macro_f1(predictions, golds) == pytest.approx(official["char_macro_f1"], abs=1e-6)
+    assert sum(len(gold.split()) + 2 for gold in golds) == OFFICIAL["klue_ner_dev"]["length_with_cls_sep"]
+
+
 # --- independent references on random data --------------------------------------------------------------------------
 
 
@@ -251,6 +295,46 @@ def random_scores(seed: int) -> tuple[list[float], list[float]]:
     return (golds + generator.normal(0, 1.5, 60)).tolist(), golds.tolist()
 
 
+def random_tags(seed: int) -> tuple[list[str], list[str]]:
+    """Draw 60 sentences of 0 to 8 tags, as many for every seed, and predictions with a third of them drawn anew."""
+    generator = np.random.default_rng(seed)
+    golds, predictions = [], []
+    for k in range(60):
+        gold = generator.choice(KLUE_NER_TAGS, k % 9, p=[0.05] * 12 + [0.4])
+        other = generator.choice(KLUE_NER_TAGS, len(gold))
+        golds.append(" ".join(gold))
+        predictions.append(" ".join(np.where(generator.random(len(gold)) < 2 / 3, gold, other)))
+    return predictions, golds
+
+
+def flat(sentences: Sequence[str]) -> list[str]:
+    """Concatenate sentences as KLUE does, with [CLS] and [SEP] as O."""
+    return [tag for sentence in sentences for tag in ("O", *sentence.split(), "O")]
+
+
+def flat_entity_f1(predictions: Sequence[str], golds: Sequence[str]) -> float:
+    """Find the entities of the whole concatenation by a regular expression, and average F1 over their types."""
+
+    def spans(sentences: Sequence[str]) -> set[tuple[str, int, int]]:
+        text = " ".join(flat(sentences)) + " "
+        return {(m[1], *m.span()) for m in re.finditer(r"(?<!\S)B-(\w\w) (?:I-\1 )*", re.sub(r"\bO\b", "O---", text))}
+
+    ours, theirs = spans(predictions), spans(golds)
+    return float(
+        np.mean(
+            [
+                2 * sum(kind == k for k, *_ in ours & theirs) / sum(kind == k for k, *_ in [*ours, *theirs])
+                for kind in {kind for kind, *_ in ours | theirs}
+            ]
+        )
+    )
+
+
+def flat_character_f1(predictions: Sequence[str], golds: Sequence[str]) -> float:
+    ours, theirs = flat(predictions), flat(golds)
+    return float(sklearn.metrics.f1_score(theirs, ours, labels=KLUE_NER_TAGS, average="macro", zero_division=1.0))
+
+
 def sklearn_macro(name: str) -> Callable[[Any, Any], float]:
     score = getattr(sklearn.metrics, f"{name}_score")
     return lambda predictions, golds: float(score(golds, predictions, average="macro", zero_division=0))
@@ -264,12 +348,14 @@ REFERENCES: list[tuple[Metric, Callable[[int], Any], Callable[[Any, Any], float]
     (pearson, random_scores, lambda p, g: float(scipy.stats.pearsonr(p, g).statistic)),
     (spearman, random_scores, lambda p, g: float(scipy.stats.spearmanr(p, g).statistic)),
     (f1_at_3, random_scores, lambda p, g: float(sklearn.metrics.f1_score(np.array(g) >= 3, np.array(p) >= 3))),
+    (entity_f1, random_tags, flat_entity_f1),
+    (char_macro_f1, random_tags, flat_character_f1),
 ]
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("metric", "draw", "reference"), REFERENCES, ids=[r[0].key for r in REFERENCES])
-def test_a_figure_is_that_of_scikit_learn_or_scipy(
+def test_a_figure_is_that_of_an_independent_reference(
     metric: Metric, draw: Callable[[int], Any], reference: Callable[[Any, Any], float], seed: int
 ) -> None:
     predictions, golds = draw(seed)
@@ -299,6 +385,7 @@ def test_another_number_of_predictions_than_golds_is_refused(metric: Metric) -> 
 
 TENTHS = st.integers(0, 50).map(lambda k: k / 10)
 ANSWERS = st.text("가나 .A", max_size=4)
+TAG_PAIRS = st.lists(st.tuples(*[st.sampled_from(("O", "B-PS", "I-PS", "B-LC", "I-LC"))] * 2), max_size=5)
 EXAMPLES: dict[Metric, st.SearchStrategy[tuple[Any, Any]]] = {
     **dict.fromkeys(
         (accuracy, macro_f1, macro_precision, macro_recall), st.tuples(st.sampled_from("abc"), st.sampled_from("abc"))
@@ -307,6 +394,10 @@ EXAMPLES: dict[Metric, st.SearchStrategy[tuple[Any, Any]]] = {
     **dict.fromkeys(
         (korquad_em, korquad_char_f1, klue_em, klue_rouge_w),
         st.tuples(st.none() | ANSWERS, st.lists(ANSWERS, max_size=2)),
+    ),
+    **dict.fromkeys(
+        (entity_f1, char_macro_f1),
+        TAG_PAIRS.map(lambda pairs: (" ".join(one for one, _ in pairs), " ".join(two for _, two in pairs))),
     ),
 }
 
@@ -343,8 +434,8 @@ def scipy_interval(
 @pytest.mark.parametrize("num_seeds", [1, 2])
 @pytest.mark.parametrize(
     ("metric", "draw", "reference"),
-    [r for r in REFERENCES if r[0] in {accuracy, macro_f1, pearson, spearman}],
-    ids=["accuracy", "macro_f1", "pearson", "spearman"],
+    [r for r in REFERENCES if r[0] in {accuracy, macro_f1, pearson, spearman, entity_f1}],
+    ids=["accuracy", "macro_f1", "pearson", "spearman", "entity_f1"],
 )
 def test_an_interval_is_that_of_scipy_s_percentile_bootstrap(
     metric: Metric, draw: Callable[[int], Any], reference: Callable[[Any, Any], float], num_seeds: int

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from corpora.official import OfficialFile
-from corpora.runtime import DataError, UsageError
+from corpora.runtime import DataError, UsageError, sha256
 from downstream import tasks
 from downstream.classification import Classification, Regression
 from downstream.metrics import bootstrap_ci95
@@ -23,7 +23,7 @@ Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
 
 OFFICIAL = [task for task in all_tasks().values() if not task.base]
-SAMPLES = [task for task in all_tasks().values() if task.base]
+SAMPLES = [task for task in all_tasks().values() if task.is_sample]
 NOWHERE = Path("/nonexistent")
 
 
@@ -38,6 +38,7 @@ def test_every_file_is_a_task_under_its_own_name_and_every_sample_another() -> N
     modules = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
     assert sorted(module.replace("_", "-") for module in modules) == sorted(task.name for task in OFFICIAL)
     assert {"nsmc", "klue-nli", "klue-sts", "klue-mrc", "korquad"} <= {task.name for task in OFFICIAL}
+    assert {"klue-ner", "klue-tc", "korsts", "kornli", "hate", "hate-bias"} <= {task.name for task in OFFICIAL}
     assert all(key == task.name for key, task in all_tasks().items())
     assert len({task.title for task in all_tasks().values()}) == len(all_tasks())
 
@@ -46,7 +47,10 @@ def test_every_file_is_a_task_under_its_own_name_and_every_sample_another() -> N
 def test_a_task_states_its_facts(task: Task) -> None:
     assert task.source
     assert task.licence
-    assert {task.train_split, task.eval_split} <= set(task.files) == set(task.num_examples)
+    assert {task.train_split, task.eval_split} <= set(task.num_examples)
+    names = {split: task.split_files.get(split, (split,)) for split in task.num_examples}
+    assert sorted(name for group in names.values() for name in group) == sorted(task.files)
+    assert all(number > 0 for number in task.num_examples.values())
     assert len({metric.key for metric in task.metrics}) == len(task.metrics) >= 1
     for file in task.files.values():
         assert file.url.startswith("https://")
@@ -118,6 +122,18 @@ def squad(id_column: str, **more: object) -> str:
 
 
 VALID = {
+    "hate": 'comments\tcontain_gender_bias\tbias\thate\n좋다\tFalse\tnone\tnone\n"""꺄"" ~~"\tTrue\tgender\thate\n',
+    "hate-bias": 'comments\tcontain_gender_bias\tbias\thate\n좋다\tFalse\tothers\tnone\n"싫다\tTrue\tgender\thate\n',
+    "klue-ner": "## 컬럼명 : CHAR\tNE_TAG\n"
+    "## ner_0\t<홍:PS> #1\n홍\tB-PS\n \tB-QT\n#\tO\n1\tO\n\t\n"
+    "## ner_1\t나\n나\tO\n",
+    "klue-tc": json.dumps(
+        [
+            {"guid": f"g{k}", "title": "제목", "predefined_news_category": "사회", "label": label}
+            for k, label in enumerate(("정치", "IT과학", "생활문화"))
+        ]
+    ),
+    "kornli": 'sentence1\tsentence2\tgold_label\n"비가 왔다.\t비"다.\tentailment\n눈이다.\t비다.\tcontradiction\n',
     "nsmc": "id\tdocument\tlabel\n1\t재밌다\t1\n2\t\t0\n3\t“별로”\t0\n",
     "klue-nli": json.dumps(
         [
@@ -153,6 +169,24 @@ def test_an_undamaged_file_is_read(write: Write, tmp_path: Path, task: str) -> N
 
 # task, what is replaced in the valid file, by what, place in the message behind the path, message
 DAMAGES = [
+    ("hate", "\thate\n좋다", "\tanger\n좋다", ":1", "missing column 'hate'"),
+    ("hate", "gender\thate", "gender\thatred", ", example 2", "label 'hatred' is unknown; did you mean 'hate'?"),
+    ("hate", "gender\thate", "hate", ":3", "3 columns where the header has 4"),
+    ("hate-bias", "\tothers", "\tother", ", example 1", "label 'other' is unknown; did you mean 'others'?"),
+    ("hate-bias", "\tbias", "\tbiases", ":1", "missing column 'bias'"),
+    ("klue-ner", "홍\tB-PS", "홍\tB-PER", ", example 1", "tag 'B-PER' is unknown"),
+    ("klue-ner", "홍\tB-PS", "홍길\tB-PS", ":3", "'홍길 B-PS' is not one character, a tab and its tag"),
+    ("klue-ner", "홍\tB-PS", "홍 B-PS", ":3", "is not one character, a tab and its tag"),
+    ("klue-ner", "홍\tB-PS", "홍\t", ":3", "is not one character, a tab and its tag"),
+    ("klue-ner", "홍\tB-PS", "홍\tB-PS O", ", example 1", "4 tags for 3 characters"),
+    ("klue-ner", "## ner_1\t나\n", "", ":9", "has no '## id' line"),
+    ("klue-ner", "## ner_1", "## ner_0", ", example 2", "duplicate id 'ner_0'"),
+    ("klue-ner", "\t\n## ner_1\t나\n", "", "", "1 examples where klue-ner dev has 2"),
+    ("klue-tc", '"IT\\uacfc\\ud559"', '"IT"', ", example 2", "label 'IT' is unknown"),
+    ("klue-tc", '"title"', '"headline"', ", record 1", "missing column 'title'"),
+    ("klue-tc", '"g1"', '"g0"', ", example 2", "duplicate id 'g0'"),
+    ("kornli", "contradiction", "-", ", example 2", "label '-' is unknown"),
+    ("kornli", "비다.\tcontradiction", "비다. contradiction", ":3", "2 columns where the header has 3"),
     ("nsmc", "3\t“별로”\t0", "3\t“별로”\t2", ":4", "label '2'"),
     ("nsmc", "3\t“별로”\t0", "3\t“별로”", ":4", "2 columns where the header has 3"),
     ("nsmc", "3\t“별로”\t0", "3\t“별\t로”\t0", ":4", "4 columns where the header has 3"),
@@ -176,6 +210,7 @@ DAMAGES = [
     ("korquad", '"question": "2번 질문은?"', '"ask": ""', ", question q2", "missing column 'question'"),
     ("korquad", '"question": "2번 질문은?"', '"question": " "', ", example 2", "empty question"),
     ("korquad", '"id": "q2", ', "", ", article 1", "missing column 'id'"),
+    ("korquad", '"title": "서울", ', "", ", article 1", "missing column 'title'"),
     ("korquad", '"data"', '"rows"', "", "missing column 'data'"),
     ("korquad", '{"text": "수도", "answer_start": 10}', "", ", question q2", "0 answers"),
     ("klue-mrc", '"is_impossible": false', '"is_impossible": true', ", question q1", "is_impossible is True"),
@@ -267,6 +302,39 @@ def test_texts_of_pairs_and_reviews_are_composed_and_contexts_stay_as_they_are(w
     assert questions[0].context.startswith("\u1100\u1161서울")
 
 
+def test_the_parts_of_a_file_that_is_quoted_like_csv_are_the_publishers_text(write: Write) -> None:
+    first, second = get_task("hate").read(write("a", VALID["hate"]))
+    assert (first.text, second.text, second.label) == ("좋다", '"꺄" ~~', "hate")
+    assert get_task("hate-bias").read(write("b", VALID["hate-bias"]))[1].text == '"싫다'
+
+
+def test_blanks_of_a_tagged_sentence_have_no_tag(write: Write) -> None:
+    first, second = get_task("klue-ner").read(write("a", VALID["klue-ner"]))
+    assert (first.id, first.text, first.gold) == ("ner_0", "홍 #1", "B-PS O O")
+    assert (second.id, second.text, second.gold) == ("ner_1", "나", "O")
+
+
+def test_a_split_of_two_files_is_read_in_order_and_its_digest_is_of_both(write: Write, tmp_path: Path) -> None:
+    task = replace(get_task("kornli"), num_examples={"train": 3})
+    files = [task.files[name] for name in task.split_files["train"]]
+    assert [Path(file.path).name for file in files] == ["snli_1.0_train.ko.tsv", "multinli.train.ko.tsv"]
+    header = "sentence1\tsentence2\tgold_label\n"
+    paths = [
+        write(files[0].path, header + "가\t나\tneutral\n다\t라\tneutral\n"),
+        write(files[1].path, header + "마\t바\tentailment\n"),
+    ]
+    split = task.read_split("train", tmp_path)
+    assert [example.text for example in split.examples] == ["가", "다", "마"]
+    assert len({example.id for example in split.examples}) == 3
+    assert split.sha256 == sha256(*paths)
+    write(files[1].path, header + "마\t바\tentails\n")
+    with pytest.raises(DataError, match=rf"{paths[1]}, example 1: label 'entails' is unknown"):
+        task.read_split("train", tmp_path)
+    write(files[1].path, header)
+    with pytest.raises(DataError, match=rf"{paths[0]}, {paths[1]}: 2 examples where kornli train has 3"):
+        task.read_split("train", tmp_path)
+
+
 # --- the official files ---------------------------------------------------------------------------------------------
 
 
@@ -277,6 +345,9 @@ def test_texts_of_pairs_and_reviews_are_composed_and_contexts_stay_as_they_are(w
         ("nsmc", "train", {"negative": 75_173, "positive": 74_827}),
         ("nsmc", "test", {"negative": 24_827, "positive": 25_173}),
         ("klue-nli", "dev", {"entailment": 1_000, "contradiction": 1_000, "neutral": 1_000}),
+        ("kornli", "dev", {"entailment": 830, "contradiction": 830, "neutral": 830}),
+        ("hate", "train", {"hate": 1_911, "offensive": 2_499, "none": 3_486}),
+        ("hate-bias", "train", {"gender": 1_232, "others": 1_516, "none": 5_148}),
     ],
 )
 def test_official_labels_are_as_many_as_published(
@@ -296,6 +367,18 @@ def test_official_similarities_are_the_unrounded_means(real_data: Path) -> None:
     assert sum(gold >= 3 for gold in read.golds) == 220
     assert any(gold != round(gold, 1) for gold in read.golds)
     assert read.sha256 == get_task("klue-sts").files["dev"].sha256
+
+
+@pytest.mark.real_data
+def test_official_entities_are_as_many_as_measured(real_data: Path) -> None:
+    """Two more entities, a QT and an LC, begin on a blank by mistake and are gone with its row."""
+    read = get_task("klue-ner").read_split("dev", real_data)
+    tags = Counter(tag for gold in read.golds for tag in gold.split())
+    begun = {tag[2:]: number for tag, number in tags.items() if tag.startswith("B-")}
+    assert begun == {"PS": 4_418, "QT": 3_150, "DT": 2_312, "OG": 2_182, "LC": 1_648, "TI": 545}
+    assert max(len(example.text) for example in read.examples) == 145
+    assert sum(example.text.count(" ") for example in read.examples) == 60_379
+    assert read.sha256 == get_task("klue-ner").files["dev"].sha256
 
 
 @pytest.mark.real_data

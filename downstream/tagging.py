@@ -1,0 +1,149 @@
+"""Family for tags on characters, such as named entities in KLUE-NER's manner.
+
+A text has one tag for every character but the blank. A model tags tokens; which characters a token stands for is read
+from its offsets, so that an [UNK] and pieces of any tokenizer find theirs. A text longer than the input is read in
+windows that overlap by `stride` tokens, and nothing of it is dropped.
+
+Source: Park et al. 2021, KLUE, and KLUE-benchmark/KLUE-baseline: a token is trained on the tag of its first character,
+in an eojeol that holds an [UNK] on that of the eojeol's first; of the characters under a token the first gets the tag
+predicted, the others the I- of its type.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from corpora.runtime import DataError, nearest
+from downstream.task import Features, Prediction, TextExample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+BLANK = " "
+OUTSIDE = "O"
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """One tag of an IOB2 scheme for every character but the blank; cross-entropy over tokens, argmax.
+
+    Input: [CLS] text [SEP], both of them tagged O. A prediction, like `TextExample.label`, is one string with the tags
+    of all characters in order, joined by blanks. Characters that no token stands for, which a tokenizer may drop
+    (control characters), are predicted O.
+    """
+
+    tags: tuple[str, ...]
+    """Tag names in the order of their ids; `O` is one of them."""
+    stride: int = 32
+    """Tokens by which neighbouring windows overlap; a token is read where it has most context on its poorer side."""
+
+    auto_class = "AutoModelForTokenClassification"
+
+    def check(self, example: TextExample, where: str) -> None:
+        """Raise DataError for an unknown tag, or another number of tags than characters."""
+        tags = str(example.label).split()
+        if unknown := next((tag for tag in tags if tag not in self.tags), None):
+            raise DataError(where, f"tag '{unknown}' is unknown", nearest(unknown, self.tags))
+        num_characters = len(_tag_places(example.text))
+        if len(tags) != num_characters:
+            raise DataError(where, f"{len(tags)} tags for {num_characters} characters", "restore the official file")
+
+    def head_config(self) -> dict[str, Any]:
+        """Return tags with ids, so that a saved model says which output means what."""
+        return {"id2label": dict(enumerate(self.tags)), "label2id": {tag: k for k, tag in enumerate(self.tags)}}
+
+    def featurize(
+        self,
+        examples: Sequence[TextExample],
+        tokenizer: "PreTrainedTokenizerBase",
+        max_length: int,
+        *,
+        with_labels: bool,
+    ) -> list[Features]:
+        """Cut every example into windows `[CLS] text [SEP]`; `labels` has one tag id a token.
+
+        `_places` holds for every token the numbers of the characters it stands for, blanks not counted.
+        """
+        encoded = tokenizer(
+            [example.text for example in examples],
+            truncation=True,
+            max_length=max_length,
+            # The overlap must leave room to advance, also for tiny models with short inputs.
+            stride=min(self.stride, max(0, (max_length - 2) // 2)),
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        owners = encoded.pop("overflow_to_sample_mapping")
+        offsets = encoded.pop("offset_mapping")
+        numbers = [_tag_places(example.text) for example in examples]
+        features: list[Features] = []
+        for k, owner in enumerate(owners):
+            places = [
+                [numbers[owner][p] for p in range(*span) if p in numbers[owner]] if side == 0 else []
+                for span, side in zip(offsets[k], encoded.sequence_ids(k), strict=True)
+            ]
+            features.append({key: encoded[key][k] for key in encoded} | {"_example": owner, "_places": places})
+        if with_labels:
+            self._add_labels(features, examples, tokenizer.unk_token_id)
+        return features
+
+    def _add_labels(
+        self, features: Sequence[Features], examples: Sequence[TextExample], unk_token_id: int | None
+    ) -> None:
+        eojeol = [_eojeol_starts(example.text) for example in examples]
+        # An eojeol may lie across two windows: whether it holds an [UNK] is a matter of all.
+        unknown = {
+            (feature["_example"], eojeol[feature["_example"]][place])
+            for feature in features
+            for token, places in zip(feature["input_ids"], feature["_places"], strict=True)
+            for place in places
+            if token == unk_token_id
+        }
+        for feature in features:
+            owner = feature["_example"]
+            tags = str(examples[owner].label).split()
+            labels = []
+            for places in feature["_places"]:
+                start = eojeol[owner][places[0]] if places else -1
+                tag = OUTSIDE if not places else tags[start] if (owner, start) in unknown else tags[places[0]]
+                labels.append(self.tags.index(tag))
+            feature["labels"] = labels
+
+    def logits(self, model: "PreTrainedModel", batch: Mapping[str, Any]) -> "Tensor":
+        """Return float (B, T, C)."""
+        tensor: Tensor = model(**batch).logits
+        return tensor
+
+    def decode(
+        self, outputs: Sequence[Any], features: Sequence[Features], examples: Sequence[TextExample]
+    ) -> list[Prediction]:
+        """Return per example the tags of its characters, joined by blanks."""
+        tags = [[OUTSIDE] * len(_tag_places(example.text)) for example in examples]
+        margins = [[-1] * len(row) for row in tags]
+        for scores, feature in zip(outputs, features, strict=True):
+            owner, length = feature["_example"], len(feature["input_ids"])
+            taken: set[int] = set()
+            for token, places in enumerate(feature["_places"]):
+                tag = self.tags[int(scores[token].argmax())]
+                margin = min(token, length - 1 - token)
+                for place in places:
+                    # Byte-level pieces share a character: the first of them speaks for it.
+                    if place not in taken and margin > margins[owner][place]:
+                        tags[owner][place], margins[owner][place] = tag, margin
+                    taken.add(place)
+                    tag = tag if tag == OUTSIDE else f"I-{tag[2:]}"
+        return [BLANK.join(row) for row in tags]
+
+
+def _tag_places(text: str) -> dict[int, int]:
+    """Return code point → number of the character among those that are no blank."""
+    return {point: place for place, point in enumerate(p for p, c in enumerate(text) if c != BLANK)}
+
+
+def _eojeol_starts(text: str) -> list[int]:
+    """Return for every character but blanks the number of its eojeol's first one."""
+    starts: list[int] = []
+    for word in text.split(BLANK):
+        starts += [len(starts)] * len(word)
+    return starts

@@ -1,0 +1,71 @@
+"""KLUE-NER: people, places, organisations, dates, times, quantities in news and reviews (Park et al. 2021, v1.1)."""
+
+from pathlib import Path
+
+from corpora.documents import read_lines
+from corpora.official import OfficialFile
+from corpora.runtime import DataError
+from downstream.metrics import KLUE_NER_TAGS, char_macro_f1, entity_f1
+from downstream.readers import REPAIR
+from downstream.tagging import BLANK, Tagging
+from downstream.task import Division, FinetuneConfig, Task, TextExample
+
+FOLDER = "klue/klue-ner-v1.1"
+URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-ner-v1.1"
+LICENCE = "CC-BY-SA-4.0"
+
+
+def read_sentences(path: Path) -> list[TextExample]:
+    """Read sentences of `character<TAB>tag` rows behind a line `## id<TAB>sentence with marks`.
+
+    Blanks are rows too; their tags do not count. Characters stay as they are, because each has its tag.
+    """
+    examples: list[TextExample] = []
+    id_, text = "", ""
+    tags: list[str] = []
+    # A line of its own ends the last sentence like all others.
+    for number, line in enumerate([*read_lines(path), "\n"], start=1):
+        row = line.rstrip("\r\n")
+        if row.startswith("##"):
+            # Five lines at the top describe the format; the sentence's own stands last.
+            id_ = row[2:].split("\t")[0].strip()
+        elif row.strip("\t"):
+            character, separator, tag = row.partition("\t")
+            if len(character) != 1 or not separator or not tag.strip():
+                raise DataError(f"{path}:{number}", f"'{row:.40}' is not one character, a tab and its tag", REPAIR)
+            text += character
+            tags += [] if character == BLANK else [tag]
+        elif text:
+            if not id_:
+                raise DataError(f"{path}:{number}", "the sentence that ends here has no '## id' line", REPAIR)
+            examples.append(TextExample(id_, text, None, BLANK.join(tags)))
+            id_, text, tags = "", "", []
+    return examples
+
+
+TASK = Task(
+    name="klue-ner",
+    title="KLUE-NER",
+    family=Tagging(tags=KLUE_NER_TAGS),
+    files={
+        "train": OfficialFile(
+            path=f"{FOLDER}/klue-ner-v1.1_train.tsv", url=f"{URL}/klue-ner-v1.1_train.tsv", licence=LICENCE
+        ),
+        "dev": OfficialFile(
+            path=f"{FOLDER}/klue-ner-v1.1_dev.tsv",
+            url=f"{URL}/klue-ner-v1.1_dev.tsv",
+            licence=LICENCE,
+            sha256="0f4d5e818f7b82d299c3a87856fc40a706f5943207580ddb252397e387050a54",
+            size_bytes=2_635_045,
+        ),
+    },
+    num_examples={"train": 21_008, "dev": 5_000},
+    read=read_sentences,
+    metrics=(entity_f1, char_macro_f1),
+    chance=0.0,
+    # KLUE-baseline's; inputs are padded to the longest of their batch, not to this.
+    finetune=FinetuneConfig(epochs=3, warmup_ratio=0.0, max_length=510),
+    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
+    licence=LICENCE,
+    substitute=Division("dev", {"train": 4_062, "dev": 938}),
+)

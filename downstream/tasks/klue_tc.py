@@ -1,0 +1,48 @@
+"""KLUE-TC, also called YNAT: the section of a Yonhap headline (Park et al. 2021, KLUE v1.1)."""
+
+from pathlib import Path
+
+from corpora.documents import nfc
+from corpora.official import OfficialFile
+from downstream.classification import Classification
+from downstream.metrics import accuracy, macro_f1
+from downstream.readers import pick, read_json_rows
+from downstream.task import FinetuneConfig, Task, TextExample
+
+FOLDER = "klue/ynat-v1.1"
+URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/ynat-v1.1"
+LICENCE = "CC-BY-SA-4.0"
+
+
+def read_headlines(path: Path) -> list[TextExample]:
+    """Read `guid title label` objects; `predefined_news_category` is the agency's own and not the gold."""
+    return [
+        TextExample(
+            pick(record, "guid", where, str),
+            nfc(pick(record, "title", where, str)),
+            None,
+            pick(record, "label", where, str),
+        )
+        for where, record in read_json_rows(path)
+    ]
+
+
+TASK = Task(
+    name="klue-tc",
+    title="KLUE-TC",
+    # Ids as KLUE-baseline numbers them; Hugging Face's copy of the data has another order.
+    family=Classification(labels=("정치", "경제", "사회", "생활문화", "세계", "IT과학", "스포츠")),
+    files={
+        split: OfficialFile(
+            path=f"{FOLDER}/ynat-v1.1_{split}.json", url=f"{URL}/ynat-v1.1_{split}.json", licence=LICENCE
+        )
+        for split in ("train", "dev")
+    },
+    num_examples={"train": 45_678, "dev": 9_107},
+    read=read_headlines,
+    metrics=(macro_f1, accuracy),
+    chance=1 / 7,
+    finetune=FinetuneConfig(epochs=4, max_length=128),
+    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
+    licence=LICENCE,
+)
