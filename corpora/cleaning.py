@@ -123,11 +123,14 @@ def digests_to_exclude(texts: Iterable[str], config: CleaningConfig) -> set[int]
     return {text_digest(form) for form in forms if form}
 
 
+ENTITY_MARK = re.compile("<([^<>]*):[A-Z]{2}>")
+
+
 def evaluation_texts(path: Path) -> Iterator[str]:
     """Yield every string of every record of a file, for `--exclude`.
 
     Of JSON these are all strings however deep, of CSV all fields, and of TSV and plain text (NSMC's files are called
-    `.txt`) all lines and their fields between tabs.
+    `.txt`) all lines and their fields between tabs, also without the marks of entities as KLUE-NER has them.
 
     Raises:
         DataError: the file cannot be read.
@@ -172,8 +175,10 @@ def _fields_of(path: Path, suffix: str) -> Iterator[str]:
         return
     for line in read_lines(path):
         yield line.strip()
-        if "\t" in line:
-            yield from line.strip().split("\t")
+        for text in line.strip().split("\t") if "\t" in line else ():
+            yield text
+            if (unmarked := ENTITY_MARK.sub(r"\1", text)) != text:
+                yield unmarked
 
 
 # ---- edits ----

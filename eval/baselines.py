@@ -1,25 +1,27 @@
 """Baselines without a neural network: what guessing and what letters alone are worth.
 
 `majority` knows only the training labels. `tfidf` sees character n-grams: logistic regression over their TF-IDF for
-single texts, similarity features for pairs, and a ranking of candidate spans for questions. Both are deterministic.
+single texts, similarity features for pairs, a ranking of candidate spans for questions, and the n-grams around each
+character for tags. Both are deterministic.
 """
 
 import collections
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
-from sklearn.feature_extraction import DictVectorizer
+from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from downstream.classification import Regression
 from downstream.metrics import normalize_korquad
 from downstream.span_qa import SpanQA
+from downstream.tagging import BLANK, Tagging
 from downstream.task import Prediction, QuestionExample, Task, TextExample
 
 # Everything that decides the predictions, for the result's recipe.
@@ -32,11 +34,20 @@ SETTINGS: dict[str, Any] = {
     "candidate_eojeol": 4,
     "negatives_per_question": 30,
     "training_questions": 5000,
+    "threshold_folds": 2,
+    "tag_context": 3,
+    "tag_ngrams": 4,
+    "tag_hash_bits": 20,
+    "tag_alpha": 1e-6,
+    "tag_passes": 10,
 }
 
 
 def majority(task: Task, train: Sequence[Any], evaluation: Sequence[Any]) -> list[Prediction]:
-    """Predict the most frequent training label, the mean score, or the most frequent answer for every example."""
+    """Predict the most frequent training label, tag or answer, or the mean score, for every example."""
+    if isinstance(task.family, Tagging):
+        tag = collections.Counter(tag for example in train for tag in example.label.split()).most_common(1)[0][0]
+        return [BLANK.join(tag for character in example.text if character != BLANK) for example in evaluation]
     if isinstance(task.family, Regression):
         constant: Prediction = float(np.mean([example.label for example in train]))
     elif isinstance(task.family, SpanQA):
@@ -50,6 +61,8 @@ def tfidf(task: Task, train: Sequence[Any], evaluation: Sequence[Any]) -> list[P
     """Predict from character n-grams, by the method that fits the task's family."""
     if isinstance(task.family, SpanQA):
         return _rank_spans(train, evaluation, has_unanswerable=task.family.has_unanswerable)
+    if isinstance(task.family, Tagging):
+        return _tag(train, evaluation)
     if train[0].pair is None:
         return _classify(train, evaluation)
     if isinstance(task.family, Regression):
@@ -121,6 +134,38 @@ def _classify_pairs(train: Sequence[TextExample], evaluation: Sequence[TextExamp
     return [str(label) for label in model.predict(features(evaluation))]
 
 
+# --- tags -----------------------------------------------------------------------------------------------------------
+
+
+def _tag(train: Sequence[TextExample], evaluation: Sequence[TextExample]) -> list[Prediction]:
+    """Tag each character by the n-grams around it, and where they lie, by a logistic regression."""
+    hasher = FeatureHasher(1 << SETTINGS["tag_hash_bits"], input_type="string", alternate_sign=False)
+    model = SGDClassifier(
+        loss="log_loss",
+        alpha=SETTINGS["tag_alpha"],
+        max_iter=SETTINGS["tag_passes"],
+        tol=None,
+        average=True,
+        random_state=0,
+    )
+    model.fit(hasher.transform(_surroundings(train)), [tag for e in train for tag in str(e.label).split()])
+    tags = iter(model.predict(hasher.transform(_surroundings(evaluation))))
+    return [BLANK.join(next(tags) for c in e.text if c != BLANK) for e in evaluation]
+
+
+def _surroundings(examples: Sequence[TextExample]) -> Iterator[list[str]]:
+    """Yield for every character but blanks the n-grams of the window around it, each with its place in it."""
+    reach = SETTINGS["tag_context"]
+    width = 2 * reach + 1
+    places = [(a, b) for a in range(width) for b in range(a + 1, min(width, a + SETTINGS["tag_ngrams"]) + 1)]
+    for example in examples:
+        padded = "\n" * reach + example.text + "\n" * reach
+        for k, character in enumerate(example.text):
+            if character != BLANK:
+                window = padded[k : k + width]
+                yield [f"{a} {window[a:b]}" for a, b in places]
+
+
 # --- questions ------------------------------------------------------------------------------------------------------
 
 _EOJEOL = re.compile(r"\S+")
@@ -140,9 +185,24 @@ def _rank_spans(
     cap = SETTINGS["training_questions"]
     chosen = [train[k] for k in sorted(generator.permutation(len(train))[:cap])]
     vectorizer = _vectorizer(2, 3).fit(list(dict.fromkeys(e.context for e in chosen)) + [e.question for e in chosen])
+    rank = _fit_ranking(chosen, vectorizer, generator)
+    if rank is None:
+        return [""] * len(evaluation)
+    threshold = _no_answer_threshold(chosen, vectorizer, generator) if has_unanswerable else -np.inf
+    answers = [rank(example) for example in evaluation]
+    return [text if score >= threshold else "" for score, text in answers]
+
+
+Ranking: TypeAlias = Callable[[QuestionExample], tuple[float, str]]
+
+
+def _fit_ranking(
+    questions: Sequence[QuestionExample], vectorizer: TfidfVectorizer, generator: np.random.Generator
+) -> Ranking | None:
+    """Return what finds a question's best candidate with its score; None where nothing tells right from wrong."""
     rows: list[dict[str, Any]] = []
     labels: list[bool] = []
-    for example in chosen:
+    for example in questions:
         golds = {normalize_korquad(answer.text) for answer in example.answers}
         candidates = list(_candidates(example, vectorizer))
         right = [row for text, row in candidates if normalize_korquad(text) in golds]
@@ -151,7 +211,7 @@ def _rank_spans(
         rows += right + [wrong[k] for k in some]
         labels += [True] * len(right) + [False] * len(some)
     if len(set(labels)) < 2:
-        return [""] * len(evaluation)
+        return None
     encoder = DictVectorizer()
     model = _logistic_regression().fit(encoder.fit_transform(rows), labels)
 
@@ -162,15 +222,32 @@ def _rank_spans(
         scores = model.decision_function(encoder.transform([row for _, row in candidates]))
         return float(np.max(scores)), candidates[int(np.argmax(scores))][0]
 
-    threshold = -np.inf
-    if has_unanswerable:
-        known = sorted((best(example)[0], bool(example.answers)) for example in chosen)
-        # The cut that tells answerable from unanswerable training questions best.
-        gains = np.cumsum([0] + [-1 if answerable else 1 for _, answerable in known])
-        cut = int(np.argmax(gains))
-        threshold = known[cut][0] if cut < len(known) else np.inf
-    answers = [best(example) for example in evaluation]
-    return [text if score >= threshold else "" for score, text in answers]
+    return best
+
+
+def _no_answer_threshold(
+    questions: Sequence[QuestionExample], vectorizer: TfidfVectorizer, generator: np.random.Generator
+) -> float:
+    """Return the score from which on an answer is right more often than none would be.
+
+    Each question is scored by a ranking that was fitted on articles other than its own: of questions it knows, a
+    ranking is surer than it will be of new ones.
+    """
+    contexts = list(dict.fromkeys(example.context for example in questions))
+    folds = {context: k % SETTINGS["threshold_folds"] for k, context in enumerate(contexts)}
+    known: list[tuple[float, int]] = []
+    for fold in range(SETTINGS["threshold_folds"]):
+        others = [example for example in questions if folds[example.context] != fold]
+        rank = _fit_ranking(others, vectorizer, generator)
+        for example in questions:
+            if rank is not None and folds[example.context] == fold:
+                score, answer = rank(example)
+                golds = {normalize_korquad(gold.text) for gold in example.answers}
+                # What is won by saying nothing, and by saying this.
+                known.append((score, int(not golds) - int(normalize_korquad(answer) in golds)))
+    known.sort()
+    cut = int(np.argmax(np.cumsum([0] + [gain for _, gain in known])))
+    return known[cut][0] if cut < len(known) else np.inf
 
 
 def _candidates(example: QuestionExample, vectorizer: TfidfVectorizer) -> Iterator[tuple[str, dict[str, Any]]]:

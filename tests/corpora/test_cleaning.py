@@ -358,6 +358,11 @@ def test_digests_differ_where_letters_do() -> None:
             '{"data": [{"paragraphs": [{"context": "지문", "qas": [{"question": "질문"}]}]}]}',
             {"지문", "질문"},
         ),
+        (
+            "ner_dev.tsv",
+            "## klue-ner-1\t<김하늘:PS> 씨는 <어제:DT> <서울:LC>에 갔다.\n김\tB-PS\n",
+            {"김하늘 씨는 어제 서울에 갔다."},
+        ),
         ("plain.txt", "한 줄이 글이다.\n또 한 줄.\n", {"한 줄이 글이다.", "또 한 줄."}),
     ],
 )

@@ -54,6 +54,30 @@ def test_majority_says_the_most_frequent_first_answer() -> None:
     assert majority(get_task("korquad"), train, [question("?", "대구", "대구")]) == ["부산"]
 
 
+def test_majority_gives_every_character_the_most_frequent_tag() -> None:
+    train = [text("B-PS I-PS O O", "하늘 이다"), text("O", "네")]
+    assert majority(get_task("klue-ner"), train, [text("", "가 나다"), text("", "라")]) == ["O O O", "O"]
+
+
+def test_tags_are_learnt_from_the_letters_around() -> None:
+    train = [
+        text("B-PS I-PS O O O O", f"{name} 씨가 {verb}")
+        for name in ("하늘", "보람", "가람")
+        for verb in ("간다", "온다")
+    ]
+    train += [text("O O O O O", f"{noun}에 {verb}") for noun in ("학교", "시장") for verb in ("간다", "온다")]
+    evaluation = [text("", "가온 씨가 간다"), text("", "공원에 온다")]
+    assert tfidf(get_task("klue-ner"), train, evaluation) == ["B-PS I-PS O O O O", "O O O O O"]
+
+
+def test_answering_where_the_ranking_is_sure_is_no_worse_than_never_answering() -> None:
+    """The threshold is that of articles the ranking does not know: one is surer of what one has learnt by heart."""
+    task = get_task("klue-mrc-sample")
+    train, dev = (task.read_split(split, NOWHERE).examples for split in ("train", "dev"))
+    never = first_metric(task, [""] * len(dev), dev)
+    assert first_metric(task, tfidf(task, train, dev), dev) >= never > 0.2
+
+
 def test_majority_says_nothing_where_most_questions_have_no_answer() -> None:
     train = [question("?", "서울", "서울"), question("?", "부산"), question("?", "대구")]
     assert majority(get_task("klue-mrc"), train, [question("?", "인천")]) == [""]
