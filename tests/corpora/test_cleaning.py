@@ -269,11 +269,17 @@ def test_shares_are_those_counted_by_hand() -> None:
     assert repetition({"노잼": 4}) == 0
 
 
-def test_the_same_text_in_other_blanks_and_case_is_a_duplicate_and_the_first_is_kept() -> None:
-    texts = ["KBS 기준금리 동결", "kbs  기준 금리\n동결", "KBS 기준금리 동결.", "\u200bKBS 기준금리 동결"]
-    assert clean(texts)[0] == ["KBS 기준금리 동결", "KBS 기준금리 동결."]
-    assert clean(texts)[1].dropped == {"duplicate": 2}
-    assert len(clean(texts, CleaningConfig(remove_duplicates=False))[0]) == 4
+def test_the_same_letters_in_other_blanks_marks_and_case_are_a_duplicate_and_the_first_is_kept() -> None:
+    texts = [
+        "KBS 기준금리 동결",
+        "kbs  기준 금리\n동결",
+        "KBS ‘기준금리’ 동결!",
+        "\u200bKBS 기준금리 동결",
+        "KBS 기준금리 2회 동결",
+    ]
+    assert clean(texts)[0] == ["KBS 기준금리 동결", "KBS 기준금리 2회 동결"]
+    assert clean(texts)[1].dropped == {"duplicate": 3}
+    assert len(clean(texts, CleaningConfig(remove_duplicates=False))[0]) == 5
 
 
 def test_a_text_that_went_for_another_reason_is_not_remembered() -> None:
