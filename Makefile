@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := corpora pretraining downstream eval apps benchmarks tests
 
-.PHONY: leaderboard test check format clean
+.PHONY: leaderboard test check bundled format clean
 
 leaderboard: $(VENV)/run  ## Run what is missing on the embedded sample and write reports/
 	$(BIN)/python eval/run_all.py
@@ -16,6 +16,9 @@ check: $(VENV)/dev  ## Format, lint, types
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
+
+bundled: $(VENV)/run  ## Retrain the models that come with the package, from the text under PRESSBERT_DATA
+	$(BIN)/python -m downstream.bundle
 
 format: $(VENV)/dev  ## Put the format right
 	$(BIN)/ruff format $(SOURCES)

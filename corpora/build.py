@@ -31,7 +31,16 @@ from typing import IO, Any
 from pydantic import Field
 from tqdm import tqdm
 
-from corpora.cleaning import Cleaner, CleaningConfig, Tally, digests_to_exclude, evaluation_texts, text_digest
+from corpora.cleaning import (
+    MIN_QUOTE,
+    Cleaner,
+    CleaningConfig,
+    Tally,
+    digests_to_exclude,
+    evaluation_texts,
+    letters_of,
+    text_digest,
+)
 from corpora.corpus import (
     MANIFEST,
     PREFIXES,
@@ -54,6 +63,7 @@ from corpora.documents import (
     read_documents,
 )
 from corpora.official import data_root
+from corpora.overlap import BLOCK_LETTERS, Block, EvaluationIndex, TrainingText, batches_of
 from corpora.runtime import (
     EXIT_DONE,
     ArgumentParser,
@@ -134,10 +144,13 @@ def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | Non
         check_shards(out, manifest.shards)
         shutil.rmtree(out / PROGRESS, ignore_errors=True)  # a kill may have come between the last two steps
         return manifest
-    excluded = digests_to_exclude((t for path in config.exclude for t in evaluation_texts(path)), config.cleaning)
+    texts = list(dict.fromkeys(text for path in config.exclude for text in evaluation_texts(path)))
+    excluded = digests_to_exclude(texts, config.cleaning)
+    # Shorter texts are found by their digests where they stand alone, and are nothing special within others.
+    index = EvaluationIndex([text for text in texts if len(letters_of(text)) >= MIN_QUOTE])
     finished = _resume(out, settings, [file for _, file in inputs])
     with tqdm(total=sum(file.size_bytes for _, file in inputs), unit="B", unit_scale=True, disable=None) as bar:
-        corpus = _Corpus(out, config, Cleaner(config.cleaning, excluded), bar)
+        corpus = _Corpus(out, config, Cleaner(config.cleaning, excluded), index, bar)
         for record in finished:
             corpus.remember(record)
         for path, file in inputs[len(finished) :]:
@@ -155,9 +168,11 @@ def _settings(config: BuildConfig) -> dict[str, Any]:
 class _Corpus:
     """A corpus in the making."""
 
-    def __init__(self, out: Path, config: BuildConfig, cleaner: Cleaner, bar: "tqdm[Any]") -> None:
+    def __init__(
+        self, out: Path, config: BuildConfig, cleaner: Cleaner, index: EvaluationIndex, bar: "tqdm[Any]"
+    ) -> None:
         self.finished: list[_Finished] = []
-        self._out, self._config, self._cleaner, self._bar = out, config, cleaner, bar
+        self._out, self._config, self._cleaner, self._index, self._bar = out, config, cleaner, index, bar
         self._num_shards: Counter[Split] = Counter()
 
     def remember(self, record: _Finished) -> None:
@@ -181,7 +196,8 @@ class _Corpus:
         with contextlib.ExitStack() as stack:
             rejected = stack.enter_context(atomic_file(_rejected_path(self._out, number)))
             train, held_out = (stack.enter_context(self._writer(split, file.name)) for split in PREFIXES)
-            for document in self._cleaner.clean(reader.documents(rejected), tally):
+            cleaned = self._cleaner.clean(reader.documents(rejected), tally)
+            for document in self._without_overlap(cleaned, tally):
                 writer = held_out if text_digest(document.text) < threshold else train
                 writer.write(document)
             if not tally.num_read:
@@ -203,6 +219,18 @@ class _Corpus:
         write_json(_progress_path(self._out, number), record.model_dump(mode="json"))
         self.finished.append(record)
         self._num_shards.update(shard.split for shard in record.shards)
+
+    def _without_overlap(self, documents: Iterable[Document], tally: Tally) -> Iterator[Document]:
+        """Drop documents that hold evaluation texts in part or nearly; digests found those that are one."""
+        if not len(self._index):
+            yield from documents
+            return
+        for some in batches_of(documents, BLOCK_LETTERS, size_of=lambda d: len(d.title) + len(d.text)):
+            block = Block([TrainingText(d.id, (d.title, d.text) if d.title else (d.text,)) for d in some])
+            is_touched = self._index.touched(block)
+            if is_touched.any():
+                tally.dropped["overlap"] += int(is_touched.sum())
+            yield from (document for document, drop in zip(some, is_touched.tolist(), strict=True) if not drop)
 
     def _writer(self, split: Split, source: str) -> "_ShardWriter":
         limit = int(self._config.shard_mb * 1_000_000)

@@ -29,9 +29,9 @@ removal of all but letters and digits: white space, punctuation, symbols and emo
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,18 +239,26 @@ class Block:
         return self._last_shown[1:]
 
 
+T = TypeVar("T")
+
+
+def batches_of(items: Iterable[T], size: int, size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield ITEMS in batches of about SIZE in all."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += size_of(item)
+        if total >= size:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
 def blocks_of(documents: Iterable[TrainingText], size: int = BLOCK_LETTERS) -> Iterator[Block]:
     """Yield DOCUMENTS in blocks of about SIZE characters."""
-    block: list[TrainingText] = []
-    num_chars = 0
-    for document in documents:
-        block.append(document)
-        num_chars += sum(map(len, document.parts))
-        if num_chars >= size:
-            yield Block(block)
-            block, num_chars = [], 0
-    if block:
-        yield Block(block)
+    return map(Block, batches_of(documents, size, lambda document: sum(map(len, document.parts))))
 
 
 # ---- what is found ----
@@ -435,6 +443,19 @@ class EvaluationIndex:
         }
         for measure, pairs in found.items():
             self._records[measure].add(block, pairs)
+
+    def touched(self, block: Block) -> NDArray[np.bool_]:
+        """Return for each document of a block whether it holds an evaluation text, nearly one, or a run of one.
+
+        By the measures that need one document only: `normalised`, `ngram`, `minhash`. Nothing is recorded.
+        """
+        _, same = self._find_equal(block)
+        positions, grams = self._find_letter_ngrams(block)
+        runs = self._find_ngrams(block, positions)
+        found = same + self._find_quotes(block, positions, grams) + runs + self._similar.find(block)
+        is_touched = np.zeros(len(block.ids), np.bool_)
+        is_touched[found.documents] = True
+        return is_touched
 
     def matches(self, measure: Measure) -> list[Match]:
         """Return what was found by a measure so far, in the order of the texts."""

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESULT_FILE = "result.json"
+TASK_KEY = "finetuning_task"
+"""Entry of a fine-tuned model's config.json, by transformers' name for it."""
 # Runs below this are quicker to repeat than their checkpoints are to write.
 CHECKPOINT_STEPS = 500
 # What torch's cross-entropy leaves out.
@@ -199,6 +201,7 @@ def _train_and_score(
             device=str(model.device.type),
             num_parameters=sum(p.numel() for p in model.base_model.parameters()),
         )
+        setattr(model.config, TASK_KEY, task.name)
         model.save_pretrained(out)
         save_tokenizer(tokenizer, out)
     except OSError as error:
@@ -335,9 +338,14 @@ def load_finetuned(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase", Task]:
     Raises:
         CheckpointError: the folder is no finished fine-tuning.
     """
-    if not (folder / RESULT_FILE).is_file():
-        raise CheckpointError(folder, "no result.json in it", "finish it with python -m downstream.finetune")
-    task = get_task(read_result(folder / RESULT_FILE).task)
+    path = folder / "config.json"
+    if not path.is_file():
+        raise CheckpointError(folder, "no config.json in it", "finish it with python -m downstream.finetune")
+    name = json.loads(path.read_text(encoding="utf-8")).get(TASK_KEY)
+    if not name:
+        what = "its config.json does not say which task it was fine-tuned on"
+        raise CheckpointError(folder, what, "give a folder of python -m downstream.finetune")
+    task = get_task(str(name))
     tokenizer = load_tokenizer(folder)
     return load_model(folder, tokenizer, task.family.auto_class, task.family.head_config()), tokenizer, task
 

@@ -6,7 +6,7 @@ data = { corpus = "corpus", tokenizer = "vocabulary", max_length = 128 }
 loop = { steps = 10_000, batch_size = 64 }
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -144,12 +144,21 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     values = load_toml(path)
     for override in overrides:
         _set(values, override)
+    return check_recipe(values, path)
+
+
+def check_recipe(values: Mapping[str, Any], where: object) -> Recipe:
+    """Return the recipe that VALUES, as a TOML file would hold them, are.
+
+    Raises:
+        RecipeError: as `read_recipe`; WHERE is named.
+    """
     if isinstance(values.get("objective"), str):
-        values["objective"] = {"name": values["objective"]}
-    recipe = validate(Recipe, values, path)
-    _, config = recipe.objective_parts(path)
+        values = {**values, "objective": {"name": values["objective"]}}
+    recipe = validate(Recipe, values, where)
+    _, config = recipe.objective_parts(where)
     for what, fix in _contradictions(recipe, config):
-        raise RecipeError(path, what, fix)
+        raise RecipeError(where, what, fix)
     # With its defaults filled in, a recipe says all that decides the run.
     return recipe.model_copy(update={"objective": {"name": recipe.objective["name"]} | config.model_dump()})
 

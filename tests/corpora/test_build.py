@@ -507,3 +507,22 @@ def test_wikinews_and_petitions_make_a_corpus_that_survives_an_interruption(real
     assert petitions.dropped == {"duplicate": 34, "not_korean": 6}
     assert 0.004 < manifest.totals.num_held_out / manifest.totals.num_kept < 0.016
     assert all(text == unicodedata.normalize("NFC", text) for file in corpus_files(out) for text in corpus_texts(file))
+
+
+def test_documents_that_hold_an_evaluation_text_in_part_or_nearly_are_dropped(write: Write, tmp_path: Path) -> None:
+    secret = "주연 배우의 눈빛 하나로 두 시간을 끌고 가는 보기 드문 영화였습니다"
+    evaluation = write("test.txt", f"id\tdocument\tlabel\n1\t{secret}\t1\n2\t재밌다\t1\n")
+    texts = [
+        f"친구가 그러더군요. {secret} 저도 같은 생각입니다.",  # within a longer text
+        secret.replace("보기 드문", "보기 드믄") + "!!",  # nearly
+        secret.replace(" ", ""),  # the same letters
+        "재밌다",
+        "처음부터 끝까지 재밌다",  # too short to be anything but chance
+        "감독의 전작이 훨씬 나았다고 생각합니다",
+    ]
+    source = write("reviews.txt", "\n".join(texts))
+    config = BuildConfig(exclude=(evaluation,), held_out=0)
+    manifest = build([Source(source, "line")], tmp_path / "corpus", config)
+    assert [document.text for document in read_corpus(tmp_path / "corpus")] == texts[4:]
+    assert manifest.sources[0].dropped == {"excluded": 2, "overlap": 2}
+    assert manifest.sources[0].num_read == sum(manifest.sources[0].dropped.values()) + manifest.sources[0].num_kept

@@ -1,0 +1,374 @@
+"""The models that come with the package, made from open text: `python -m downstream.bundle --data ROOT`.
+
+    downstream/bundled/
+      recipe.toml     everything that decides them but the text itself
+      encoder/        a pretrained BERT with its masked-LM head
+      classifier/     it, fine-tuned on film reviews
+      embedder/       it, trained to embed sentences
+      MANIFEST.json   digests, sources with licences, seeds, tokens, times, machine, scores
+
+Each is a plain folder of transformers or sentence-transformers. Weights are stored in half precision and computed with
+in single precision. Steps are made once, under a work folder, and an interrupted one is gone on with; scores are those
+of what is bundled, read back from its files.
+"""
+
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from corpora.build import build, recipe_inputs
+from corpora.corpus import corpus_files, corpus_texts, read_manifest
+from corpora.official import data_root
+from corpora.runtime import (
+    EXIT_DONE,
+    ArgumentParser,
+    Config,
+    ResultError,
+    cannot_write,
+    load_toml,
+    run_command,
+    sha256,
+    validate,
+    write_json,
+    write_text,
+)
+from corpora.sources import CorpusRecipe, read_corpus_recipe
+from downstream.embed_recipe import EmbedRecipe
+from downstream.embed_training import train_embedder
+from downstream.finetune import finetune, load_finetuned, predict
+from downstream.task import Task, get_task
+from pretraining.evaluate import evaluate_mlm
+from pretraining.machine import no_file_bars
+from pretraining.recipe import Recipe, check_recipe
+from pretraining.run import pretrain
+from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
+
+logger = logging.getLogger(__name__)
+
+BUNDLED = Path(__file__).with_name("bundled")
+RECIPE = "recipe.toml"
+MANIFEST = "MANIFEST.json"
+MAX_BYTES = 60_000_000
+"""What the folder may weigh: it is part of every clone and every installation."""
+CORPUS = "corpus"
+"""The name by which the embedder's stages call the corpus that the encoder was trained on."""
+STEPS = ("corpus", "vocabulary", "encoder", "classifier", "embedder")
+
+
+class ClassifierRecipe(Config):
+    """How the classifier is fine-tuned."""
+
+    task: str = "nsmc"
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    """Departures from the task's fine-tuning defaults."""
+    seed: int = 0
+
+
+class BundleRecipe(Config):
+    """Everything that decides the bundled models but the text itself."""
+
+    corpus: str
+    """A corpus recipe: a TOML file, or one of ours."""
+    vocabulary: VocabConfig
+    encoder: list[dict[str, Any]] = Field(min_length=1)
+    """Recipes of pretraining, one a phase; corpus, tokenizer and the weights to begin with are filled in."""
+    classifier: ClassifierRecipe = ClassifierRecipe()
+    embedder: dict[str, Any]
+    """A recipe of embeddings; the source `corpus` stands for the corpus of the encoder."""
+
+
+class Bundle:
+    """The steps from text to bundled models."""
+
+    def __init__(self, recipe: BundleRecipe, *, root: Path, work: Path, num_workers: int = 1) -> None:
+        """Check the recipe; nothing is made yet.
+
+        Args:
+            recipe: of `read_bundle_recipe`.
+            root: data root.
+            work: folder for everything that is not bundled: text, vocabulary, full-precision models, checkpoints.
+            num_workers: processes that prepare text.
+
+        Raises:
+            RecipeError: a part of the recipe is wrong.
+        """
+        self.recipe, self._root, self._work, self._num_workers = recipe, root, work, num_workers
+        self.corpus_recipe: CorpusRecipe = read_corpus_recipe(recipe.corpus)
+        self.phases = [self._phase(number, values) for number, values in enumerate(recipe.encoder)]
+        stages = [
+            stage | {"data": [str(self.corpus) if name == CORPUS else name for name in stage.get("data", [])]}
+            for stage in recipe.embedder.get("stages", [])
+        ]
+        self.embedder_recipe = validate(EmbedRecipe, recipe.embedder | {"stages": stages}, "recipe, embedder")
+
+    @property
+    def corpus(self) -> Path:
+        """Folder of the corpus."""
+        return self._work / "corpus"
+
+    @property
+    def vocabulary(self) -> Path:
+        """Folder of the tokenizer."""
+        return self._work / "vocabulary"
+
+    @property
+    def encoder(self) -> Path:
+        """Folder of the encoder after its last phase, in full precision."""
+        return self._phase_folder(len(self.phases) - 1)
+
+    def _phase_folder(self, number: int) -> Path:
+        return self._work / f"encoder-{number + 1}"
+
+    def _phase(self, number: int, values: Mapping[str, Any]) -> Recipe:
+        data = dict(values.get("data", {})) | {"corpus": str(self.corpus), "tokenizer": str(self.vocabulary)}
+        model = dict(values.get("model", {}))
+        if number:
+            # The shape is that of the first phase, the weights those of the phase before.
+            model = (
+                dict(self.recipe.encoder[0].get("model", {})) | model | {"init": str(self._phase_folder(number - 1))}
+            )
+        return check_recipe({**values, "data": data, "model": model}, f"recipe, encoder, phase {number + 1}")
+
+    def make(self, until: str = STEPS[-1]) -> None:
+        """Make what is missing, in the order of `STEPS`, up to and with UNTIL.
+
+        Raises:
+            SuiteError: what stops a step stops this.
+        """
+        steps: dict[str, Callable[[], object]] = {
+            "corpus": self._make_corpus,
+            "vocabulary": self._make_vocabulary,
+            "encoder": self._make_encoder,
+            "classifier": self._make_classifier,
+            "embedder": self._make_embedder,
+        }
+        for name in STEPS[: STEPS.index(until) + 1]:
+            logger.info("%s …", name)
+            steps[name]()
+
+    def _make_corpus(self) -> None:
+        sources, config = recipe_inputs(self.corpus_recipe, self._root)
+        build(sources, self.corpus, config)
+
+    def _make_vocabulary(self) -> None:
+        if (self.vocabulary / "tokenizer.json").is_file():
+            return
+        config = self.recipe.vocabulary
+        texts = (text for file in corpus_files(self.corpus) for text in corpus_texts(file))
+        tokenizer = train_wordpiece(
+            texts,
+            config.vocab_size,
+            min_frequency=config.min_frequency,
+            limit_alphabet=config.limit_alphabet,
+            num_unused=config.num_unused,
+            segmentation=config.segmentation,
+        )
+        save_tokenizer(tokenizer, self.vocabulary)
+
+    def _make_encoder(self) -> None:
+        for number, phase in enumerate(self.phases):
+            out = self._phase_folder(number)
+            pretrain(phase, out, cache=self._work / "data", num_workers=self._num_workers)
+
+    def _make_classifier(self) -> None:
+        recipe = self.recipe.classifier
+        finetune(
+            recipe.task,
+            self.encoder,
+            out=self._work / "classifier",
+            model="pressbert-mini",
+            seed=recipe.seed,
+            data=self._root,
+            overrides=recipe.finetune,
+        )
+
+    def _make_embedder(self) -> None:
+        train_embedder(self.encoder, self.embedder_recipe, out=self._work / "embedder", data=self._root)
+
+    def publish(self, out: Path) -> dict[str, Any]:
+        """Write the models to OUT in half precision, score them as they lie there, and write cards and manifest.
+
+        Returns:
+            The manifest.
+
+        Raises:
+            ResultError: OUT cannot be written, or would grow beyond `MAX_BYTES`.
+        """
+        for name, source in {"encoder": self.encoder, "classifier": self._work / "classifier"}.items():
+            halve(source, out / name)
+        _copy(self._work / "embedder", out / "embedder")
+        manifest = self._manifest(out)
+        for name in ("encoder", "classifier", "embedder"):
+            write_text(out / name / "README.md", card(name, manifest))
+        manifest["files"] = _files(out)
+        size = sum(entry["size_bytes"] for entry in manifest["files"].values())
+        if size > MAX_BYTES:
+            what = f"{size / 1e6:.1f} MB, more than the {MAX_BYTES / 1e6:.0f} MB that may be bundled"
+            raise ResultError(out, what, "make the encoder smaller")
+        write_json(out / MANIFEST, manifest)
+        return manifest
+
+    def _manifest(self, out: Path) -> dict[str, Any]:
+        task = get_task(self.recipe.classifier.task)
+        runs = [_read_json(self._phase_folder(number) / "manifest.json") for number in range(len(self.phases))]
+        embedder = _read_json(self._work / "embedder" / "manifest.json")
+        finetuned = _read_json(self._work / "classifier" / "result.json")
+        corpus = read_manifest(self.corpus)
+        return {
+            "schema": 1,
+            "licence": self.corpus_recipe.licence,
+            "recipe": self.recipe.model_dump(),
+            "sources": [
+                entry.model_dump(include={"title", "origin", "licence"})
+                | source.model_dump(include={"name", "sha256", "num_kept", "num_held_out", "num_chars", "dropped"})
+                for entry, source in zip(self.corpus_recipe.sources, corpus.sources, strict=True)
+            ],
+            "encoder": {
+                "num_parameters": runs[-1]["num_parameters"],
+                "vocabulary_sha256": sha256(self.vocabulary / "vocab.txt"),
+                "tokens": sum(run["tokens"] for run in runs),
+                "elapsed_s": round(sum(run["elapsed_s"] for run in runs), 1),
+                "device": [run["device"] for run in runs],
+                "precision": [run["precision"] for run in runs],
+                "versions": runs[-1]["versions"],
+                "held_out": evaluate_mlm(out / "encoder", self.corpus),
+            },
+            "classifier": {
+                "task": task.name,
+                "split": task.eval_split,
+                "seed": finetuned["seed"],
+                "data_sha256": finetuned["data_sha256"],
+                "finetune": finetuned["recipe"]["finetune"],
+                "elapsed_s": finetuned["train_s"],
+                "metrics": _score_classifier(out / "classifier", task, self._root),
+            },
+            "embedder": {key: embedder[key] for key in ("dimension", "num_parameters", "train_s", "scores")},
+        }
+
+
+def halve(source: Path, out: Path) -> None:
+    """Copy a transformers folder with its weights in half precision; whoever loads it computes in single precision.
+
+    Raises:
+        ResultError: OUT cannot be written.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    _copy(source, out)
+    try:
+        for path in out.glob("*.safetensors"):
+            weights = {name: part.to(torch.float16).contiguous() for name, part in load_file(path).items()}
+            save_file(weights, path, metadata={"format": "pt"})
+        config = _read_json(out / "config.json")
+        # The stored precision is what transformers computes with unless told otherwise, and few CPUs are made for it.
+        config["dtype"] = "float32"
+        write_json(out / "config.json", config)
+    except OSError as error:
+        raise cannot_write(out, error) from error
+
+
+NOT_COPIED = (
+    ".*",
+    "checkpoints",
+    "data",
+    "data.json",
+    "loss.png",
+    "manifest.json",
+    "metrics.jsonl",
+    "objective.safetensors",
+    "recipe.json",
+    "result.json",
+    "stages",
+)
+"""What tells of the making: the bundle's manifest holds it in short."""
+
+
+def _copy(source: Path, out: Path) -> None:
+    """Copy a model folder without what is not needed to use it, in the place of an older one."""
+    try:
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    except OSError as error:
+        raise cannot_write(out, error) from error
+
+
+def _score_classifier(folder: Path, task: Task, root: Path) -> dict[str, float]:
+    model, tokenizer, _ = load_finetuned(folder)
+    split = task.read_split(task.eval_split, root)
+    with no_file_bars():
+        predictions = predict(
+            model, tokenizer, task.family, split.examples, max_length=min(128, tokenizer.model_max_length)
+        )
+    return {metric.key: metric(predictions, split.golds) for metric in task.metrics}
+
+
+def _files(out: Path) -> dict[str, dict[str, Any]]:
+    return {
+        path.relative_to(out).as_posix(): {"sha256": sha256(path), "size_bytes": path.stat().st_size}
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return values
+
+
+def card(name: str, manifest: Mapping[str, Any]) -> str:
+    """Return the model card of a bundled model, in Korean and in English, with the YAML that model hubs read."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown, of our own figures
+    )
+    return environment.get_template(f"card_{name}.md").render(manifest)
+
+
+def read_bundle_recipe(path: Path = BUNDLED / RECIPE) -> BundleRecipe:
+    """Read what the bundled models are made by.
+
+    Raises:
+        RecipeError: it has an unknown key or a wrong value.
+    """
+    return validate(BundleRecipe, load_toml(path), path)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Make the bundled models from the command line; prints their scores as JSON."""
+    parser = ArgumentParser("python -m downstream.bundle", "Make the models that come with the package.")
+    parser.add_argument("--recipe", type=Path, default=BUNDLED / RECIPE)
+    parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
+    parser.add_argument("--work", type=Path, default=Path("runs/bundled"), help="folder for all that is not bundled")
+    parser.add_argument("--out", type=Path, default=BUNDLED, help="folder of the bundled models")
+    parser.add_argument("--until", choices=STEPS, default=STEPS[-1], help="stop behind this step; nothing is bundled")
+    parser.add_argument("--workers", type=int, default=2, help="processes that prepare text")
+    arguments = parser.parse(argv)
+    bundle = Bundle(
+        read_bundle_recipe(arguments.recipe),
+        root=data_root(arguments.data),
+        work=arguments.work,
+        num_workers=arguments.workers,
+    )
+    bundle.make(arguments.until)
+    if arguments.until == STEPS[-1]:
+        manifest = bundle.publish(arguments.out)
+        scores = {name: manifest[name] for name in ("classifier", "embedder")}
+        sys.stdout.write(json.dumps({"encoder": manifest["encoder"]["held_out"]} | scores, ensure_ascii=False) + "\n")
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)
