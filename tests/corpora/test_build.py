@@ -510,7 +510,10 @@ def test_wikinews_and_petitions_make_a_corpus_that_survives_an_interruption(real
 
 
 def test_documents_that_hold_an_evaluation_text_in_part_or_nearly_are_dropped(write: Write, tmp_path: Path) -> None:
-    secret = "주연 배우의 눈빛 하나로 두 시간을 끌고 가는 보기 드문 영화였습니다"
+    secret = (
+        "주연 배우의 눈빛 하나로 두 시간을 끌고 가는 보기 드문 영화였고 음악과 촬영도 나무랄 데가 없어서 "
+        "극장을 나서는 길에 한 번 더 볼까 망설였습니다"
+    )
     evaluation = write("test.txt", f"id\tdocument\tlabel\n1\t{secret}\t1\n2\t재밌다\t1\n")
     texts = [
         f"친구가 그러더군요. {secret} 저도 같은 생각입니다.",  # within a longer text
