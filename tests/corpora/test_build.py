@@ -514,13 +514,13 @@ def test_documents_that_hold_an_evaluation_text_in_part_or_nearly_are_dropped(wr
         "주연 배우의 눈빛 하나로 두 시간을 끌고 가는 보기 드문 영화였고 음악과 촬영도 나무랄 데가 없어서 "
         "극장을 나서는 길에 한 번 더 볼까 망설였습니다"
     )
-    evaluation = write("test.txt", f"id\tdocument\tlabel\n1\t{secret}\t1\n2\t재밌다\t1\n")
+    evaluation = write("test.txt", f"id\tdocument\tlabel\n1\t{secret}\t1\n2\t정말 재밌다\t1\n")
     texts = [
         f"친구가 그러더군요. {secret} 저도 같은 생각입니다.",  # within a longer text
         secret.replace("보기 드문", "보기 드믄") + "!!",  # nearly
         secret.replace(" ", ""),  # the same letters
-        "재밌다",
-        "처음부터 끝까지 재밌다",  # too short to be anything but chance
+        "정말 재밌다",
+        "처음부터 끝까지 정말 재밌다",  # too short to be anything but chance
         "감독의 전작이 훨씬 나았다고 생각합니다",
     ]
     source = write("reviews.txt", "\n".join(texts))
