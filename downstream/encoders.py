@@ -201,7 +201,7 @@ def _check_vocabulary(folder: Path, tokenizer: "PreTrainedTokenizerBase", vocab_
 
 def _check_complete(where: Path, missing: Iterable[str]) -> None:
     """Refuse weights with gaps in the encoder; only heads and the pooler may start at random."""
-    lost = sorted(key for key in missing if ".encoder." in key or ".embeddings." in key)
+    lost = sorted(key for key in missing if ".encoder." in f".{key}" or ".embeddings." in f".{key}")
     if lost:
         what = f"{len(lost)} encoder weights are missing, e.g. {lost[0]}"
         raise CheckpointError(where, what, FITTING)

@@ -1,0 +1,467 @@
+"""Sentence embeddings: texts in, unit vectors out, and the command that trains, runs and scores the models for it.
+
+    python -m downstream.embed train RECIPE --model ENCODER --out DIR
+    python -m downstream.embed encode FILE --out vectors.npy
+    python -m downstream.embed evaluate korsts-dev klue-sts --lexical
+
+A model is a sentence-transformers folder; it runs unchanged in `sentence_transformers` and under `mteb`. An encoder
+without pooling, such as kpfBERT, gets the mean of its token vectors, [CLS] and [SEP] included and padding left out:
+what Reimers and Gurevych 2019 found best (section 6), and what kpfSBERT does.
+"""
+
+import contextlib
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpora.documents import nfc
+from corpora.runtime import (
+    EXIT_DONE,
+    ArgumentParser,
+    CheckpointError,
+    UsageError,
+    atomic_file,
+    run_command,
+    sha256,
+)
+from downstream.encoders import PICKLED_WEIGHTS, load_model, load_tokenizer, resolve, weights_sha256_paths
+from pretraining.machine import no_file_bars
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Vectors: TypeAlias = NDArray[np.float32]
+
+BUNDLED = Path(__file__).with_name("bundled") / "embedder"
+PIPELINE = "modules.json"
+"""What tells a sentence-transformers folder from a plain encoder."""
+MANIFEST_FILE = "manifest.json"
+BATCH_SIZE = 64
+WINDOW = 8192
+"""Texts that are tokenised and sorted at a time: memory does not grow with the number of texts, but for the vectors."""
+CHARACTERS_PER_TOKEN = 256
+"""Characters that are looked at, for every token that a model takes; what is behind them would be cut off anyway."""
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def encode(
+    texts: Iterable[str],
+    *,
+    model: "str | Path | Embedder | None" = None,
+    batch_size: int = BATCH_SIZE,
+    progress: bool = False,
+) -> Vectors:
+    """Embed texts; the cosine of two vectors, which is their inner product, says how alike the texts are.
+
+    Args:
+        texts: any strings. They enter as NFC, lone surrogates as U+FFFD. What exceeds the model's length is cut off at
+            the end. A text without a token, such as the empty one, gets the vector of the special tokens alone.
+        model: folder, hub id, known encoder or loaded `Embedder`; default: the bundled embedder.
+        batch_size: texts that are computed together.
+        progress: show a bar on a terminal.
+
+    Returns:
+        float32 (N, D), one row of length 1 for each text, in the order of the texts. A text has the same vector
+        alone and in any batch, to within 1e-5.
+
+    Raises:
+        CheckpointError: the model is missing or unusable.
+        ValueError: `texts` is one string, or holds something else than strings.
+    """
+    embedder = model if isinstance(model, Embedder) else Embedder.load(model)
+    return embedder.encode(texts, batch_size=batch_size, progress=progress)
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A loaded model; see `Embedder.load`."""
+
+    folder: Path
+    dimension: int
+    """Length D of the vectors."""
+    max_length: int
+    """Tokens that are read of a text, special tokens included."""
+    num_parameters: int
+    device: str
+    _compute: Callable[[Sequence[str], int, Callable[[int], object]], Vectors]
+    """Clean texts, batch size and what to call with the number of texts done → float32 (N, D), of any length."""
+
+    @classmethod
+    def load(cls, source: "str | Path | None" = None, *, device: str | None = None) -> "Embedder":
+        """Load a model in single precision. The one that was loaded last is kept, and not loaded again.
+
+        Weights are read from safetensors only, and no code that comes with a model is run.
+
+        Args:
+            source: folder, hub id or known encoder; default: the bundled embedder.
+            device: of PyTorch, e.g. `cuda:1`; default: the first GPU, else the CPU.
+
+        Raises:
+            CheckpointError: the model is missing or unusable.
+        """
+        folder = bundled_embedder() if source is None else resolve(str(source))
+        stamps = tuple((str(path), path.stat().st_mtime_ns) for path in model_files(folder))
+        return _load(folder.resolve(), device or default_device(), stamps)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of all files that decide the vectors."""
+        return sha256(*model_files(self.folder))
+
+    def encode(self, texts: Iterable[str], *, batch_size: int = BATCH_SIZE, progress: bool = False) -> Vectors:
+        """Embed texts; see `downstream.embed.encode`."""
+        from tqdm import tqdm
+
+        if isinstance(texts, str):
+            raise ValueError("texts is one string; give a list of strings")
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size} is less than 1")
+        clean = [clean_text(text, self.max_length * CHARACTERS_PER_TOKEN) for text in texts]
+        vectors = np.empty((len(clean), self.dimension), dtype=np.float32)
+        with tqdm(total=len(clean), desc="embed", unit="text", disable=None if progress else True) as bar:
+            for first in range(0, len(clean), WINDOW):
+                window = clean[first : first + WINDOW]
+                vectors[first : first + len(window)] = self._compute(window, batch_size, bar.update)
+        # A length from single precision would be off by more than the last digit.
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # (N, 1)
+        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+            raise CheckpointError(self.folder, "the model gives vectors without a direction", "train or load another")
+        unit: Vectors = (vectors / lengths).astype(np.float32)
+        return unit
+
+
+def default_device() -> str:
+    """Return `cuda` where there is a GPU, else `cpu`."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def bundled_embedder() -> Path:
+    """Return the folder of the embedder that comes with the package.
+
+    Raises:
+        CheckpointError: there is none in this installation.
+    """
+    if not (BUNDLED / PIPELINE).is_file():
+        train = "python -m downstream.embed train RECIPE --model ENCODER --out DIR"
+        raise CheckpointError(BUNDLED, "no embedder is bundled", f"name one with model=…, or train one: {train}")
+    return BUNDLED
+
+
+def clean_text(text: object, limit: int | None = None) -> str:
+    """Return TEXT as models see it: NFC, lone surrogates as U+FFFD, at most LIMIT characters.
+
+    Raises:
+        ValueError: it is no string.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"a text is {text!r:.40}, which is no string")
+    return LONE_SURROGATES.sub("\ufffd", nfc(text)[:limit])
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files that decide the vectors of a model, in a fixed order."""
+    modules = [path for kind in ("*/*.json", "*/*.safetensors") for path in folder.glob(kind)]
+    top = [path for path in weights_sha256_paths(folder) if path.name != MANIFEST_FILE]
+    return top + sorted(path for path in modules if (folder / PIPELINE).is_file())
+
+
+@functools.lru_cache(maxsize=1)
+def _load(folder: Path, device: str, _stamps: tuple[tuple[str, int], ...]) -> Embedder:
+    """Load a model; STAMPS make a folder that was written anew another one."""
+    check_is_safe(folder)
+    if not (folder / PIPELINE).is_file():
+        return _load_mean_pooled(folder, load_tokenizer(folder), device)
+    settings = _read_settings(folder)
+    if _is_mean_pooling(settings):
+        return _load_mean_pooled(folder, _open_tokenizer(folder, settings), device)
+    return _load_pipeline(folder, device)
+
+
+def check_is_safe(folder: Path) -> None:
+    """Refuse a sentence-transformers folder with pickled weights or with modules of its own.
+
+    Raises:
+        CheckpointError: it is one.
+    """
+    if not (folder / PIPELINE).is_file():
+        return
+    for module in _read_json(folder / PIPELINE, list):
+        kind, place = str(module.get("type")), folder / str(module.get("path", ""))
+        if not kind.startswith("sentence_transformers."):
+            fix = "load it with sentence_transformers yourself if you trust it"
+            raise CheckpointError(folder / PIPELINE, f"module {kind} is code of its own, which is not run", fix)
+        pickled = [place / name for name in PICKLED_WEIGHTS if (place / name).is_file()]
+        if pickled and not any(place.glob("*.safetensors")):
+            raise CheckpointError(pickled[0], "pickled weights", "save the model again as safetensors")
+
+
+def _read_json(path: Path, kind: type[Any]) -> Any:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else kind()
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(path, f"not valid JSON ({error})", "download it again") from error
+    if not isinstance(value, kind):
+        raise CheckpointError(
+            path, f"a {type(value).__name__} where a {kind.__name__} is expected", "download it again"
+        )
+    return value
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """Return what a sentence-transformers folder says of itself, from its several files."""
+    modules = _read_json(folder / PIPELINE, list)
+    kinds = [str(module.get("type")).rsplit(".", 1)[-1] for module in modules]
+    pooling = [module for module, kind in zip(modules, kinds, strict=True) if kind == "Pooling"]
+    return {
+        "kinds": kinds,
+        "is_flat": not modules or not modules[0].get("path"),
+        "transformer": _read_json(folder / "sentence_bert_config.json", dict),
+        "pooling": _read_json(folder / str(pooling[0]["path"]) / "config.json", dict) if pooling else {},
+        "whole": _read_json(folder / "config_sentence_transformers.json", dict),
+    }
+
+
+def _is_mean_pooling(settings: dict[str, Any]) -> bool:
+    """Whether the folder is an encoder and the mean over its tokens, and nothing that changes a direction.
+
+    Such a folder, which is what training here makes, is run without sentence_transformers: importing that takes longer
+    than importing all the rest.
+    """
+    pooling, transformer, whole = settings["pooling"], settings["transformer"], settings["whole"]
+    modes = [name for name, is_on in pooling.items() if name.startswith("pooling_mode_") and is_on is True]
+    return (
+        settings["kinds"] in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+        and settings["is_flat"]
+        and (pooling.get("pooling_mode", "mean") == "mean" and modes in ([], ["pooling_mode_mean_tokens"]))
+        and not transformer.get("do_lower_case")
+        and not transformer.get("processing_kwargs")
+        and transformer.get("transformer_task", "feature-extraction") == "feature-extraction"
+        and not whole.get("default_prompt_name")
+        and not whole.get("truncate_dim")
+    )
+
+
+def _open_tokenizer(folder: Path, settings: dict[str, Any]) -> "PreTrainedTokenizerBase":
+    """Open the tokenizer of a sentence-transformers folder as it was saved: whoever trained it settled its quirks."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
+        raise CheckpointError(folder, f"the tokenizer files are damaged ({error})", "download them again") from error
+    config = _read_json(folder / "config.json", dict)
+    positions = int(config.get("max_position_embeddings") or tokenizer.model_max_length)
+    # RoBERTa numbers positions from pad_token_id + 1.
+    is_roberta = "roberta" in str(config.get("model_type"))
+    offset = int(config.get("pad_token_id") or 0) + 1 if is_roberta else 0
+    own = int(settings["transformer"].get("max_seq_length") or tokenizer.model_max_length)
+    tokenizer.model_max_length = min(own, tokenizer.model_max_length, positions - offset)
+    return tokenizer
+
+
+def _load_mean_pooled(folder: Path, tokenizer: "PreTrainedTokenizerBase", device: str) -> Embedder:
+    import torch
+
+    with quiet_transformers():
+        model = load_model(folder, tokenizer, "AutoModel", {}).eval().to(device)
+    max_length = int(tokenizer.model_max_length)
+    padding = int(tokenizer.pad_token_id or 0)
+
+    def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
+        rows = tokenizer(list(texts), truncation=True, max_length=max_length)["input_ids"]
+        order = sorted(range(len(rows)), key=lambda k: -len(rows[k]))
+        vectors = np.empty((len(rows), int(model.config.hidden_size)), dtype=np.float32)
+        with torch.inference_mode():
+            for first in range(0, len(order), batch_size):
+                chosen = order[first : first + batch_size]
+                width = len(rows[chosen[0]])
+                ids = torch.full((len(chosen), width), padding)
+                mask = torch.zeros(len(chosen), width, dtype=torch.long)
+                for place, k in enumerate(chosen):
+                    ids[place, : len(rows[k])] = torch.tensor(rows[k])
+                    mask[place, : len(rows[k])] = 1
+                mask = mask.to(device)
+                tokens = model(input_ids=ids.to(device), attention_mask=mask).last_hidden_state  # (B, T, D)
+                seen = mask.unsqueeze(-1)
+                vectors[chosen] = ((tokens * seen).sum(dim=1) / seen.sum(dim=1)).cpu().numpy()
+                advance(len(chosen))
+        return vectors
+
+    return Embedder(
+        folder=folder,
+        dimension=int(model.config.hidden_size),
+        max_length=max_length,
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        device=device,
+        _compute=compute,
+    )
+
+
+def _load_pipeline(folder: Path, device: str) -> Embedder:
+    """Load any other sentence-transformers folder, e.g. with [CLS] pooling, a dense layer or a prompt."""
+    model = open_sentence_transformer(folder, device)
+
+    def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
+        vectors: Vectors = np.asarray(model.encode(list(texts), batch_size=batch_size, show_progress_bar=False))
+        advance(len(texts))
+        return vectors
+
+    return Embedder(
+        folder=folder,
+        dimension=int(model.get_embedding_dimension()),
+        max_length=int(model.max_seq_length),
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        device=device,
+        _compute=compute,
+    )
+
+
+def open_sentence_transformer(folder: Path, device: str) -> Any:
+    """Open a sentence-transformers folder with that library, in single precision, without network or foreign code.
+
+    Raises:
+        CheckpointError: the folder is unsafe or cannot be read.
+    """
+    from safetensors import SafetensorError
+    from sentence_transformers import SentenceTransformer
+
+    check_is_safe(folder)
+    try:
+        with quiet_transformers():
+            model = SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True, "dtype": "float32"},
+            )
+    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, ImportError) as error:
+        raise CheckpointError(folder, f"the model cannot be read ({error})", "download the folder again") from error
+    _check_complete(folder, model.transformers_model)
+    return model
+
+
+def _check_complete(folder: Path, encoder: Any) -> None:
+    """Refuse weights with gaps, which sentence_transformers would fill at random with no more than a warning."""
+    from safetensors import safe_open
+
+    places = [folder / str(module.get("path", "")) for module in _read_json(folder / PIPELINE, list)[:1]]
+    stored: set[str] = set()
+    for path in (path for place in places for path in place.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            stored.update(file.keys())
+    # Checkpoints older than 2019 name LayerNorm's tensors gamma and beta; some have the encoder below a head.
+    known = {name.replace("gamma", "weight").replace("beta", "bias") for name in stored}
+    known |= {name.partition(".")[2] for name in known}
+    names = [] if encoder is None else encoder.state_dict()
+    lost = [name for name in names if name.startswith(("encoder.layer", "embeddings.")) and name not in known]
+    if lost:
+        what = f"{len(lost)} encoder weights are missing, e.g. {lost[0]}"
+        raise CheckpointError(folder, what, "give the weights that belong to the config")
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence reports on heads and poolers inside, which sentence embeddings leave out on purpose."""
+    import transformers
+
+    library: Any = transformers.utils.logging  # annotates only parts of itself
+    before = library.get_verbosity()
+    library.set_verbosity_error()
+    try:
+        with no_file_bars():
+            yield
+    finally:
+        library.set_verbosity(before)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Train, run or score an embedder from the command line."""
+    actions = {"train": _main_train, "encode": _main_encode, "evaluate": _main_evaluate}
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments and arguments[0] in actions:
+        return actions[arguments[0]](list(arguments[1:]))
+    parser = ArgumentParser("python -m downstream.embed", "Train, run or score sentence embeddings.")
+    parser.add_argument("action", choices=sorted(actions), help="each of them has a --help of its own")
+    parser.parse(list(arguments[:1]))
+    raise AssertionError("argparse lets only the actions pass")
+
+
+def _main_train(argv: list[str]) -> int:
+    from downstream.embed_recipe import find_embed_recipe, read_embed_recipe
+    from downstream.embed_training import train_embedder
+
+    parser = ArgumentParser("python -m downstream.embed train", "Train an embedder; run it again to go on.")
+    parser.add_argument("recipe", help="a TOML file with the stages, or one of ours: kpfsbert")
+    parser.add_argument("--model", required=True, help="encoder: folder, hub id, or kpfbert, klue-bert, kobert, mbert")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the embedder")
+    parser.add_argument("--seed", type=int, help="of heads, order and dropout; default: the recipe's")
+    parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
+    arguments = parser.parse(argv)
+    overrides = {} if arguments.seed is None else {"seed": arguments.seed}
+    recipe = read_embed_recipe(find_embed_recipe(arguments.recipe), overrides)
+    manifest = train_embedder(arguments.model, recipe, out=arguments.out, data=arguments.data)
+    sys.stdout.write(json.dumps(manifest["scores"], ensure_ascii=False) + "\n")
+    return EXIT_DONE
+
+
+def _main_encode(argv: list[str]) -> int:
+    from corpora.corpus import read_corpus
+    from corpora.documents import read_documents
+
+    parser = ArgumentParser("python -m downstream.embed encode", "Write the vectors of a file's texts.")
+    parser.add_argument(
+        "file", type=Path, help="lines of .txt, records of .jsonl, .json, .csv, .tsv, or a corpus folder"
+    )
+    parser.add_argument("--out", type=Path, required=True, help=".npy file: float32 (N, D), a row for each text")
+    parser.add_argument("--text", help="column that is embedded, e.g. title; default: the text of the documents")
+    parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
+    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE)
+    arguments = parser.parse(argv)
+    if arguments.batch_size < 1:
+        raise UsageError("--batch-size", f"{arguments.batch_size} is less than 1", "give 1 or more")
+    if arguments.file.is_dir():
+        if arguments.text not in {None, "text", "title"}:
+            raise UsageError("--text", f"a corpus has no column '{arguments.text}'", "give text or title")
+        texts = [getattr(document, arguments.text or "text") for document in read_corpus(arguments.file)]
+    else:
+        fields = {"text": arguments.text} if arguments.text else {}
+        texts = [document.text for document in read_documents(arguments.file, fields=fields, text_unit="line")]
+    embedder = Embedder.load(arguments.model)
+    vectors = embedder.encode(texts, batch_size=arguments.batch_size, progress=True)
+    with atomic_file(arguments.out, "wb") as file:
+        np.save(file, vectors, allow_pickle=False)
+    sys.stdout.write(json.dumps({"texts": len(vectors), "dimension": embedder.dimension, "sha256": embedder.sha256}))
+    sys.stdout.write("\n")
+    return EXIT_DONE
+
+
+def _main_evaluate(argv: list[str]) -> int:
+    from downstream.similarity import LEXICAL, evaluate_embedder, evaluate_lexical
+
+    parser = ArgumentParser("python -m downstream.embed evaluate", "Score cosines on pairs with a similarity.")
+    parser.add_argument("tasks", nargs="+", metavar="TASK", help="e.g. korsts, korsts-dev, klue-sts")
+    parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
+    parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
+    parser.add_argument("--lexical", action="store_true", help="score the lexical baselines beside it")
+    arguments = parser.parse(argv)
+    for name in arguments.tasks:
+        results = [evaluate_embedder(name, arguments.model, data=arguments.data)]
+        results += [evaluate_lexical(name, measure, data=arguments.data) for measure in LEXICAL if arguments.lexical]
+        for result in results:
+            line = {"task": result.task, "split": result.split, "model": result.model, "metrics": result.metrics}
+            sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)
