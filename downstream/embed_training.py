@@ -31,7 +31,6 @@ from corpora.runtime import (
     write_text,
 )
 from downstream.embed import (
-    HEADED,
     MANIFEST_FILE,
     PIPELINE,
     Embedder,
@@ -191,7 +190,7 @@ def _prepare(folder: Path, target: Path, recipe: EmbedRecipe, exam: Exam) -> Pat
         with tempfile.TemporaryDirectory() as scratch:
             tokenizer = load_tokenizer(folder)
             # Through our loader, which knows the quirks of published encoders, into files without any.
-            load_model(folder, tokenizer, HEADED, {}).base_model.save_pretrained(scratch)
+            load_model(folder, tokenizer, "AutoModel", {}).save_pretrained(scratch)
             save_tokenizer(tokenizer, Path(scratch))
             encoder: Any = Transformer(scratch)
         pooling: Any = Pooling(encoder.get_embedding_dimension(), "mean")

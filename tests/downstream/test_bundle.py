@@ -1,0 +1,182 @@
+"""The bundled models: made step by step from open text, stored in half precision, and honest about what they are."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from corpora.runtime import RecipeError, ResultError, sha256
+from downstream.bundle import BUNDLED, MAX_BYTES, RECIPE, Bundle, main, read_bundle_recipe
+from downstream.embed import encode
+from downstream.finetune import load_finetuned
+
+Write = Callable[[str, str | bytes], Path]
+Fails = Callable[..., AbstractContextManager[None]]
+
+CORPUS = """
+licence = "CC-BY-SA-4.0"
+held_out = 0.2
+
+[[sources]]
+path = "news.jsonl"
+title = "invented news"
+origin = "the sample"
+licence = "CC0-1.0"
+"""
+
+BUNDLE = """
+corpus = "{corpus}"
+vocabulary = {{ vocab_size = 600 }}
+classifier = {{ task = "nsmc-sample", finetune = {{ epochs = 1, batch_size = 64 }} }}
+
+[[encoder]]
+objective = {{ name = "replaced_token", mlm_rate = 0.1, generator_size = 1.0 }}
+data = {{ max_length = 32 }}
+model = {{ hidden_size = 16, num_hidden_layers = 1, num_attention_heads = 1, max_position_embeddings = 128 }}
+loop = {{ steps = 4, batch_size = 8, warmup_steps = 1, peak_lr = 1e-3 }}
+
+[[encoder]]
+objective = "dynamic_mlm"
+data = {{ max_length = 64 }}
+loop = {{ steps = 3, batch_size = 8, warmup_steps = 1, peak_lr = 1e-3 }}
+
+[embedder]
+storage = "float16"
+evaluate = ["klue-sts-sample"]
+
+[[embedder.stages]]
+kind = "headline_body"
+data = ["corpus"]
+batch_size = 8
+
+[[embedder.stages]]
+kind = "sts_cosine"
+data = ["klue-sts-sample"]
+epochs = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with root, work, recipe and the bundle that was made of them."""
+    folder = tmp_path_factory.mktemp("bundle")
+    sample = Path(__file__).parents[2] / "corpora" / "sample" / "news.jsonl"
+    (folder / "root").mkdir()
+    (folder / "root" / "news.jsonl").write_text(
+        "".join(sample.read_text(encoding="utf-8").splitlines(keepends=True)[:40]), encoding="utf-8"
+    )
+    (folder / "corpus.toml").write_text(CORPUS, encoding="utf-8")
+    (folder / "recipe.toml").write_text(BUNDLE.format(corpus=(folder / "corpus.toml").as_posix()), encoding="utf-8")
+    assert make(folder) == 0
+    return folder
+
+
+def make(folder: Path, *more: str) -> int:
+    places = ["--data", str(folder / "root"), "--work", str(folder / "work"), "--out", str(folder / "out")]
+    return main(["--recipe", str(folder / "recipe.toml"), *places, "--workers", "1", *more])
+
+
+def test_what_is_bundled_loads_as_plain_folders_in_single_precision(made: Path) -> None:
+    out = made / "out"
+    tokenizer = AutoTokenizer.from_pretrained(out / "encoder")
+    inputs = tokenizer("시의회가 예산안을 [MASK] 의결했다.", return_tensors="pt")
+    for folder, kind in (("encoder", AutoModelForMaskedLM), ("classifier", AutoModelForSequenceClassification)):
+        assert {t.dtype for t in load_file(out / folder / "model.safetensors").values()} == {torch.float16}
+        model, info = kind.from_pretrained(out / folder, output_loading_info=True)
+        assert not info["missing_keys"]
+        assert model.dtype == torch.float32
+        assert torch.isfinite(model(**inputs).logits).all()
+    _, _, task = load_finetuned(out / "classifier")
+    assert task.name == "nsmc-sample"
+    assert encode(["국회", "예산안"], model=out / "embedder").shape == (2, 16)
+
+
+def test_the_manifest_tells_where_everything_comes_from(made: Path) -> None:
+    out = made / "out"
+    manifest = json.loads((out / "MANIFEST.json").read_text(encoding="utf-8"))
+    assert manifest["licence"] == "CC-BY-SA-4.0"
+    assert [source["licence"] for source in manifest["sources"]] == ["CC0-1.0"]
+    assert manifest["sources"][0]["num_kept"] > 20
+    assert manifest["encoder"]["tokens"] > 500
+    assert 0 < manifest["encoder"]["held_out"]["mlm_loss"] < 10
+    assert 0 <= manifest["classifier"]["metrics"]["accuracy"] <= 1
+    assert manifest["embedder"]["scores"]["klue-sts-sample"].keys() >= {"pearson"}
+    on_disk = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} - {"MANIFEST.json"}
+    assert manifest["files"].keys() == on_disk
+    assert all(sha256(out / name) == entry["sha256"] for name, entry in manifest["files"].items())
+    # What tells of the making stays behind: checkpoints, predictions, curves.
+    assert not {"result.json", "metrics.jsonl", "objective.safetensors"} & {Path(name).name for name in on_disk}
+
+
+def test_scores_are_those_of_the_stored_weights(made: Path) -> None:
+    result = json.loads((made / "work" / "classifier" / "result.json").read_text(encoding="utf-8"))
+    manifest = json.loads((made / "out" / "MANIFEST.json").read_text(encoding="utf-8"))
+    assert manifest["classifier"]["metrics"]["accuracy"] == pytest.approx(result["metrics"]["accuracy"], abs=0.03)
+    for name in ("encoder", "classifier"):
+        before, after = (
+            load_file(folder / "model.safetensors")
+            for folder in (made / "work" / ("encoder-2" if name == "encoder" else name), made / "out" / name)
+        )
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[key].to(torch.float16), after[key]) for key in before)
+
+
+@pytest.mark.parametrize("name", ["encoder", "classifier", "embedder"])
+def test_cards_say_what_a_model_is_not_good_at_in_both_languages(made: Path, name: str) -> None:
+    card = ModelCard.load(made / "out" / name / "README.md")
+    assert card.data.license == "cc-by-sa-4.0"
+    assert card.data.language == "ko"
+    assert "잘하지 못하는 것" in card.text
+    assert "What it is not good at" in card.text
+    assert "invented news" in card.text
+
+
+def test_a_second_call_makes_nothing_anew(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.read_bytes() for path in (made / "out").rglob("*") if path.is_file()}
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("made again")
+
+    monkeypatch.setattr("pretraining.run._finish", refuse)
+    monkeypatch.setattr("downstream.finetune._train_and_score", refuse)
+    monkeypatch.setattr("downstream.bundle.train_wordpiece", refuse)
+    assert make(made) == 0
+    assert {path: path.read_bytes() for path in (made / "out").rglob("*") if path.is_file()} == before
+
+
+def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
+    monkeypatch.setattr("downstream.bundle.MAX_BYTES", 1_000)
+    bundle = Bundle(read_bundle_recipe(made / "recipe.toml"), root=made / "root", work=made / "work")
+    with fails(ResultError, tmp_path / "out", "more than"):
+        bundle.publish(tmp_path / "out")
+    assert not (tmp_path / "out" / "MANIFEST.json").exists()
+
+
+def test_a_part_of_the_recipe_that_is_wrong_is_told_at_once(made: Path, write: Write, fails: Fails) -> None:
+    text = (made / "recipe.toml").read_text(encoding="utf-8")
+    for before, after, what in (
+        ('objective = "dynamic_mlm"', 'objective = "dynamic_mln"', "dynamic_mln"),
+        ("max_length = 64", "max_length = 640", "max_length"),
+        ('kind = "sts_cosine"', 'kind = "sts_cosin"', "sts_cosin"),
+        ("[[embedder.stages]]", "[[embedder.stage]]", "stage"),
+    ):
+        assert before in text
+        path = write("wrong.toml", text.replace(before, after))
+        with fails(RecipeError, "", what):
+            Bundle(read_bundle_recipe(path), root=made / "root", work=made / "work")
+
+
+def test_our_own_recipe_is_sound_and_small_enough(tmp_path: Path) -> None:
+    bundle = Bundle(read_bundle_recipe(BUNDLED / RECIPE), root=tmp_path, work=tmp_path)
+    config = bundle.phases[0].model.bert_config(bundle.recipe.vocabulary.vocab_size, 0)
+    assert bundle.corpus_recipe.licence == "CC-BY-SA-4.0"
+    per_layer = 12 * config.hidden_size**2
+    size = config.num_hidden_layers * per_layer + config.vocab_size * config.hidden_size
+    assert size < 10_000_000
+    assert 3 * 2 * size < MAX_BYTES
