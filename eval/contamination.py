@@ -29,6 +29,7 @@ from pydantic import Field, ValidationError
 from tqdm import tqdm
 
 from corpora import overlap, sentences
+from corpora.cleaning import letters_of
 from corpora.corpus import MANIFEST, corpus_files, read_corpus, read_manifest
 from corpora.documents import nfc
 from corpora.official import data_root
@@ -40,7 +41,6 @@ from corpora.overlap import (
     OverlapConfig,
     TrainingText,
     blocks_of,
-    letters_of,
 )
 from corpora.runtime import (
     EXIT_DONE,

@@ -155,7 +155,7 @@ def check_recipe(values: Mapping[str, Any], where: object) -> Recipe:
     """
     if isinstance(values.get("objective"), str):
         values = {**values, "objective": {"name": values["objective"]}}
-    recipe = validate(Recipe, values, where)
+    recipe = validate(Recipe, dict(values), where)
     _, config = recipe.objective_parts(where)
     for what, fix in _contradictions(recipe, config):
         raise RecipeError(where, what, fix)
