@@ -18,6 +18,7 @@ from rich.text import Text
 from corpora.runtime import write_json, write_text
 from downstream.encoders import ENCODERS
 from downstream.task import SAMPLE_SUFFIX, all_tasks
+from eval.comparison import Comparison
 from eval.results import LeaderboardFile, Row
 
 TITLE = "PressBERT 리더보드"
@@ -27,6 +28,8 @@ ON_OTHER = "측정: 대체 분할"
 REPORTED = "공표된 수치: 공식 평가 자료, 1회 실행"
 HOW_TO_READ = (
     "값은 ×100. 대괄호는 평가 예제에 대한 95% 부트스트랩 구간, ±는 시드 사이의 표준편차(시드가 둘 이상일 때). "
+    "‘위’는 과제의 대표 지표에서 그 모델이 있을 수 있는 순위의 범위입니다. 예제와 시드를 함께 본 쌍대 검정(과제 안에서 "
+    "Holm 보정)에서 우열이 가려진 모델만 셉니다: 2–4위는 한 모델에 뒤지고 두 모델과는 우열을 가릴 수 없다는 뜻입니다. "
     "빈칸의 이유는 번호를 따라 아래 주석에 적었습니다."
 )
 
@@ -114,8 +117,14 @@ def percent(value: float) -> str:
     return f"{100 * value:.2f}"
 
 
+def places(rank: tuple[int, int]) -> str:
+    """Return the places a model may hold, e.g. `1위` or `2–4위`."""
+    best, worst = rank
+    return f"{best}위" if best == worst else f"{best}–{worst}위"
+
+
 def figure(row: Row | None, board: Board, join: str = " ") -> str:
-    """Return a row as table text: value, interval, spread, footnote mark."""
+    """Return a row as table text: value, footnote mark, interval, spread, places."""
     if row is None:
         return ""
     mark = board.mark(row)
@@ -126,6 +135,8 @@ def figure(row: Row | None, board: Board, join: str = " ") -> str:
         parts.append(f"[{percent(row.ci95[0])}, {percent(row.ci95[1])}]")
     if row.std is not None:
         parts.append(f"±{percent(row.std)}")
+    if row.rank is not None:
+        parts.append(places(row.rank))
     return join.join(parts)
 
 
@@ -145,12 +156,13 @@ def write_leaderboard(out: Path, board_file: LeaderboardFile, order: Sequence[st
 def to_csv(rows: Iterable[Row]) -> str:
     """Return the rows as CSV, figures as fractions."""
     buffer = io.StringIO()
-    fields = [name for name in Row.model_fields if name != "ci95"]
-    writer = csv.DictWriter(buffer, [*fields, "ci95_low", "ci95_high"], lineterminator="\n")
+    ends = ("ci95_low", "ci95_high", "rank_best", "rank_worst")
+    fields = [name for name in Row.model_fields if name not in {"ci95", "rank"}]
+    writer = csv.DictWriter(buffer, [*fields, *ends], lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        low, high = row.ci95 or (None, None)
-        writer.writerow(row.model_dump(exclude={"ci95"}) | {"ci95_low": low, "ci95_high": high})
+        values = (*(row.ci95 or (None, None)), *(row.rank or (None, None)))
+        writer.writerow(row.model_dump(exclude={"ci95", "rank"}) | dict(zip(ends, values, strict=True)))
     return buffer.getvalue()
 
 
@@ -190,6 +202,45 @@ def print_terminal(board: Board, console: Console) -> None:
             console.print(table)
     for number, text in enumerate(board.footnotes, start=1):
         console.print(f"({number}) {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_comparisons(comparisons: Sequence[Comparison], a: str, b: str, console: Console) -> None:
+    """Print how models A and B compare, a row for each task; differences are A − B."""
+    table = Table(title=Text(f"{model_title(a)} − {model_title(b)}"), title_justify="left", show_lines=True)
+    for number, title in enumerate(
+        ("과제", model_title(a), model_title(b), "차이\n[95% 구간]", "p\n예제", "p\n예제·시드", "p\nHolm", "판정")
+    ):
+        table.add_column(Text(title), justify="right" if 0 < number < 7 else "left")
+    tasks = all_tasks()
+    for found in comparisons:
+        is_turned = found.a == b
+        sign = -1 if is_turned else 1
+        ends = sorted(sign * end for end in found.ci95) if found.ci95 else []
+        figures = [(found.value_a, found.seeds_a), (found.value_b, found.seeds_b)]
+        metric = next(metric.title for metric in tasks[found.task].metrics if metric.key == found.metric)
+        table.add_row(
+            Text(f"{tasks[found.task].title} {metric}"),
+            *(f"{percent(value)}\n({seeds}시드)" for value, seeds in (figures[::-1] if is_turned else figures)),
+            Text(signed(sign * found.difference) + (f"\n[{signed(ends[0])}, {signed(ends[1])}]" if ends else "")),
+            *(_p_text(p) for p in (found.p_examples, found.p, found.p_adjusted)),
+            Text(_verdict(found)),
+        )
+    console.print(table)
+
+
+def signed(value: float) -> str:
+    """Return a fraction as hundredths with two decimals and its sign."""
+    return f"{100 * value:+.2f}"
+
+
+def _p_text(p: float | None) -> str:
+    return "—" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _verdict(found: Comparison) -> str:
+    if found.verdict == "better":
+        return f"{model_title(found.a)} 우세"
+    return "우열을 가릴 수 없음" if found.verdict == "tie" else f"판정 불가: {found.reason}"
 
 
 def _manifest_words(board_file: LeaderboardFile) -> list[str]:

@@ -1,14 +1,17 @@
 """The compared models, and how one of them fills one cell (model × task × seed) of the leaderboard."""
 
+import ast
+import importlib
 import shutil
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from corpora.runtime import Config, RecipeError, UsageError, fingerprint, load_toml, nearest, sha256, validate
+from corpora.runtime import Config, RecipeError, UsageError, fingerprint, load_toml, nearest, validate
 from downstream.encoders import HUB_ID
 from downstream.finetune import TaskData, finetune, finetune_recipe
 from downstream.result import Result, score
@@ -20,12 +23,18 @@ LEADERBOARD_TOML = Path(__file__).with_name("leaderboard.toml")
 SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
+Kind: TypeAlias = Literal["encoder", "scratch", "majority", "tfidf"]
+
+# What a baseline's predictions hang on besides the code.
+LIBRARIES: dict[str, tuple[str, ...]] = {"majority": ("numpy",), "tfidf": ("numpy", "scikit-learn", "scipy")}
+
+
 class ModelEntry(Config):
     """One compared model."""
 
     name: str
     """Key in results."""
-    kind: Literal["encoder", "scratch", "majority", "tfidf"] = "encoder"
+    kind: Kind = "encoder"
     encoder: str = ""
     """Folder, hub id or known key; default: the name."""
     finetune: dict[str, Any] = Field(default_factory=dict)
@@ -45,7 +54,7 @@ class ModelEntry(Config):
 
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the departures that hold for TASK."""
-        return self.sample_finetune if task.base and self.sample_finetune else self.finetune
+        return self.sample_finetune if task.is_sample and self.sample_finetune else self.finetune
 
 
 class Leaderboard(Config):
@@ -118,8 +127,8 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
             "task": task.name,
             "data_sha256": data.sha256,
             "settings": settings,
-            "code_sha256": sha256(Path(__file__).with_name("baselines.py")),
-            "versions": versions("scikit-learn", "numpy"),
+            "code_sha256": code_sha256(entry, task),
+            "versions": versions(*LIBRARIES[entry.kind]),
         }
     config = _finetune_config(entry, task)
     if entry.kind == "scratch":
@@ -135,6 +144,41 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
     from downstream.encoders import resolve
 
     return finetune_recipe(task, entry.name, resolve(entry.encoder or entry.name), config, data)
+
+
+def code_sha256(entry: ModelEntry, task: Task) -> str:
+    """Return a digest of the code that decides a cell's predictions: the syntax of its modules without docstrings.
+
+    For a baseline it is part of the recipe, because running one anew costs little. A trained cell only notes it: most
+    changes of these modules leave every prediction as it was, and discarding a night of training for a renamed
+    variable would teach people to work around the check. What changes predictions changes the suite's version, and
+    that is in every recipe.
+    """
+    modules = ["eval.baselines"]
+    if not entry.is_deterministic:
+        reader = getattr(task.read, "func", task.read)  # of a partial
+        modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]
+    if entry.kind == "scratch":
+        modules += ["eval.models", "pretraining.vocab"]
+    return fingerprint([_syntax(module) for module in sorted(set(modules))])
+
+
+@cache
+def _syntax(module: str) -> str:
+    return syntax_of(Path(importlib.import_module(module).__file__ or "").read_text(encoding="utf-8"))
+
+
+def syntax_of(source: str) -> str:
+    """Return the syntax tree of Python code as text, without comments, layout and docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        for body in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
+            body[:] = [item for item in body if not _is_text(item)]
+    return ast.dump(tree)
+
+
+def _is_text(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _finetune_config(entry: ModelEntry, task: Task) -> FinetuneConfig:

@@ -1,25 +1,31 @@
-"""Finished cells on disk, and the leaderboard's rows made of them.
+"""Finished cells on disk, the gaps between them, and the leaderboard's rows made of both.
 
-A cell is `results/TASK/MODEL/seed-N.json`, written whole or not at all, which is what makes a second run skip it. Rows
-only read cells; no model is ever loaded for a table.
+A cell is `results/TASK/MODEL/seed-N.json`, written whole or not at all, which is what makes a second run skip it. What
+became of a cell that could not be filled is `missing/TASK/MODEL/seed-N.json`, until it is. Rows only read these files;
+no model is ever loaded for a table, and the same files give the same bytes whenever and wherever it is written.
 """
 
+import contextlib
+import datetime
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from corpora.runtime import Config, ResultError
+from corpora.runtime import Config, ResultError, atomic_file, write_json
 from downstream.metrics import Metric, bootstrap_ci95
 from downstream.result import Result, read_result
-from downstream.task import Task
+from downstream.task import Task, all_tasks
+from eval.comparison import Comparison, compare_models, rank_intervals
 
 REPORTED_JSON = Path(__file__).with_name("reported.json")
 
 Status = Literal["ok", "failed", "unavailable"]
+T = TypeVar("T")
 
 
 class Row(Config):
@@ -39,6 +45,8 @@ class Row(Config):
     seeds: int = 0
     std: float | None = None
     """Sample standard deviation over seeds: what another seed might have given. None for a single one."""
+    rank: tuple[int, int] | None = None
+    """Best and worst place that paired tests leave to the model on this task; of the ranking metric alone."""
     num_examples: int = 0
     split: str = ""
     data_sha256: str = ""
@@ -61,6 +69,20 @@ class LeaderboardFile(Config):
     created: str
     manifest: dict[str, Any]
     rows: list[Row]
+    comparisons: list[Comparison] = Field(default_factory=list)
+    """Every pair of models on every task, in the task's ranking metric."""
+
+
+class Gap(Config):
+    """A cell that could not be filled, and why."""
+
+    task: str
+    model: str
+    seed: int
+    status: Literal["failed", "unavailable"]
+    reason: str
+    at: str
+    """When that was found, in ISO 8601 and UTC."""
 
 
 def cell_path(out: Path, task: str, model: str, seed: int) -> Path:
@@ -68,15 +90,119 @@ def cell_path(out: Path, task: str, model: str, seed: int) -> Path:
     return out / "results" / task / model.replace("/", "--") / f"seed-{seed}.json"
 
 
+def gap_path(out: Path, task: str, model: str, seed: int) -> Path:
+    """Return where the gap of a cell lies."""
+    return out / "missing" / task / model.replace("/", "--") / f"seed-{seed}.json"
+
+
 def find_cells(out: Path) -> tuple[list[Result], list[ResultError]]:
-    """Read all cells under OUT, the newest last; damaged files are returned as errors, not hidden."""
+    """Read all cells under OUT, the newest last; damaged files are returned as errors, not hidden.
+
+    A cell that does not say when it was finished gets the time its file was written.
+    """
     cells, errors = [], []
-    for path in sorted((out / "results").glob("*/*/seed-*.json"), key=lambda path: (path.stat().st_mtime_ns, path)):
+    for path in sorted((out / "results").glob("*/*/seed-*.json")):
         try:
-            cells.append(read_result(path))
+            cell = read_result(path)
         except ResultError as error:
             errors.append(error)
-    return cells, errors
+            continue
+        if "finished" not in cell.environment:
+            written = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC)
+            environment = cell.environment | {"finished": written.isoformat(timespec="microseconds")}
+            cell = cell.model_copy(update={"environment": environment})
+        cells.append(cell)
+    return sorted(cells, key=lambda cell: cell.environment["finished"]), errors
+
+
+def write_gap(out: Path, gap: Gap) -> None:
+    """Note that a cell could not be filled.
+
+    Raises:
+        ResultError: the file cannot be written.
+    """
+    retried(lambda: write_json(gap_path(out, gap.task, gap.model, gap.seed), gap.model_dump()))
+
+
+def retried(write: Callable[[], T]) -> T:
+    """Call WRITE, and again if another process has removed the empty folder it was about to write to.
+
+    Raises:
+        ResultError: it cannot write for any other reason.
+    """
+    for _ in range(100):
+        try:
+            return write()
+        except ResultError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+    return write()
+
+
+def read_gap(path: Path) -> Gap:
+    """Read what `write_gap` wrote.
+
+    Raises:
+        ResultError: the file is damaged.
+    """
+    try:
+        return Gap.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise ResultError(path, "not the note of a missing cell", "delete it") from error
+
+
+def drop_gap(out: Path, task: str, model: str, seed: int) -> None:
+    """Remove the note of a cell that is finished now, if there is one."""
+    path = gap_path(out, task, model, seed)
+    if path.is_file():
+        path.unlink(missing_ok=True)
+        remove_empty(path.parent, levels=3)
+
+
+def remove_empty(folder: Path, *, levels: int) -> None:
+    """Remove FOLDER and the folders above it, LEVELS in all, up to the first that holds something."""
+    with contextlib.suppress(OSError):  # not empty, or another process was quicker
+        for empty in [folder, *folder.parents][:levels]:
+            empty.rmdir()
+
+
+def find_gaps(out: Path) -> list[Gap]:
+    """Read the gaps under OUT but those whose cell was finished later.
+
+    Raises:
+        ResultError: a file is damaged.
+    """
+    gaps = [read_gap(path) for path in sorted((out / "missing").glob("*/*/seed-*.json"))]
+    finished = {(c.task, c.model, c.seed): c.environment["finished"] for c in find_cells(out)[0]} if gaps else {}
+    return [gap for gap in gaps if finished.get((gap.task, gap.model, gap.seed), "") < gap.at]
+
+
+def merge_results(folders: Sequence[Path], out: Path) -> list[ResultError]:
+    """Copy the finished cells and gaps of other leaderboard folders to OUT; of the same cell the newest stays.
+
+    Nothing is run, and no byte of a cell is changed.
+
+    Returns:
+        What could not be read.
+
+    Raises:
+        ResultError: a folder holds no results, a gap is damaged, or OUT cannot be written.
+    """
+    errors: list[ResultError] = []
+    for folder in folders:
+        if not (folder / "results").is_dir() and not (folder / "missing").is_dir():
+            raise ResultError(folder, "no results in it", "give folders that eval/run_all.py has written with --out")
+        cells, damaged = find_cells(folder)
+        errors += damaged
+        present = {(cell.task, cell.model, cell.seed): cell.environment["finished"] for cell in find_cells(out)[0]}
+        for cell in cells:
+            key = (cell.task, cell.model, cell.seed)
+            if present.get(key, "") < cell.environment["finished"]:
+                with atomic_file(cell_path(out, *key), "wb") as file:
+                    file.write(cell_path(folder, *key).read_bytes())
+        for gap in find_gaps(folder):
+            write_gap(out, gap)
+    return errors
 
 
 def read_reported() -> list[Row]:
@@ -84,12 +210,90 @@ def read_reported() -> list[Row]:
     return [Row(**row) for row in json.loads(REPORTED_JSON.read_text(encoding="utf-8"))["rows"]]
 
 
-def rows_of_cells(task: Task, cells: Sequence[Result]) -> list[Row]:
-    """Fold the seeds of one model on one task into rows, one a metric.
+@dataclass(frozen=True)
+class Table:
+    """What a leaderboard is made of."""
 
-    Only cells of the last one's recipe count: seeds of different experiments are never averaged.
+    rows: list[Row]
+    comparisons: list[Comparison]
+    cells: list[Result]
+    """Those that count in the rows."""
+
+
+def build_table(
+    cells: Sequence[Result],
+    gaps: Sequence[Gap],
+    *,
+    tasks: Sequence[str] = (),
+    models: Sequence[str] = (),
+    recipes: Mapping[tuple[str, str], str] | None = None,
+) -> Table:
+    """Arrange finished cells, gaps and the published figures into rows, and compare the models of each task.
+
+    A gap is a row only where nothing is finished, and a note elsewhere.
+
+    Args:
+        cells: of any tasks and models, the newest last.
+        gaps: what could not be filled.
+        tasks: names that come first, in this order; the others follow by name. So for models.
+        models: names that come first.
+        recipes: (task, model) → fingerprint of the recipe whose cells count; default: that of the newest cell.
     """
-    kept = sorted((c for c in cells if c.recipe_sha256 == cells[-1].recipe_sha256), key=lambda cell: cell.seed)
+    known = all_tasks()
+    found: dict[str, dict[str, list[Result]]] = {}
+    for cell in cells:
+        if cell.task in known and cell.recipe_sha256 == (recipes or {}).get(
+            (cell.task, cell.model), cell.recipe_sha256
+        ):
+            found.setdefault(cell.task, {}).setdefault(cell.model, []).append(cell)
+    missing: dict[tuple[str, str], Gap] = {}
+    for gap in sorted(gaps, key=lambda gap: gap.seed):
+        missing.setdefault((gap.task, gap.model), gap)
+    names = _first(tasks, {*found, *(task for task, _ in missing)})
+    rows: list[Row] = []
+    comparisons: list[Comparison] = []
+    kept: list[Result] = []
+    for name in names:
+        counted = {model: of_newest_recipe(some) for model, some in found.get(name, {}).items()}
+        compared = compare_models(known[name], counted)
+        ranks = rank_intervals(compared)
+        comparisons += compared
+        for model in _first(models, {*counted, *(m for task, m in missing if task == name)}):
+            kept += counted.get(model, [])
+            rows += _rows_of_model(known[name], model, counted, missing.get((name, model)), ranks)
+    return Table(rows + reported_rows(known[name] for name in names), comparisons, kept)
+
+
+def _first(wanted: Sequence[str], present: set[str]) -> list[str]:
+    """Return the names that are present: those wanted in their order, then the others by name."""
+    return [name for name in dict.fromkeys(wanted) if name in present] + sorted(present - set(wanted))
+
+
+def _rows_of_model(
+    task: Task,
+    model: str,
+    counted: Mapping[str, Sequence[Result]],
+    gap: Gap | None,
+    ranks: Mapping[str, tuple[int, int]],
+) -> list[Row]:
+    if model not in counted:
+        assert gap is not None
+        return missing_rows(task, model, gap.status, gap.reason)
+    note = f"일부 시드 실패: {gap.reason}" if gap else ""
+    return [
+        row.model_copy(update={"note": note, "rank": ranks.get(model) if row.metric == task.metrics[0].key else None})
+        for row in rows_of_cells(task, counted[model])
+    ]
+
+
+def of_newest_recipe(cells: Sequence[Result]) -> list[Result]:
+    """Return the cells of the last one's recipe, by seed: seeds of different experiments are never averaged."""
+    return sorted((c for c in cells if c.recipe_sha256 == cells[-1].recipe_sha256), key=lambda cell: cell.seed)
+
+
+def rows_of_cells(task: Task, cells: Sequence[Result]) -> list[Row]:
+    """Fold the seeds of one model on one task into rows, one a metric; cells of the last one's recipe count."""
+    kept = of_newest_recipe(cells)
     # A cell from before the task got another metric has no figure in it, and keeps the others.
     known = [metric for metric in task.metrics if all(metric.key in cell.metrics for cell in kept)]
     return [_row(metric, kept) for metric in known]

@@ -2,8 +2,17 @@
 
     python eval/run_all.py                                    # baselines on the embedded sample, a few minutes
     python eval/run_all.py --tasks nsmc --models tfidf majority --data DATA
+    python eval/run_all.py --compare tfidf majority           # which one is better, from finished cells
+    python eval/run_all.py --validate --data DATA             # what would run, what is missing
+    python eval/run_all.py --from reports/leaderboard.json --out again
 
 A cell that fails or lacks its data is a row with its reason and never stops the rest. Finished cells are skipped.
+
+With `--jobs N`, N cells run at once in processes of their own. As a job array every task runs `--shard I/N` with the
+same other arguments, into one folder or folders of their own; the same command without `--shard`, or `--merge` with
+those folders, then reads the files and writes the leaderboard.
+
+Exit codes: 0 done, 1 finished but some cells failed, 2 something must be fixed first.
 """
 
 import os
@@ -16,13 +25,12 @@ if not __package__:
     # Run by path, Python puts eval/ on the path and not the root that holds the five packages.
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import argparse
 import datetime
-import logging
-import shutil
-import subprocess
-import time
-import traceback
-from collections.abc import Sequence
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -31,215 +39,115 @@ from corpora.official import data_root
 from corpora.runtime import (
     EXIT_DONE,
     EXIT_FAILED_CELLS,
+    EXIT_USER_MUST_FIX,
     ArgumentParser,
-    DataUnavailableError,
-    ResultError,
-    SuiteError,
     UsageError,
     atomic_file,
-    fingerprint,
+    nearest,
     run_command,
     validate,
-    write_text,
 )
-from downstream.encoders import EncoderUnavailableError
-from downstream.finetune import TaskData, parse_overrides, read_task
-from downstream.result import Result, read_result, write_result
-from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, Task, all_tasks, get_task
-from eval.leaderboard import build_board, print_terminal, write_leaderboard
-from eval.models import ModelEntry, cell_recipe, choose_models, load_leaderboard, run_cell
-from eval.results import (
-    LeaderboardFile,
-    Row,
-    Status,
-    cell_path,
-    find_cells,
-    missing_rows,
-    reported_rows,
-    rows_of_cells,
-)
-from pretraining.machine import cpu_name, versions
-
-logger = logging.getLogger(__name__)
+from downstream.finetune import parse_overrides, read_task
+from downstream.result import Result
+from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
+from eval.cells import Cell, Filler, plan_cells, run_worker, share_of
+from eval.comparison import compare_models
+from eval.leaderboard import build_board, print_comparisons, print_terminal, write_leaderboard
+from eval.manifest import fold_manifest, read_experiments, refuse_drift
+from eval.models import Leaderboard, cell_recipe, choose_models, load_leaderboard
+from eval.preflight import Preflight, print_known
+from eval.results import Gap, LeaderboardFile, build_table, find_cells, find_gaps, merge_results, of_newest_recipe
 
 
-class Run:
-    """One call: which cells are asked for, where they go, and what became of them."""
-
-    def __init__(
-        self, models: Sequence[ModelEntry], tasks: Sequence[Task], *, seeds: int, root: Path, out: Path, keep: bool
-    ) -> None:
-        """Remember the question; nothing runs yet.
-
-        Args:
-            models: compared models.
-            tasks: compared tasks.
-            seeds: seeds per trained model.
-            root: data root.
-            out: folder of leaderboard and results.
-            keep: whether fine-tuned models stay under `OUT/models/`.
-        """
-        self.models, self.tasks, self.seeds = models, tasks, seeds
-        self.root, self.out, self.keep = root, out, keep
-        self.finished: dict[tuple[str, str], list[Result]] = {}
-        self.missing: dict[tuple[str, str], tuple[Status, str]] = {}
-        self._done, self._skipped = 0, 0
-
-    @property
-    def num_cells(self) -> int:
-        """Cells asked for."""
-        return len(self.tasks) * sum(1 if model.is_deterministic else self.seeds for model in self.models)
-
-    def fill(self) -> None:
-        """Run every cell that is not finished, task by task."""
-        for task in self.tasks:
-            try:
-                data = read_task(task, self.root)
-            except SuiteError as error:
-                for model in self.models:
-                    self._miss(model, task, error)
-                continue
-            for model in self.models:
-                self._fill_seeds(model, task, data)
-        if self._skipped:
-            self._tell(f"{self._skipped} of {self.num_cells} cells were finished before and skipped")
-
-    def _fill_seeds(self, model: ModelEntry, task: Task, data: TaskData) -> None:
-        for seed in range(1 if model.is_deterministic else self.seeds):
-            try:
-                result = self._fill_cell(model, task, data, seed)
-            except ResultError:
-                raise  # nothing can be written: going on would only lose more work
-            except Exception as error:  # the edge: whatever one cell does, the others run
-                self._miss(model, task, error)
-                return
-            self.finished.setdefault((task.name, model.name), []).append(result)
-
-    def _fill_cell(self, model: ModelEntry, task: Task, data: TaskData, seed: int) -> Result:
-        path = cell_path(self.out, task.name, model.name, seed)
-        recipe = cell_recipe(model, task, data)
-        if path.is_file():
-            try:
-                result = read_result(path)
-            except ResultError as error:
-                logger.warning("%s", error)  # a damaged cell is run anew, and the table says nothing else of it
-            else:
-                if result.recipe_sha256 == fingerprint(recipe):
-                    self._done += 1
-                    self._skipped += 1
-                    return result
-                self._tell(f"{model.name} · {task.name} · seed {seed}: the recipe changed, the cell is run anew")
-        self._done += 1
-        label = f"[{self._done}/{self.num_cells}] {model.name} · {task.name} · seed {seed}"
-        self._tell(f"{label} …")
-        # The recipe names the folder, so that an interrupted training is continued only by its own kind.
-        work = self.out / "models" / task.name / model.name / f"seed-{seed}-{fingerprint(recipe)[:8]}"
-        started = time.perf_counter()
-        result = run_cell(model, task, data, recipe, seed=seed, work=work)
-        write_result(path, result)
-        if not self.keep:
-            _remove(work, self.out)
-        scores = ", ".join(f"{k}={'undefined' if v is None else f'{v:.4f}'}" for k, v in result.metrics.items())
-        self._tell(f"{label}: {scores} ({time.perf_counter() - started:.1f} s)")
-        return result
-
-    def _miss(self, model: ModelEntry, task: Task, error: Exception) -> None:
-        unavailable = isinstance(error, DataUnavailableError | EncoderUnavailableError)
-        status: Status = "unavailable" if unavailable else "failed"
-        reason = str(error) if isinstance(error, SuiteError) else f"{type(error).__name__}: {error}".splitlines()[0]
-        if not isinstance(error, SuiteError):
-            log = self.out / "logs" / f"{task.name}-{model.name.replace('/', '--')}.txt"
-            write_text(log, "".join(traceback.format_exception(error)))
-            reason += f"; see {log}"
-        self.missing[task.name, model.name] = (status, reason)
-        self._tell(f"{model.name} · {task.name}: {status}: {reason}")
-
-    def rows(self) -> list[Row]:
-        """Return the leaderboard's rows: all finished cells of the folder, this call's gaps, the published figures.
-
-        Cells that another call put into the same folder stay in the table; a gap shows only where nothing is finished.
-        """
-        cells, damaged = find_cells(self.out)
-        for error in damaged:
-            self._tell(str(error))
-        known = all_tasks()
-        found: dict[tuple[str, str], list[Result]] = {}
-        for cell in cells:
-            if cell.task in known:
-                found.setdefault((cell.task, cell.model), []).append(cell)
-        found |= self.finished
-        order = [task.name for task in self.tasks]
-        names = order + sorted({task for task, _ in found} - set(order))
-        models = [model.name for model in self.models]
-        rows: list[Row] = []
-        for name in names:
-            for model in models + sorted({m for t, m in found if t == name} - set(models)):
-                if (name, model) in found:
-                    _, gap = self.missing.get((name, model), ("ok", ""))
-                    note = f"일부 시드 실패: {gap}" if gap else ""
-                    rows += [
-                        row.model_copy(update={"note": note}) for row in rows_of_cells(known[name], found[name, model])
-                    ]
-                elif (name, model) in self.missing:
-                    rows += missing_rows(known[name], model, *self.missing[name, model])
-        return rows + reported_rows(known[name] for name in names)
-
-    @staticmethod
-    def _tell(line: str) -> None:
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
-
-
-def _remove(folder: Path, top: Path) -> None:
-    """Remove FOLDER, and the folders above it below TOP that are empty then."""
-    if not folder.exists():
-        return  # baselines leave no model
-    shutil.rmtree(folder, ignore_errors=True)
-    for parent in folder.parents:
-        if parent == top or any(parent.iterdir()):
-            return
-        parent.rmdir()
-
-
-def manifest(argv: Sequence[str]) -> dict[str, Any]:
-    """Return what the leaderboard was made with."""
-    import torch
-
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    return {"versions": versions(), "git": _git_commit(), "device": device, "cpu": cpu_name(), "command": list(argv)}
-
-
-def _git_commit() -> str:
-    """Return the commit of the source tree, with `+` for local changes; empty outside a checkout."""
-    root = Path(__file__).resolve().parents[1]
-    if not (root / ".git").exists() or shutil.which("git") is None:
-        return ""
-    done = subprocess.run(
-        ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=40"],
-        capture_output=True,
-        text=True,
-        check=False,
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser("eval/run_all.py", "Run the missing cells of models × tasks and write the leaderboard.")
+    what = parser.add_argument_group("what is compared")
+    what.add_argument(
+        "--models", nargs="+", metavar="MODEL", help="keys of leaderboard.toml, KEY=FOLDER, folders or hub ids"
     )
-    return done.stdout.strip()
+    what.add_argument("--tasks", nargs="+", metavar="TASK", help="e.g. nsmc korquad nsmc-sample")
+    what.add_argument("--seeds", type=int, help="seeds per trained model (default: leaderboard.toml)")
+    what.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override fine-tuning, e.g. --set epochs=1"
+    )
+    what.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="MANIFEST",
+        help="repeat the run of a leaderboard.json: its models, tasks, seeds and settings",
+    )
+    what.add_argument("--allow-drift", action="store_true", help="with --from: run though data or versions differ")
+    where = parser.add_argument_group("where")
+    where.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
+    where.add_argument("--out", type=Path, default=Path("reports"), help="folder to write (default: reports)")
+    where.add_argument("--keep-models", action="store_true", help="keep the fine-tuned models under OUT/models")
+    how = parser.add_argument_group("how")
+    how.add_argument("--jobs", type=int, default=1, metavar="N", help="cells that run at once (default: 1)")
+    how.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="CPU threads of a cell (default: all, divided by jobs); another number moves the last digits of scores",
+    )
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--shard", metavar="I/N", help="run only share I of N, counted from 1, and write no table")
+    instead.add_argument("--merge", nargs="+", type=Path, metavar="DIR", help="write the table of these folders' cells")
+    instead.add_argument("--validate", action="store_true", help="check data, models and settings; train nothing")
+    instead.add_argument("--list", action="store_true", help="list the tasks and models that are known")
+    instead.add_argument("--compare", nargs=2, metavar=("A", "B"), help="test two models against each other")
+    # What --jobs starts; what it takes may change with any version.
+    instead.add_argument("--cell", help=argparse.SUPPRESS)
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Fill the cells, write and print the leaderboard; returns the exit code."""
-    parser = ArgumentParser("eval/run_all.py", "Run the missing cells of models × tasks and write the leaderboard.")
-    parser.add_argument(
-        "--models", nargs="+", metavar="MODEL", help="keys of leaderboard.toml, KEY=FOLDER, folders or hub ids"
-    )
-    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="e.g. nsmc korquad nsmc-sample")
-    parser.add_argument("--seeds", type=int, help="seeds per trained model (default: leaderboard.toml)")
-    parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
-    parser.add_argument("--out", type=Path, default=Path("reports"), help="folder to write (default: reports)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override fine-tuning, e.g. --set epochs=1"
-    )
-    parser.add_argument("--keep-models", action="store_true", help="keep the fine-tuned models under OUT/models")
-    arguments = parser.parse(argv)
-
+    """Do what the command line asks; returns the exit code."""
+    arguments = _parser().parse(argv)
+    if arguments.cell:
+        return run_worker(arguments.cell)
     leaderboard = load_leaderboard()
+    if arguments.compare:
+        return _compare(arguments)
+    if arguments.list or arguments.validate:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # a look at what is here fetches nothing
+    if arguments.merge:
+        return _merge(arguments, leaderboard)
+    root = data_root(arguments.data)
+    if arguments.list:
+        print_known(leaderboard.models, root, _console())
+        return EXIT_DONE
+    jobs = _at_least_one("--jobs", arguments.jobs)
+    threads = None if arguments.threads is None else _at_least_one("--threads", arguments.threads)
+    cells = _plan(arguments, leaderboard, root)
+    if arguments.validate:
+        return _validate(cells, root, arguments.out)
+    if arguments.shard:
+        cells = share_of(cells, *_share(arguments.shard))
+    # Found out now rather than after an hour of training.
+    probe = arguments.out / "results" / f".probe-{uuid.uuid4().hex}"
+    with atomic_file(probe):
+        pass
+    probe.unlink()
+    filler = Filler(cells, root=root, out=arguments.out, keep=arguments.keep_models, jobs=jobs, threads=threads)
+    filler.fill()
+    if arguments.shard:
+        sys.stderr.write(f"share {arguments.shard}: {len(cells)} cells; run without --shard for the table\n")
+    else:
+        tasks = [cell.task.name for cell in cells]
+        models = [cell.model.name for cell in cells]
+        _write(arguments.out, filler.gaps, leaderboard, tasks=tasks, models=models, recipes=filler.recipes)
+    return EXIT_FAILED_CELLS if filler.gaps else EXIT_DONE
+
+
+def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -> list[Cell]:
+    """Return the cells that the command line asks for."""
+    overrides = parse_overrides(arguments.set)
+    validate(FinetuneConfig, overrides, "--set")
+    if arguments.allow_drift and not arguments.source:
+        raise UsageError("--allow-drift", "there is no manifest to drift from", "give it with --from")
+    if arguments.source:
+        return _plan_again(arguments, overrides, root)
     # Without arguments the embedded sample; with a data root at hand the published comparison.
     suffix = "" if arguments.data else SAMPLE_SUFFIX
     names = arguments.tasks or [name + suffix for name in leaderboard.tasks]
@@ -248,31 +156,129 @@ def main(argv: list[str] | None = None) -> int:
     models = choose_models(
         arguments.models or (list(leaderboard.models) if arguments.data else quick), leaderboard.models
     )
-    overrides = parse_overrides(arguments.set)
-    validate(FinetuneConfig, overrides, "--set")
-    models = [model.with_overrides(overrides) for model in models]
-    seeds = leaderboard.seeds if arguments.seeds is None else arguments.seeds
-    if seeds < 1:
-        raise UsageError("--seeds", f"{seeds} is less than 1", "give 1 or more")
-    root = data_root(arguments.data)
-    # Found out now rather than after an hour of training.
-    with atomic_file(arguments.out / "results" / "probe"):
-        pass
-    (arguments.out / "results" / "probe").unlink()
+    seeds = leaderboard.seeds if arguments.seeds is None else _at_least_one("--seeds", arguments.seeds)
+    return plan_cells([model.with_overrides(overrides) for model in models], tasks, seeds)
 
-    run = Run(models, tasks, seeds=seeds, root=root, out=arguments.out, keep=arguments.keep_models)
-    run.fill()
+
+def _plan_again(arguments: argparse.Namespace, overrides: Mapping[str, Any], root: Path) -> list[Cell]:
+    """Return the cells of a manifest, after making sure that they are still the same."""
+    for option in ("models", "tasks", "seeds"):
+        if getattr(arguments, option) is not None:
+            raise UsageError(f"--{option}", "--from repeats a run as it was", f"leave out --{option}")
+    cells: list[Cell] = []
+    for name, experiments in groupby(read_experiments(arguments.source), key=lambda experiment: experiment.task):
+        task = get_task(name)
+        data = None if arguments.allow_drift else read_task(task, root)
+        for experiment in experiments:
+            model = experiment.entry.with_overrides(dict(overrides))
+            if data is not None:
+                recipe = cell_recipe(model, task, data)
+                refuse_drift(arguments.source, experiment, recipe, but={"finetune"} if overrides else ())
+            cells += [Cell(model, task, seed) for seed in experiment.seeds]
+    return cells
+
+
+def _at_least_one(option: str, value: int) -> int:
+    if value < 1:
+        raise UsageError(option, f"{value} is less than 1", "give 1 or more")
+    return value
+
+
+def _share(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise UsageError("--shard", f"'{text}' is no share", "give I/N with I from 1 to N, e.g. 1/4")
+    return int(found[1]), int(found[2])
+
+
+def _validate(cells: Sequence[Cell], root: Path, out: Path) -> int:
+    preflight = Preflight(cells, root=root, out=out)
+    preflight.check()
+    preflight.show(_console())
+    return EXIT_USER_MUST_FIX if preflight.num_blocked else EXIT_DONE
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    a, b = arguments.compare
+    if a == b:
+        raise UsageError("--compare", f"'{a}' twice", "give two different models")
+    cells = _read_cells(arguments.out)
+    models = {cell.model for cell in cells}
+    for name in (a, b):
+        if name not in models:
+            fix = nearest(name, models) if models else "run the models first"
+            raise UsageError("--compare", f"no finished cell of '{name}' under {arguments.out}", fix)
+    found = []
+    for task in map(get_task, arguments.tasks or all_tasks()):
+        # All models of the task, because the correction is for all its pairs.
+        by_model: dict[str, list[Result]] = {}
+        for cell in cells:
+            if cell.task == task.name:
+                by_model.setdefault(cell.model, []).append(cell)
+        if {a, b} <= set(by_model):
+            compared = compare_models(task, {model: of_newest_recipe(some) for model, some in by_model.items()})
+            found += [comparison for comparison in compared if {comparison.a, comparison.b} == {a, b}]
+    if not found:
+        raise UsageError("--compare", f"no task has figures of both '{a}' and '{b}'", "run both on a task first")
+    print_comparisons(found, a, b, _console())
+    return EXIT_DONE
+
+
+def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
+    for error in merge_results(arguments.merge, arguments.out):
+        sys.stderr.write(f"{error}\n")
+    gaps = find_gaps(arguments.out)
+    tasks = arguments.tasks or [name + suffix for suffix in ("", SAMPLE_SUFFIX) for name in leaderboard.tasks]
+    _write(
+        arguments.out,
+        gaps,
+        leaderboard,
+        tasks=[get_task(name).name for name in tasks],
+        models=arguments.models or list(leaderboard.models),
+    )
+    return EXIT_FAILED_CELLS if gaps else EXIT_DONE
+
+
+def _write(
+    out: Path,
+    gaps: Sequence[Gap],
+    leaderboard: Leaderboard,
+    *,
+    tasks: Sequence[str],
+    models: Sequence[str],
+    recipes: Mapping[tuple[str, str], str] | None = None,
+) -> None:
+    """Write and print the leaderboard of all finished cells of the folder; those asked for come first."""
+    cells = _read_cells(out)
+    table = build_table(cells, gaps, tasks=tasks, models=models, recipes=recipes)
+    if others := len(cells) - len(table.cells):
+        sys.stderr.write(f"{others} finished cells of other recipes or unknown tasks are not in the table\n")
+    # Of the figures and not of this moment, so that the same cells give the same bytes.
+    newest = max((cell.environment["finished"] for cell in table.cells), default="")
+    created = datetime.datetime.fromisoformat(newest) if newest else datetime.datetime.now(datetime.UTC)
     board_file = LeaderboardFile(
         schema=1,
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        manifest=manifest(sys.argv if argv is None else argv),
-        rows=run.rows(),
+        created=created.isoformat(timespec="seconds"),
+        manifest=fold_manifest(table.cells),
+        rows=table.rows,
+        comparisons=table.comparisons,
     )
-    write_leaderboard(arguments.out, board_file, leaderboard.tasks)
-    # Piped, a table has no terminal to fit into.
-    print_terminal(build_board(board_file.rows, leaderboard.tasks), Console(width=None if sys.stdout.isatty() else 120))
-    sys.stderr.write(f"{arguments.out / 'leaderboard.html'}\n")
-    return EXIT_FAILED_CELLS if run.missing else EXIT_DONE
+    write_leaderboard(out, board_file, leaderboard.tasks)
+    print_terminal(build_board(board_file.rows, leaderboard.tasks), _console())
+    sys.stderr.write(f"{out / 'leaderboard.html'}\n")
+
+
+def _read_cells(out: Path) -> list[Result]:
+    """Return all finished cells of a folder; of a damaged one a line is told."""
+    cells, damaged = find_cells(out)
+    for error in damaged:
+        sys.stderr.write(f"{error}\n")
+    return cells
+
+
+def _console() -> Console:
+    """Return a console for stdout; piped, a table has no terminal to fit into."""
+    return Console(width=None if sys.stdout.isatty() else 120)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pretraining.recipe import read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 TWINS = ("README.md", "README.en.md")
-PAIRS = (TWINS, *((f"docs/{name}.md", f"docs/{name}.en.md") for name in ("pretraining", "scaling")))
+PAIRS = (TWINS, *((f"docs/{name}.md", f"docs/{name}.en.md") for name in ("evaluation", "pretraining", "scaling")))
 """Korean and English."""
 DOCUMENTS = (*(name for pair in PAIRS for name in pair), "CONTRIBUTING.md", "CHANGELOG.md", "corpora/sample/SOURCES.md")
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -163,7 +163,7 @@ def test_the_sources_of_the_sample_count_what_is_there() -> None:
     counted = {
         task.files[split].path: str(len(task.read_split(split, SAMPLE_ROOT).examples))
         for task in all_tasks().values()
-        if task.base
+        if task.is_sample
         for split in task.files
     }
     counted["news.jsonl"] = str(len(read("corpora/sample/news.jsonl").splitlines()))

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from downstream.task import all_tasks, get_task
 from eval import leaderboard
+from eval.comparison import Comparison
 from eval.leaderboard import (
     MEASURED,
     ON_OTHER,
@@ -27,6 +28,7 @@ from eval.leaderboard import (
     Board,
     build_board,
     figure,
+    print_comparisons,
     print_terminal,
     to_csv,
     to_html,
@@ -51,8 +53,18 @@ def failed(model: str, task: str, metric: str, reason: str, status: str = "faile
 
 
 FEW = [
-    row("tfidf", "nsmc", "accuracy", 0.87116, ci95=(0.8682, 0.8741), seeds=1, num_examples=50_000, split="test"),
-    row("pressbert-scratch", "nsmc", "accuracy", 0.85, ci95=(0.8470, 0.8531), seeds=3, std=0.00123, split="test"),
+    row(
+        "tfidf",
+        "nsmc",
+        "accuracy",
+        0.87116,
+        ci95=(0.8682, 0.8741),
+        seeds=1,
+        rank=(1, 1),
+        num_examples=50_000,
+        split="test",
+    ),
+    row("pressbert-scratch", "nsmc", "accuracy", 0.85, ci95=(0.8470, 0.8531), seeds=3, std=0.00123, rank=(2, 3)),
     failed("tfidf", "korquad", "exact_match", "korquad/KorQuAD_v1.0_train.json: not there; run: curl", "unavailable"),
     failed("tfidf", "korquad", "f1", "korquad/KorQuAD_v1.0_train.json: not there; run: curl", "unavailable"),
     row("majority", "klue-sts-sample", "pearson", None, reason="the same for all", seeds=1, split="dev"),
@@ -129,14 +141,14 @@ def test_blocks_stand_from_official_to_reported_and_models_as_they_came(monkeypa
 
 
 @pytest.mark.parametrize("name", [task.name for task in all_tasks().values() if task.base])
-def test_a_figure_on_a_sample_never_stands_among_official_ones(name: str) -> None:
-    sample = get_task(name)
-    metric = sample.metrics[0].key
-    board = build_board([row("tfidf", name, metric, 0.1), row("tfidf", sample.base, metric, 0.2)], ORDER)
+def test_a_figure_on_other_data_never_stands_among_official_ones(name: str) -> None:
+    task = get_task(name)
+    metric = task.metrics[0].key
+    board = build_board([row("tfidf", name, metric, 0.1), row("tfidf", task.base, metric, 0.2)], ORDER)
     places = {title: lines[0].rows for title, lines in board.blocks}
     assert {title: [r.value for r in rows if r] for title, rows in places.items()} == {
         MEASURED: [0.2],
-        ON_SAMPLE: [0.1],
+        ON_SAMPLE if task.is_sample else ON_OTHER: [0.1],
     }
     assert "비교할 수 없음" in ON_SAMPLE
 
@@ -171,6 +183,8 @@ def test_a_text_is_one_footnote_however_many_figures_it_belongs_to() -> None:
         (row("m", "nsmc", "accuracy", 0.87116), "87.12"),
         (row("m", "nsmc", "accuracy", 1.0, ci95=(1.0, 1.0)), "100.00 [100.00, 100.00]"),
         (row("m", "nsmc", "accuracy", -0.05, ci95=(-0.1, 0.0), std=0.012), "-5.00 [-10.00, 0.00] ±1.20"),
+        (row("m", "nsmc", "accuracy", 0.5, rank=(2, 4)), "50.00 2–4위"),
+        (row("m", "nsmc", "accuracy", 0.5, ci95=(0.4, 0.6), std=0.01, rank=(1, 1)), "50.00 [40.00, 60.00] ±1.00 1위"),
         (row("m", "nsmc", "accuracy", 0.5, note="so"), "50.00 (1)"),
         (row("m", "nsmc", "accuracy", None, reason="so"), "— (1)"),
         (failed("m", "nsmc", "accuracy", "so"), "— (1)"),
@@ -247,6 +261,8 @@ def test_csv_holds_every_row_with_figures_as_fractions() -> None:
         assert (float(record["value"]) if record["value"] else None) == expected.value
         interval = tuple(float(record[key]) for key in ("ci95_low", "ci95_high")) if record["ci95_low"] else None
         assert interval == expected.ci95
+        places = tuple(int(record[key]) for key in ("rank_best", "rank_worst")) if record["rank_best"] else None
+        assert places == expected.rank
         texts = ("model", "task", "metric", "source", "status", "reason", "split", "note", "reference")
         assert [record[key] for key in texts] == [getattr(expected, key) for key in texts]
 
@@ -422,3 +438,61 @@ def test_the_terminal_gives_every_footnote_in_full() -> None:
 @pytest.mark.parametrize("model", ["kpfbert[v2]", "run[/old]", "[bold]", "a:smile:b"])
 def test_the_terminal_takes_no_name_for_markup(model: str) -> None:
     assert model in terminal([row(model, "nsmc", "accuracy")])
+
+
+# --- two models against each other ------------------------------------------------------------------------------------
+
+
+def comparison(**more: Any) -> Comparison:
+    facts: dict[str, Any] = {
+        "task": "nsmc",
+        "metric": "accuracy",
+        "a": "kpfbert",
+        "b": "tfidf",
+        "seeds_a": 3,
+        "seeds_b": 1,
+    }
+    facts |= {"value_a": 0.9129, "value_b": 0.8712, "difference": 0.0417, "ci95": (0.0391, 0.0443), "verdict": "better"}
+    return Comparison(**(facts | {"p_examples": 0.0001, "p": 0.0123, "p_adjusted": 0.0246} | more))
+
+
+def compared(*found: Comparison, a: str = "kpfbert", b: str = "tfidf") -> str:
+    console = Console(width=120, file=io.StringIO())
+    print_comparisons(found, a, b, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_comparison_shows_both_figures_the_difference_and_every_p() -> None:
+    text = compared(comparison())
+    for part in (
+        "NSMC Acc",
+        "91.29",
+        "(3시드)",
+        "87.12",
+        "(1시드)",
+        "+4.17",
+        "[+3.91, +4.43]",
+        "<0.001",
+        "0.012",
+        "0.025",
+    ):
+        assert part in text
+    assert "kpfBERT 우세" in text
+    assert text.index("91.29") < text.index("87.12")
+
+
+def test_a_comparison_asked_for_the_other_way_round_turns_its_signs() -> None:
+    text = compared(comparison(), a="tfidf", b="kpfbert")
+    assert "-4.17" in text
+    assert "[-4.43, -3.91]" in text
+    assert text.index("87.12") < text.index("91.29")
+    assert "kpfBERT 우세" in text
+
+
+def test_a_comparison_that_shows_nothing_says_so() -> None:
+    assert "우열을 가릴 수 없음" in compared(comparison(verdict="tie", p=0.2, p_adjusted=0.4))
+    untold = compared(comparison(verdict="untold", p=None, p_adjusted=None, ci95=None, reason="시드 하나"))
+    assert "판정 불가" in untold
+    assert "—" in untold
+    assert max(cell_len(line) for line in untold.splitlines()) <= 120

@@ -14,8 +14,17 @@ from downstream import task as task_module
 from downstream.encoders import ENCODERS, EncoderUnavailableError
 from downstream.finetune import TaskData, read_task
 from downstream.task import SAMPLE_ROOT, Split, TextExample, get_task
-from eval import baselines
-from eval.models import ModelEntry, build_scratch, cell_recipe, choose_models, load_leaderboard, run_cell
+from eval import baselines, models
+from eval.models import (
+    ModelEntry,
+    build_scratch,
+    cell_recipe,
+    choose_models,
+    code_sha256,
+    load_leaderboard,
+    run_cell,
+    syntax_of,
+)
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -244,6 +253,51 @@ def test_a_scratch_encoder_is_the_same_bytes_for_a_seed_and_others_for_another(t
     contents = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
     assert contents[0] == contents[1]
     assert {name for name in contents[0] if contents[0][name] != contents[2][name]} == {"model.safetensors"}
+
+
+# --- the code behind a cell -----------------------------------------------------------------------------------------
+
+CODE = '''
+"""What it does."""
+def f(x: int) -> int:
+    """Double."""
+    return 2 * x
+'''
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_same"),
+    [
+        (CODE.replace("Double.", "Return twice X."), True),
+        (CODE.replace("    return 2 * x", "    # so\n    return (2 *\n        x)"), True),
+        (CODE.replace("2 * x", "3 * x"), False),
+        (CODE.replace("2 * x", "'2 * x'"), False),
+    ],
+    ids=["docstring", "layout", "number", "text"],
+)
+def test_only_what_python_runs_counts_as_code(changed: str, *, is_same: bool) -> None:
+    assert (syntax_of(CODE) == syntax_of(changed)) == is_same
+
+
+@pytest.mark.parametrize(
+    ("module", "touched"),
+    [
+        ("eval.baselines", {"majority", "tfidf"}),
+        ("downstream.finetune", {"pressbert-scratch", "kpfbert"}),
+        ("downstream.tasks.nsmc", {"pressbert-scratch", "kpfbert"}),
+        ("downstream.classification", {"pressbert-scratch", "kpfbert"}),
+        ("pretraining.vocab", {"pressbert-scratch"}),
+        ("downstream.tasks.korquad", set()),
+    ],
+)
+def test_the_code_of_a_cell_is_that_of_its_model_and_task(
+    monkeypatch: pytest.MonkeyPatch, module: str, touched: set[str]
+) -> None:
+    names = ("majority", "tfidf", "pressbert-scratch", "kpfbert")
+    before = {name: code_sha256(KNOWN[name], NSMC) for name in names}
+    syntax = models._syntax
+    monkeypatch.setattr(models, "_syntax", lambda name: syntax(name) + ("!" if name == module else ""))
+    assert {name for name in names if code_sha256(KNOWN[name], NSMC) != before[name]} == touched
 
 
 @pytest.mark.parametrize("toml", ["models = 3", "[models]\nfoo = 3"])

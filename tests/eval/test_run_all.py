@@ -5,21 +5,26 @@ import datetime
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corpora.runtime import DataError, RecipeError, ResultError, SuiteError, UsageError, fingerprint
+from downstream import task as task_module
 from downstream.finetune import TaskData
 from downstream.result import Result, read_result
-from downstream.task import SAMPLE_SUFFIX, Task, all_tasks
+from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
 from eval import baselines, run_all
+from eval import cells as filling
+from eval.cells import Filler
 from eval.models import ModelEntry, load_leaderboard
 from eval.models import run_cell as real_run_cell
 from eval.results import read_reported
@@ -89,7 +94,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
         fill = real_run_cell if entry.is_deterministic else guess
         return fill(entry, task, data, recipe, seed=seed, work=work)
 
-    monkeypatch.setattr(run_all, "run_cell", note)
+    monkeypatch.setattr(filling, "run_cell", note)
     return calls
 
 
@@ -108,44 +113,52 @@ def failing(on: Callable[[ModelEntry, int], bool], error: Exception) -> RunCell:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[run_all.Run]:
-    """Return the list of runs that `main` sets up from now on, in an empty folder; none of them runs."""
-    runs: list[run_all.Run] = []
-    monkeypatch.setattr(run_all.Run, "fill", lambda run: runs.append(run))
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Filler]:
+    """Return the list of fillers that `main` sets up from now on, in an empty folder; none of them runs."""
+    fillers: list[Filler] = []
+    monkeypatch.setattr(Filler, "fill", lambda filler: fillers.append(filler))
     monkeypatch.chdir(tmp_path)
-    return runs
+    return fillers
+
+
+def models_in(filler: Filler) -> list[str]:
+    return list(dict.fromkeys(cell.model.name for cell in filler.cells))
+
+
+def tasks_in(filler: Filler) -> list[str]:
+    return list(dict.fromkeys(cell.task.name for cell in filler.cells))
 
 
 @pytest.mark.parametrize("has_data", [True, False])
 def test_without_arguments_the_bundled_models_run_on_the_sample(
-    asked: list[run_all.Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_data: bool
+    asked: list[Filler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_data: bool
 ) -> None:
     monkeypatch.setenv("PRESSBERT_DATA", str(tmp_path) if has_data else "")
     assert run_all.main([]) == 0
     (found,) = asked
-    assert [task.name for task in found.tasks] == [f"{name}{SAMPLE_SUFFIX}" for name in COMPARED]
-    assert [model.name for model in found.models] == ["majority", "tfidf", "pressbert-scratch"]
-    assert found.seeds == load_leaderboard().seeds
-    assert found.num_cells == 5 * (1 + 1 + found.seeds)
+    seeds = load_leaderboard().seeds
+    assert tasks_in(found) == [f"{name}{SAMPLE_SUFFIX}" for name in COMPARED]
+    assert models_in(found) == ["majority", "tfidf", "pressbert-scratch"]
+    assert len(found.cells) == 5 * (1 + 1 + seeds)
+    assert {cell.seed for cell in found.cells} == set(range(seeds))
     assert (tmp_path / "reports" / "leaderboard.html").is_file()
 
 
-def test_with_a_data_root_the_published_comparison_runs(asked: list[run_all.Run], tmp_path: Path) -> None:
+def test_with_a_data_root_the_published_comparison_runs(asked: list[Filler], tmp_path: Path) -> None:
     run_all.main(["--data", str(tmp_path)])
-    assert [task.name for task in asked[0].tasks] == list(COMPARED)
-    assert [model.name for model in asked[0].models] == list(load_leaderboard().models)
+    assert tasks_in(asked[0]) == list(COMPARED)
+    assert models_in(asked[0]) == list(load_leaderboard().models)
     assert asked[0].root == tmp_path
 
 
-def test_a_task_named_twice_runs_once(asked: list[run_all.Run]) -> None:
+def test_a_task_named_twice_runs_once(asked: list[Filler]) -> None:
     run_all.main(["--tasks", "nsmc-sample", "NSMC_sample", "nsmc-sample", "--models", "tfidf", "--seeds", "7"])
-    assert [task.name for task in asked[0].tasks] == ["nsmc-sample"]
-    assert (asked[0].seeds, asked[0].num_cells) == (7, 1)
+    assert [cell.key for cell in asked[0].cells] == [("nsmc-sample", "tfidf", 0)]
 
 
-def test_settings_reach_every_trained_model_on_every_task(asked: list[run_all.Run]) -> None:
+def test_settings_reach_every_trained_model_on_every_task(asked: list[Filler]) -> None:
     run_all.main(["--models", "pressbert-scratch", "--set", "epochs=0.5", "--set", "batch_size=8"])
-    (model,) = asked[0].models
+    (model,) = {cell.model.name: cell.model for cell in asked[0].cells}.values()
     for task in all_tasks().values():
         assert {"epochs": "0.5", "batch_size": "8"}.items() <= {
             k: str(v) for k, v in model.overrides(task).items()
@@ -162,7 +175,7 @@ def test_a_second_run_skips_what_is_finished_and_shows_the_same(
     assert run(out, *arguments) == 0
     assert len(ran) == 3
     before, rows = cells(out), measured(out)
-    monkeypatch.setattr(run_all, "run_cell", lambda *_, **__: pytest.fail("a finished cell is run again"))
+    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a finished cell is run again"))
     capsys.readouterr()
     assert run(out, *arguments) == 0
     assert cells(out) == before
@@ -248,7 +261,8 @@ def test_a_row_stays_as_it_is_when_another_model_is_asked_for(out: Path, ran: li
     assert before["seeds"] == 1
     run(out, *NSMC, "--models", "majority")
     assert ran[-1] == ("majority", "nsmc-sample", 0)
-    assert measured(out)[key] == before
+    # With a second model in the table it has places; all else stays.
+    assert measured(out)[key] | {"rank": None} == before
 
 
 def test_a_cell_from_before_a_task_got_another_metric_stops_nothing(out: Path) -> None:
@@ -276,7 +290,7 @@ def test_a_model_that_fails_is_a_row_with_its_reason_and_stops_nothing(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = RuntimeError("the head | fell off\nand rolled away")
-    monkeypatch.setattr(run_all, "run_cell", failing(lambda entry, _: entry.name == "tfidf", error))
+    monkeypatch.setattr(filling, "run_cell", failing(lambda entry, _: entry.name == "tfidf", error))
     arguments = ("--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf", "pressbert-scratch")
     assert run(out, *arguments, "--seeds", "1") == 1
     rows = measured(out)
@@ -284,7 +298,7 @@ def test_a_model_that_fails_is_a_row_with_its_reason_and_stops_nothing(
     for (model, task, _), row in rows.items():
         assert row["status"] == ("failed" if model == "tfidf" else "ok")
         if model == "tfidf":
-            log = out / "logs" / f"{task}-tfidf.txt"
+            log = out / "logs" / f"{task}-tfidf-seed-0.txt"
             assert row["value"] is row["ci95"] is row["std"] is None
             assert row["reason"] == f"RuntimeError: the head | fell off; see {log}"
             text = log.read_text(encoding="utf-8")
@@ -301,7 +315,7 @@ def test_a_model_that_fails_is_a_row_with_its_reason_and_stops_nothing(
 
 def test_what_a_user_can_mend_is_the_reason_itself(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = SuiteError("runs/mine", "no config.json in it", "give the folder of a model")
-    monkeypatch.setattr(run_all, "run_cell", failing(lambda *_: True, error))
+    monkeypatch.setattr(filling, "run_cell", failing(lambda *_: True, error))
     assert run(out, *NSMC, "--models", "majority") == 1
     assert measured(out)["majority", "nsmc-sample", "accuracy"]["reason"] == str(error)
     assert not (out / "logs").exists()
@@ -309,23 +323,23 @@ def test_what_a_user_can_mend_is_the_reason_itself(out: Path, monkeypatch: pytes
 
 def test_a_failed_cell_is_tried_again_by_the_next_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(run_all, "run_cell", failing(lambda *_: True, RuntimeError("once")))
+        patch.setattr(filling, "run_cell", failing(lambda *_: True, RuntimeError("once")))
         assert run(out, *NSMC, "--models", "majority") == 1
     assert run(out, *NSMC, "--models", "majority") == 0
     assert measured(out)["majority", "nsmc-sample", "accuracy"]["status"] == "ok"
 
 
-def test_a_seed_that_fails_leaves_the_earlier_ones_and_a_note(
+def test_a_seed_that_fails_leaves_the_others_and_a_note(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run_all, "run_cell", failing(lambda _, seed: seed == 2, RuntimeError("no luck")))
+    monkeypatch.setattr(filling, "run_cell", failing(lambda _, seed: seed == 2, RuntimeError("no luck")))
     assert run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "4") == 1
     row = measured(out)["pressbert-scratch", "nsmc-sample", "accuracy"]
-    assert (row["status"], row["seeds"], row["std"]) == ("ok", 2, 0.0)
+    assert (row["status"], row["seeds"], row["std"]) == ("ok", 3, 0.0)
     assert row["value"] is not None
     assert "RuntimeError: no luck" in row["note"]
     assert "no luck" in capsys.readouterr().out
-    assert len(cells(out)) == 2
+    assert len(cells(out)) == 3
 
 
 def test_a_task_without_data_is_unavailable_and_says_which_command_would_help(
@@ -380,6 +394,20 @@ def test_a_name_that_is_not_known_is_one_line_and_exit_code_two(
         (RecipeError, ["--set", "epoch=1"], "--set", "did you mean 'epochs'?"),
         (RecipeError, ["--set", "epochs=-1"], "--set", "epochs"),
         (DataError, ["--data", "no-such-folder"], "--data", "'no-such-folder' is not a folder"),
+        (UsageError, ["--jobs", "0"], "--jobs", "0 is less than 1"),
+        (UsageError, ["--threads", "0"], "--threads", "0 is less than 1"),
+        (UsageError, ["--shard", "0/2"], "--shard", "'0/2' is no share"),
+        (UsageError, ["--shard", "3/2"], "--shard", "'3/2' is no share"),
+        (UsageError, ["--shard", "half"], "--shard", "'half' is no share"),
+        (UsageError, ["--shard", "1/2", "--validate"], "eval/run_all.py", "not allowed with"),
+        (UsageError, ["--compare", "tfidf"], "eval/run_all.py", "--compare"),
+        (UsageError, ["--compare", "tfidf", "majority"], "--compare", "no finished cell of 'tfidf'"),
+        (UsageError, ["--from", "x.json", "--tasks", "nsmc"], "--tasks", "--from repeats a run as it was"),
+        (UsageError, ["--from", "x.json", "--models", "tfidf"], "--models", "--from repeats a run as it was"),
+        (UsageError, ["--from", "x.json", "--seeds", "3"], "--seeds", "--from repeats a run as it was"),
+        (UsageError, ["--allow-drift"], "--allow-drift", "--from"),
+        (ResultError, ["--from", "x.json"], "x.json", "No such file"),
+        (ResultError, ["--merge", "nowhere"], "nowhere", "no results in it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -452,7 +480,7 @@ def test_a_disk_that_fills_up_stops_the_run_instead_of_losing_more_work(
         calls.append(path.parent.name)
         raise ResultError(path, "cannot write", "free some space")
 
-    monkeypatch.setattr(run_all, "write_result", full)
+    monkeypatch.setattr(filling, "write_result", full)
     with fails(ResultError, out / "results", "cannot write"):
         run(out, *NSMC, "--models", "majority", "tfidf")
     assert calls == ["majority"]
@@ -493,6 +521,162 @@ def test_a_run_that_was_killed_goes_on_where_it_was(out: Path, capsys: pytest.Ca
     }
 
 
+# --- two models against each other ------------------------------------------------------------------------------------
+
+
+def test_two_models_are_compared_from_their_finished_cells_alone(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(out, "--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf")
+    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a cell is run"))
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert run(out, "--compare", "tfidf", "majority") == 0
+    shown = capsys.readouterr().out
+    (pair,) = leaderboard(out)["comparisons"]
+    assert (pair["a"], pair["b"], pair["task"]) == ("tfidf", "majority", "nsmc-sample")
+    assert f"{100 * pair['difference']:+.2f}" in shown
+    assert f"{pair['p_adjusted']:.3f}" in shown
+    assert "STS" not in shown  # majority has no correlation there
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_models_without_a_task_in_common_are_one_line(out: Path, fails: Fails) -> None:
+    run(out, *NSMC, "--models", "majority")
+    run(out, "--tasks", "klue-sts-sample", "--models", "tfidf")
+    with fails(UsageError, "--compare", "no task has figures of both 'majority' and 'tfidf'"):
+        run(out, "--compare", "majority", "tfidf")
+    with fails(UsageError, "--compare", "two different models"):
+        run(out, "--compare", "majority", "majority")
+
+
+# --- a run repeated from its manifest ---------------------------------------------------------------------------------
+
+
+def test_a_run_is_repeated_from_its_leaderboard(out: Path, tmp_path: Path, ran: list[Any]) -> None:
+    asked = ("--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "pressbert-scratch", "--seeds", "2")
+    run(out, *asked, "--set", "epochs=0.5")
+    run(out, *NSMC, "--models", "tfidf")
+    first = list(ran)
+    ran.clear()
+    again = tmp_path / "again"
+    assert run(again, "--from", str(out / "leaderboard.json")) == 0
+    assert sorted(ran) == sorted(first)
+    assert set(cells(again)) == set(cells(out))
+    for name, text in cells(again).items():
+        assert json.loads(text)["recipe"] == json.loads(cells(out)[name])["recipe"]
+    figures = [{key: row["value"] for key, row in measured(folder).items()} for folder in (out, again)]
+    assert figures[0] == figures[1]
+    ran.clear()
+    assert run(out, "--from", str(out)) == 0
+    assert ran == []
+
+
+def test_a_run_is_not_repeated_on_other_data_unless_told_to(
+    out: Path, tmp_path: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    run(out, *NSMC, "--models", "majority", "tfidf")
+    ran.clear()
+    shutil.copytree(task_module.SAMPLE_ROOT, tmp_path / "sample")
+    monkeypatch.setattr(task_module, "SAMPLE_ROOT", tmp_path / "sample")
+    path = get_task("nsmc-sample").path("train", tmp_path)
+    path.write_bytes(path.read_bytes().replace(b".", b"!", 1))
+    with fails(UsageError, out / "leaderboard.json", "majority on nsmc-sample: data_sha256 was", "--allow-drift"):
+        run(tmp_path / "again", "--from", str(out / "leaderboard.json"))
+    assert ran == []
+    assert not (tmp_path / "again").exists()
+    assert run(tmp_path / "again", "--from", str(out / "leaderboard.json"), "--allow-drift") == 0
+    assert len(ran) == 2
+
+
+def test_a_run_is_not_repeated_with_other_versions(
+    out: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, ran: list[Any]
+) -> None:
+    run(out, *NSMC, "--models", "majority", "tfidf")
+    ran.clear()
+    installed = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "9.9.9" if name == "scikit-learn" else installed(name))
+    with fails(UsageError, out / "leaderboard.json", "tfidf on nsmc-sample: versions.scikit-learn was", "9.9.9"):
+        run(out, "--from", str(out / "leaderboard.json"))
+    assert ran == []
+
+
+@pytest.mark.usefixtures("ran")
+def test_a_run_is_repeated_with_a_departure_on_purpose(out: Path, tmp_path: Path) -> None:
+    run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "1")
+    assert run(tmp_path / "again", "--from", str(out), "--set", "epochs=0.25") == 0
+    before, after = (json.loads(next(iter(cells(folder).values())))["recipe"] for folder in (out, tmp_path / "again"))
+    assert after["finetune"] == before["finetune"] | {"epochs": 0.25}
+    assert after | {"finetune": 0} == before | {"finetune": 0}
+
+
+# --- checks and lists -------------------------------------------------------------------------------------------------
+
+
+def test_what_would_run_is_checked_and_nothing_is_written(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a cell is run"))
+    assert run(out, *NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "2", "--validate") == 0
+    assert "셀 3개: 끝난 것 0, 실행할 것 3, 막힌 것 0" in capsys.readouterr().out
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "data").mkdir()
+    arguments = ("--tasks", "korquad", "--models", "majority", "--data", str(tmp_path / "data"), "--validate")
+    assert run(out, *arguments) == 2
+    assert "→ run: curl" in capsys.readouterr().out
+    assert not out.exists()
+
+
+def test_tasks_and_models_are_listed(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(out, "--list") == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in (*load_leaderboard().models, *COMPARED))
+    assert not out.exists()
+
+
+# --- shares and merging -----------------------------------------------------------------------------------------------
+
+
+def test_shares_in_folders_of_their_own_are_merged_into_the_same_table(
+    out: Path, tmp_path: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf")
+    folders = [tmp_path / f"share-{k}" for k in (1, 2, 3)]
+    for k, folder in enumerate(folders, start=1):
+        assert run(folder, *asked, "--shard", f"{k}/3") == 0
+        assert {path.name for path in folder.iterdir()} == {"results"}
+    assert len(ran) == 4
+    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a cell is run"))
+    assert run(out, "--merge", *map(str, folders)) == 0
+    assert cells(out) == {name: text for folder in folders for name, text in cells(folder).items()}
+    merged = {path.name: path.read_bytes() for path in out.glob("leaderboard.*")}
+    # The command that would run them finds nothing to do and writes the same bytes.
+    assert run(out, *asked) == 0
+    assert {path.name: path.read_bytes() for path in out.glob("leaderboard.*")} == merged
+
+
+def test_what_a_share_could_not_fill_is_a_row_of_the_merged_table(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(filling, "run_cell", failing(lambda entry, _: entry.name == "tfidf", RuntimeError("no luck")))
+        assert run(tmp_path / "share", *NSMC, "--models", "majority", "tfidf", "--shard", "1/1") == 1
+    assert run(out, "--merge", str(tmp_path / "share")) == 1
+    rows = measured(out)
+    assert rows["majority", "nsmc-sample", "accuracy"]["status"] == "ok"
+    assert rows["tfidf", "nsmc-sample", "accuracy"]["reason"].startswith("RuntimeError: no luck")
+
+
+def test_the_table_tells_when_its_newest_cell_was_finished_and_not_when_it_was_written(out: Path) -> None:
+    run(out, *NSMC, "--models", "majority")
+    path = out / "results" / "nsmc-sample" / "majority" / "seed-0.json"
+    cell = json.loads(path.read_text(encoding="utf-8"))
+    cell["environment"]["finished"] = "2026-01-02T03:04:05.678901+00:00"
+    path.write_text(json.dumps(cell), encoding="utf-8")
+    run(out, *NSMC, "--models", "majority")
+    assert leaderboard(out)["created"] == "2026-01-02T03:04:05+00:00"
+
+
 # --- what is written and said ---------------------------------------------------------------------------------------
 
 ROW_KEYS = {
@@ -520,7 +704,7 @@ def test_the_leaderboard_on_disk_is_what_the_contract_says(out: Path, ran: list[
     assert run(out, "--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "pressbert-scratch") == 0
     assert ran
     content = leaderboard(out)
-    assert set(content) == {"schema", "created", "manifest", "rows"}
+    assert set(content) == {"schema", "created", "manifest", "rows", "comparisons"}
     assert content["schema"] == 1
     assert before <= datetime.datetime.fromisoformat(content["created"]) <= datetime.datetime.now(datetime.UTC)
     assert {"versions", "git", "device", "cpu"} <= set(content["manifest"])
@@ -576,8 +760,15 @@ def test_it_runs_by_path_from_any_folder(tmp_path: Path) -> None:
     assert set(cells(tmp_path / "out")) == {"nsmc-sample/majority/seed-0.json"}
 
 
+OPTIONS = (
+    *("--models", "--tasks", "--seeds", "--set", "--from", "--allow-drift", "--data", "--out", "--keep-models"),
+    *("--jobs", "--threads", "--shard", "--merge", "--validate", "--list", "--compare"),
+)
+
+
 @pytest.mark.parametrize("face", [["-m", "eval.run_all"], ["eval/run_all.py"]])
 def test_help_names_every_option(face: Sequence[str]) -> None:
     done = subprocess.run([sys.executable, *face, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert all(option in done.stdout for option in ("--models", "--tasks", "--seeds", "--data", "--out"))
+    assert all(option in done.stdout for option in OPTIONS)
+    assert "--cell" not in done.stdout

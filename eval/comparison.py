@@ -1,0 +1,341 @@
+"""Which of two models is better on a task, and which places each may hold: paired tests over examples and seeds.
+
+Two accidents part models that are equally good: which examples the test set holds, and which seeds were trained. A
+test over examples alone knows the first of them. On 50,000 reviews it calls a model a winner over itself with other
+seeds in up to six of ten draws, because seeds whose accuracies scatter by 0.3 points differ by more than so many
+examples allow for (Sellam et al. 2022 find the same of BERT). One round of the null hypothesis here holds both:
+
+* examples: A's and B's answers to an example change places by the toss of a coin, all seeds of the example together:
+  the paired randomisation test (Noreen 1989) on the mean over seeds;
+* seeds: the difference of the two means strays by a normal draw, whose own variance is drawn from what a handful of
+  seeds leaves open, `s² f / χ²(f)`, which is what gives Student's t its tail. Relabelling seeds would be no test: of
+  three and three there are 20 ways, too few for 5 %. Seeds of one model disagree about single examples, and that part
+  of their noise is in the coin already; it is taken off.
+
+`s²` and `f` are Welch's (1947), from the two models at hand. Three seeds tell little of a variance: Welch's t then has
+two to four degrees of freedom, and corrected for 20 pairs needs a difference of ten standard errors. Where at least
+three trained models stand on the task, the median of their variances is an estimate from all of them that one
+collapsed training cannot spoil; it counts instead where it is the larger one. So nobody passes for steadier than the
+field by three lucky seeds, and nobody noisy hides in it. A model with itself is then called different in 2 to 4 % of
+draws; the worst seen is 6 % for unequal models of equal merit, one scattering three times as much as all others.
+
+A trained model with a single seed cannot be told from another. A deterministic one has no noise of this kind.
+
+A metric that is no mean (correlation, macro F1) enters through its jackknife pseudo-values (Tukey 1958), which are the
+per-example numbers themselves where it is one. Swapping raw predictions instead would mix the scales of two models'
+scores, and a correlation would fall for that reason alone.
+
+Within a task the p-values of all pairs are corrected together by Holm's method (1979). A model's places run from one
+behind those that beat it to one before those it beats; with the error over all pairs held at 5 %, all these intervals
+hold at once with 95 % (Mogstad et al. 2024). Unlike groups of letters they stay true when "not told apart" is not
+transitive: A and C may differ though neither differs from B.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from corpora.runtime import Config
+from downstream.metrics import FloatArray, Metric
+from downstream.result import Result
+from downstream.task import Task
+
+ALPHA = 0.05
+ROUNDS = 10_000
+MIN_FIELD = 3
+"""Trained models whose variances make a median worth the name."""
+BLOCK = 2_000_000
+"""Numbers that are held at once while rounds are drawn."""
+
+ONE_SEED = "학습 모델의 시드가 하나뿐이라 시드에 따른 변동을 알 수 없음"
+OTHER_DATA = "서로 다른 평가 자료에서 측정됨"
+NOT_DEFINED = "예제 하나를 빼면 지표를 정의할 수 없음"
+
+Verdict = Literal["better", "tie", "untold"]
+
+
+class Comparison(Config):
+    """A pair of models on a task in its ranking metric; `a` is the one with the higher figure."""
+
+    task: str
+    metric: str
+    a: str
+    b: str
+    value_a: float
+    """Mean over seeds, as a fraction."""
+    value_b: float
+    seeds_a: int
+    seeds_b: int
+    difference: float
+    """`value_a - value_b`, never negative."""
+    ci95: tuple[float, float] | None = None
+    """95 % interval of the difference over other examples and, where their noise is known, other seeds."""
+    p_examples: float | None = None
+    """Over examples alone: whether these very trainings differ."""
+    p: float | None = None
+    """Over examples and seeds: whether the models differ. None where that cannot be told."""
+    p_adjusted: float | None = None
+    """`p` after Holm's correction over all pairs of the task."""
+    verdict: Verdict
+    """`better`: a beats b. `tie`: no difference shown. `untold`: it cannot be tested."""
+    reason: str = ""
+    """Why it cannot be tested."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A model on a task: its figure over seeds, and what every example contributes."""
+
+    figures: FloatArray
+    """(K,) figure of each seed."""
+    values: FloatArray
+    """(N,) pseudo-value of each example, averaged over seeds."""
+    disagreement: float
+    """Variance of one seed's figure that comes from disagreeing with other seeds about examples; 0 for one seed."""
+    is_trained: bool
+    """Whether another seed would give another figure."""
+
+    @property
+    def num_seeds(self) -> int:
+        """K."""
+        return len(self.figures)
+
+    @property
+    def figure(self) -> float:
+        """Mean over seeds."""
+        return float(self.figures.mean())
+
+    @cached_property
+    def scatter(self) -> float | None:
+        """Sample variance over seeds of a trained model; None for a single seed."""
+        return float(self.figures.var(ddof=1)) if self.is_trained and self.num_seeds > 1 else None
+
+
+def sample_of(metric: Metric, cells: Sequence[Result]) -> Sample:
+    """Collect the seeds of one model on one task.
+
+    Args:
+        metric: the ranking one.
+        cells: one a seed, of one recipe, in which the metric is defined.
+    """
+    columns = [cell.metric_columns(metric.key) for cell in cells]
+    values = np.stack([pseudo_values(metric, array) for array in columns])  # (K, N)
+    return Sample(
+        figures=np.array([metric.fold(array) for array in columns]),
+        values=values.mean(axis=0),
+        disagreement=float(values.var(axis=0, ddof=1).mean()) / values.shape[1] if len(cells) > 1 else 0.0,
+        # The recipe of whatever is trained says how.
+        is_trained="finetune" in cells[0].recipe,
+    )
+
+
+def pseudo_values(metric: Metric, columns: FloatArray) -> FloatArray:
+    """Return jackknife pseudo-values: N times the figure less N − 1 times the figure without the example.
+
+    Args:
+        metric: what is folded.
+        columns: (N, K) per-example numbers.
+
+    Returns:
+        (N,), for a mean the numbers themselves; NaN where the figure without the example is undefined.
+    """
+    # Equal rows are interchangeable, so each distinct one is left out once.
+    rows, places, counts = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
+    without: list[FloatArray] = []
+    block = max(1, BLOCK // len(rows))
+    for first in range(0, len(rows), block):
+        left_out = np.arange(first, min(first + block, len(rows)))
+        weights = np.tile(counts.astype(np.float64), (len(left_out), 1))
+        weights[np.arange(len(left_out)), left_out] -= 1
+        without.append(metric.aggregate(rows, weights))
+    num = len(columns)
+    whole = float(metric.aggregate(rows, counts[None].astype(np.float64))[0])
+    distinct = num * whole - (num - 1) * np.concatenate(without)
+    # Rounded, because the difference of large near-equal numbers leaves dust that would make equal values distinct.
+    return np.round(distinct[places.ravel()], 9)
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """What a test of two samples found."""
+
+    difference: float
+    ci95: tuple[float, float]
+    p_examples: float
+    p: float | None
+
+
+def paired_test(
+    a: Sample, b: Sample, field: Sequence[Sample] = (), *, seed: int = 0, rounds: int = ROUNDS
+) -> PairedTest:
+    """Test whether A and B differ, over the same N examples and over seeds.
+
+    Args:
+        a: one model.
+        b: the other.
+        field: all models of the task, A and B included; where three of them are trained, their scatter counts too.
+        seed: of the rounds.
+        rounds: coin tosses per example.
+
+    Returns:
+        The difference A − B with its interval and p-values; `p` is None where seeds' noise is unknown.
+    """
+    generator = np.random.default_rng(seed)
+    swapped, resampled = _example_noise(a.values - b.values, generator, rounds)
+    difference = a.figure - b.figure
+    is_told = all(sample.scatter is not None or not sample.is_trained for sample in (a, b))
+    noise = np.zeros((2, rounds))
+    if is_told:
+        known = sum(sample.disagreement / sample.num_seeds for sample in (a, b))
+        unknown = np.maximum(0.0, _seed_variances(a, b, field, generator, rounds) - known)
+        noise = np.sqrt(unknown) * generator.standard_normal((2, rounds))
+    low, high = difference + np.percentile(resampled + noise[0], [2.5, 97.5])
+    return PairedTest(
+        difference=difference,
+        ci95=(float(low), float(high)),
+        p_examples=_p_value(swapped, difference),
+        p=_p_value(swapped + noise[1], difference) if is_told else None,
+    )
+
+
+def _example_noise(values: FloatArray, generator: np.random.Generator, rounds: int) -> tuple[FloatArray, FloatArray]:
+    """Draw (R,) means of N values with random signs, and (R,) deviations of the mean when the values are resampled."""
+    kinds, counts = np.unique(np.round(values, 9), return_counts=True)
+    total = len(values)
+    is_coarse = 4 * len(kinds) < total
+    swapped, resampled = np.empty(rounds), np.empty(rounds)
+    block = max(1, BLOCK // (len(kinds) if is_coarse else total))
+    for first in range(0, rounds, block):
+        size = min(block, rounds - first)
+        chosen = slice(first, first + size)
+        if is_coarse:
+            # Examples of equal value are interchangeable: of 50,000 right-or-wrong answers a dozen kinds remain.
+            heads = generator.binomial(counts, 0.5, size=(size, len(kinds)))
+            swapped[chosen] = (2 * heads - counts) @ kinds / total
+            drawn = generator.multinomial(total, counts / total, size=size)
+            resampled[chosen] = (drawn - counts) @ kinds / total
+        else:
+            heads = generator.integers(0, 2, size=(size, total), dtype=np.int8)
+            swapped[chosen] = (2.0 * heads - 1.0) @ values / total
+            drawn = generator.integers(0, total, size=(size, total))
+            resampled[chosen] = values[drawn].mean(axis=1) - values.mean()
+    return swapped, resampled
+
+
+def _seed_variances(
+    a: Sample, b: Sample, field: Sequence[Sample], generator: np.random.Generator, rounds: int
+) -> FloatArray:
+    """Draw (R,) variances that the difference of A's and B's means over seeds may have."""
+    trained = [sample for sample in (a, b) if sample.scatter is not None]
+    parts = np.array([sample.scatter / sample.num_seeds for sample in trained if sample.scatter is not None])
+    own = float(parts.sum())
+    draws = np.zeros(rounds)
+    if own > 0:
+        degrees = own**2 / float((parts**2 / [sample.num_seeds - 1 for sample in trained]).sum())
+        draws = own * degrees / generator.chisquare(degrees, rounds)
+    others = [sample for sample in field if sample.scatter is not None]
+    if trained and len(others) >= MIN_FIELD:
+        # A median of so few draws has no tabled distribution, so that the same median of drawn variances stands for it.
+        degrees_each = np.array([sample.num_seeds - 1 for sample in others])
+        medians = np.median(generator.chisquare(degrees_each, (rounds, len(others))) / degrees_each, axis=1)
+        common = float(np.median([sample.scatter for sample in others if sample.scatter is not None]))
+        common *= sum(1 / sample.num_seeds for sample in trained)
+        if common / medians.mean() > own:
+            draws = common / medians
+    return np.asarray(draws, dtype=np.float64)
+
+
+def _p_value(null: FloatArray, difference: float) -> float:
+    """Return the share of rounds at least as far from zero; what was seen counts as one, so that it is never zero."""
+    # Sums in another order differ by dust.
+    return (1 + int((np.abs(null) >= abs(difference) - 1e-12).sum())) / (1 + len(null))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for being tested together, by Holm's step-down method."""
+    order = np.argsort(p_values, kind="stable")
+    steps = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return [float(p) for p in adjusted]
+
+
+def compare_models(task: Task, cells: Mapping[str, Sequence[Result]], *, rounds: int = ROUNDS) -> list[Comparison]:
+    """Test all pairs of models on a task in its ranking metric, corrected together.
+
+    The outcome depends on the cells alone, not on the order of the models.
+
+    Args:
+        task: the task.
+        cells: model → its cells of one recipe, one a seed.
+        rounds: of each test, or more where there are many pairs.
+
+    Returns:
+        A comparison for each pair of models whose figures are defined; models without one are left out.
+    """
+    metric = task.metrics[0]
+    defined = {m: c for m, c in sorted(cells.items()) if c and all(x.metrics.get(metric.key) is not None for x in c)}
+    samples = {model: sample_of(metric, found) for model, found in defined.items()}
+    # What was answered: the digest of the evaluation split comes last.
+    questions = {m: (found[0].num_examples, found[0].data_sha256.split("+")[-1]) for m, found in defined.items()}
+    pairs = list(itertools.combinations(samples, 2))
+    # Of fewer rounds than this no p-value would stay below ALPHA once it is corrected for so many pairs.
+    rounds = max(rounds, 100 * len(pairs))
+    comparisons = []
+    for pair in pairs:
+        a, b = sorted(pair, key=lambda model: -samples[model].figure)
+        untested = Comparison(
+            task=task.name,
+            metric=metric.key,
+            a=a,
+            b=b,
+            value_a=samples[a].figure,
+            value_b=samples[b].figure,
+            seeds_a=samples[a].num_seeds,
+            seeds_b=samples[b].num_seeds,
+            difference=samples[a].figure - samples[b].figure,
+            verdict="untold",
+        )
+        if questions[a] != questions[b]:
+            comparisons.append(untested.model_copy(update={"reason": OTHER_DATA}))
+        elif np.isnan(samples[a].values + samples[b].values).any():
+            comparisons.append(untested.model_copy(update={"reason": NOT_DEFINED}))
+        else:
+            field = [samples[model] for model in samples if questions[model] == questions[a]]
+            found = paired_test(samples[a], samples[b], field, rounds=rounds)
+            outcome = {"ci95": found.ci95, "p_examples": found.p_examples, "p": found.p}
+            comparisons.append(untested.model_copy(update=outcome | {"reason": ONE_SEED if found.p is None else ""}))
+    return _corrected(comparisons)
+
+
+def _corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    adjusted = iter(holm([c.p for c in comparisons if c.p is not None]))
+    corrected = []
+    for comparison in comparisons:
+        if comparison.p is not None:
+            p = next(adjusted)
+            verdict: Verdict = "better" if p <= ALPHA else "tie"
+            comparison = comparison.model_copy(update={"p_adjusted": p, "verdict": verdict})
+        corrected.append(comparison)
+    return corrected
+
+
+def rank_intervals(comparisons: Sequence[Comparison]) -> dict[str, tuple[int, int]]:
+    """Return the places that each compared model of a task may hold, best and worst.
+
+    Args:
+        comparisons: all pairs of the task.
+
+    Returns:
+        Model → (1 + models that beat it, number of models − models it beats).
+    """
+    models = sorted({model for c in comparisons for model in (c.a, c.b)})
+    won = [(c.a, c.b) for c in comparisons if c.verdict == "better"]
+    return {
+        model: (1 + sum(loser == model for _, loser in won), len(models) - sum(winner == model for winner, _ in won))
+        for model in models
+    }

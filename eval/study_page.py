@@ -1,0 +1,200 @@
+"""The page of a study, in Korean and in English: what was asked, what was tried, what came out, what the paper says."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from corpora.runtime import Config, atomic_file, write_text
+from downstream.task import Task, get_task
+from eval.comparison import Comparison
+from eval.leaderboard import percent, signed
+from eval.results import Row, Table
+from eval.study_recipe import PaperTable, Study, Words
+
+Language = Literal["ko", "en"]
+CHART = "chart.png"
+WORDS: Mapping[str, Words] = {
+    "question": Words(ko="물음", en="The question"),
+    "arms": Words(ko="견준 모델", en="What was compared"),
+    "arm_columns": Words(
+        ko="모델 | 매개변수 | 본 토큰 | 학습 시간(분) | 검증 글의 MLM 손실 | MLM 정확도",
+        en="arm | parameters | tokens seen | minutes | held-out MLM loss | MLM accuracy",
+    ),
+    "results": Words(ko="결과", en="Results"),
+    "how_to_read": Words(
+        ko="값은 ×100. 대괄호는 평가 예제에 대한 95% 부트스트랩 구간, ±는 미세 조정 시드 사이의 표준편차입니다.",
+        en="Values are ×100. Brackets: 95 % bootstrap interval over examples; ±: standard deviation over seeds of "
+        "fine-tuning.",
+    ),
+    "model": Words(ko="모델", en="arm"),
+    "against": Words(ko="‘{}’와의 차이", en="Against “{}”"),
+    "against_columns": Words(
+        ko="과제 | 모델 | 차이 | 95% 구간 | p | 보정한 p | 판정",
+        en="task | arm | difference | 95 % interval | p | corrected p | verdict",
+    ),
+    "better": Words(ko="더 높음", en="higher"),
+    "worse": Words(ko="더 낮음", en="lower"),
+    "tie": Words(ko="구별되지 않음", en="not told apart"),
+    "untold": Words(ko="알 수 없음", en="cannot be told"),
+    "test": Words(
+        ko="예제와 시드를 함께 흔든 짝 검정이며, p는 과제 안의 모든 짝에 대해 Holm 방법으로 보정했습니다.",
+        en="A paired test over examples and seeds; p is corrected over all pairs of a task by Holm's method.",
+    ),
+    "paper": Words(ko="논문의 수치", en="The paper's figures"),
+    "reading": Words(ko="읽는 법", en="What this shows, and what it cannot"),
+    "again": Words(ko="다시 해 보기", en="Again"),
+    "chart": Words(ko="과제별 점수와 95% 구간", en="Scores by task with 95 % intervals"),
+}
+
+
+class ArmRecord(Config):
+    """What became of an arm before fine-tuning."""
+
+    arm: str
+    encoder: str
+    """Folder or name."""
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    num_parameters: int = 0
+    tokens: int = 0
+    elapsed_s: float = 0.0
+    """Time in steps."""
+    device: str = ""
+    held_out_loss: float | None = None
+    """Of masked tokens of held-out text, in nats, on the same rows and masks for all arms of a vocabulary."""
+    held_out_accuracy: float | None = None
+
+
+def write_page(out: Path, study: Study, records: Sequence[ArmRecord], table: Table) -> list[Path]:
+    """Write `NAME.md`, `NAME.en.md` and the chart to OUT; returns the pages.
+
+    Raises:
+        ResultError: they cannot be written.
+    """
+    draw_chart(out / CHART, study, table.rows)
+    pages = {"ko": out / f"{study.name}.md", "en": out / f"{study.name}.en.md"}
+    write_text(pages["ko"], to_page(study, records, table, "ko"))
+    write_text(pages["en"], to_page(study, records, table, "en"))
+    return list(pages.values())
+
+
+def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: Language) -> str:
+    """Return the page in one language, as Markdown."""
+
+    def say(words: Words | str) -> str:
+        return str(getattr(WORDS[words] if isinstance(words, str) else words, language))
+
+    def named(arm: str) -> str:
+        return say(study.arms[arm].title)
+
+    rows = {(row.model, row.task): row for row in table.rows if row.source == "measured" and _ranks(row)}
+    tasks = [get_task(name) for name in study.tasks]
+    lines = [f"# {say(study.title)}", "", f"## {say('question')}", "", say(study.question), ""]
+    lines += [f"## {say('arms')}", "", *_header(say("arm_columns"))]
+    lines += [_arm_line(named(record.arm), record) for record in records]
+    lines += ["", f"## {say('results')}", "", say("how_to_read"), ""]
+    lines += _header(" | ".join([say("model"), *(f"{task.title} {task.metrics[0].title}" for task in tasks)]))
+    for arm in study.arms:
+        lines.append(f"| {named(arm)} | " + " | ".join(_figure(rows.get((arm, t.name))) for t in tasks) + " |")
+    lines += ["", f"![{say('chart')}]({CHART})", ""]
+    lines += [f"## {say('against').format(named(study.baseline))}", "", say("test"), ""]
+    lines += _header(say("against_columns"))
+    for task in tasks:
+        for found in table.comparisons:
+            if found.task == task.name and study.baseline in {found.a, found.b}:
+                lines.append(_comparison_line(task, found, study, language))
+    for paper in study.paper:
+        lines += ["", f"## {say('paper')}: {paper.title}", "", *_paper_lines(paper), "", f"{study.source}."]
+    if say(study.reading):
+        lines += ["", f"## {say('reading')}", "", say(study.reading)]
+    lines += ["", f"## {say('again')}", "", "```bash", f"python -m eval.study {study.name} --data ROOT", "```", ""]
+    return "\n".join(lines)
+
+
+def _ranks(row: Row) -> bool:
+    return row.metric == get_task(row.task).metrics[0].key
+
+
+def _header(columns: str) -> list[str]:
+    count = columns.count(" | ")
+    return [f"| {columns} |", "| --- |" + " ---: |" * count]
+
+
+def _arm_line(title: str, record: ArmRecord) -> str:
+    loss = "" if record.held_out_loss is None else f"{record.held_out_loss:.3f}"
+    accuracy = "" if record.held_out_accuracy is None else f"{record.held_out_accuracy:.3f}"
+    minutes = f"{record.elapsed_s / 60:.1f}" if record.elapsed_s else ""
+    parameters = f"{record.num_parameters:,}" if record.num_parameters else ""
+    return f"| {title} | {parameters} | {record.tokens:,} | {minutes} | {loss} | {accuracy} |"
+
+
+def _figure(row: Row | None) -> str:
+    if row is None or row.value is None:
+        return "—"
+    parts = [percent(row.value)]
+    if row.ci95 is not None:
+        parts.append(f"[{percent(row.ci95[0])}, {percent(row.ci95[1])}]")
+    if row.std is not None:
+        parts.append(f"±{percent(row.std)}")
+    return " ".join(parts)
+
+
+def _comparison_line(task: Task, found: Comparison, study: Study, language: Language) -> str:
+    """Return the line of a pair, turned so that the figure is the arm's minus the baseline's."""
+    is_turned = found.a == study.baseline
+    arm = found.b if is_turned else found.a
+    sign = -1 if is_turned else 1
+    bounds = sorted(sign * bound for bound in found.ci95) if found.ci95 else []
+    interval = f"[{signed(bounds[0])}, {signed(bounds[1])}]" if bounds else ""
+    verdict = found.verdict if found.verdict != "better" else "worse" if is_turned else "better"
+    difference = sign * found.difference or 0.0  # not −0
+    cells = [
+        task.title,
+        getattr(study.arms[arm].title, language),
+        signed(difference),
+        interval,
+        _probability(found.p),
+        _probability(found.p_adjusted),
+        getattr(WORDS[verdict], language),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _probability(p: float | None) -> str:
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _paper_lines(paper: PaperTable) -> list[str]:
+    lines = _header(" | ".join(["", *paper.columns]))
+    return lines + [f"| {name} | " + " | ".join(map(str, values)) + " |" for name, values in paper.rows.items()]
+
+
+def draw_chart(path: Path, study: Study, rows: Sequence[Row]) -> None:
+    """Draw each task's scores with their intervals, one line an arm, as a PNG; English, for matplotlib's font."""
+    from matplotlib.figure import Figure
+
+    tasks = [get_task(name) for name in study.tasks]
+    arms = list(study.arms)
+    found = {(row.model, row.task): row for row in rows if row.source == "measured" and _ranks(row)}
+    figure = Figure(figsize=(2.2 + 2.6 * len(tasks), 1.2 + 0.42 * len(arms)), layout="constrained")
+    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    for panel, task in zip(panels, tasks, strict=True):
+        for place, arm in enumerate(arms):
+            row = found.get((arm, task.name))
+            if row is None or row.value is None:
+                continue
+            low, high = row.ci95 or (row.value, row.value)
+            colour = "#c0392b" if arm == study.baseline else "#1f4e8c"
+            panel.plot([100 * low, 100 * high], [place, place], color=colour, linewidth=2)
+            panel.plot(100 * row.value, place, "o", color=colour, markersize=6)
+            panel.annotate(
+                percent(row.value), (100 * row.value, place), (0, 6), textcoords="offset points", ha="center"
+            )
+        panel.set_title(f"{task.name}\n{task.metrics[0].key}", fontsize=10)
+        panel.set_ylim(len(arms) - 0.4, -0.8)
+        panel.grid(visible=True, axis="x", color="#e5e5e5", linewidth=0.6)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_yticks(range(len(arms)), [study.arms[arm].title.en for arm in arms])
+    with atomic_file(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=120)

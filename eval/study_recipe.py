@@ -1,0 +1,153 @@
+"""What an experiment is: a question, arms that differ in one thing, tasks that answer it. TOML under `eval/studies/`.
+
+title = { ko = "목적함수", en = "The objective" }
+question = { ko = "…", en = "…" }
+source = "Devlin et al. 2019, table 5"
+tokens = 20_000_000
+tasks = ["nsmc", "klue-nli-devsplit"]
+baseline = "mlm-nsp"
+
+[pretraining]                      # of all arms, a recipe of `pretraining.run`
+objective = "dynamic_mlm"
+model = { hidden_size = 256, num_hidden_layers = 4, num_attention_heads = 4 }
+
+[arms.mlm-nsp]
+title = { ko = "MLM + NSP", en = "MLM + NSP" }
+pretraining = { objective = { name = "static_mlm_nsp", dupe_factor = 2 } }
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from corpora.runtime import Config, RecipeError, load_toml, nearest, validate
+from downstream.task import FinetuneConfig, get_task
+from pretraining.recipe import Recipe, check_recipe
+from pretraining.vocab import VocabConfig
+
+STUDIES = Path(__file__).with_name("studies")
+
+
+class Words(Config):
+    """A text in both languages."""
+
+    ko: str
+    en: str
+
+
+class Arm(Config):
+    """One of the compared encoders."""
+
+    title: Words
+    pretraining: dict[str, Any] = Field(default_factory=dict)
+    """Departures from the study's recipe, section by section; an objective replaces the other."""
+    vocabulary: dict[str, Any] = Field(default_factory=dict)
+    """Departures from the study's vocabulary."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Another budget than the study's."""
+    is_random: bool = False
+    """The shape with its first weights: what pretraining is worth."""
+    encoder: str = ""
+    """Folder, hub id or known encoder that is there already; nothing is pretrained then."""
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    """Departures from the study's fine-tuning."""
+
+
+class PaperTable(Config):
+    """The paper's own figures, to be printed beside ours."""
+
+    title: str
+    columns: list[str]
+    rows: dict[str, list[float | str]]
+    """By what the paper calls its arms."""
+
+
+class Study(Config):
+    """Everything that decides an experiment but the data."""
+
+    name: str
+    title: Words
+    question: Words
+    reading: Words = Words(ko="", en="")
+    """What the figures show at this scale, and what they cannot; written by people who have read them."""
+    source: str
+    """The paper that asked first."""
+    paper: list[PaperTable] = Field(default_factory=list)
+    corpus: str = "open_korean"
+    """A corpus recipe."""
+    vocabulary: VocabConfig = VocabConfig(vocab_size=16_000)
+    pretraining: dict[str, Any] = Field(default_factory=dict)
+    """A recipe of pretraining; corpus, tokenizer and the number of steps are filled in."""
+    tokens: int = Field(default=20_000_000, ge=1)
+    """Real tokens that each arm sees, special ones included, padding not: the same budget for all."""
+    warmup_share: float = Field(default=0.1, ge=0, lt=1)
+    """Of the steps."""
+    tasks: list[str] = Field(min_length=1)
+    seeds: int = Field(default=3, ge=1)
+    """Of fine-tuning; each arm is pretrained once."""
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    """Departures from the tasks' fine-tuning defaults."""
+    baseline: str
+    """The arm that the others are held against."""
+    arms: dict[str, Arm]
+
+    def values_of(self, arm: str) -> dict[str, Any]:
+        """Return an arm's recipe of pretraining as a TOML file would hold it."""
+        return merge(self.pretraining, self.arms[arm].pretraining)
+
+    def vocabulary_of(self, arm: str) -> VocabConfig:
+        """Return an arm's vocabulary."""
+        values = self.vocabulary.model_dump() | self.arms[arm].vocabulary
+        return validate(VocabConfig, values, f"study {self.name}, arm {arm}, vocabulary")
+
+    def recipe_of(self, arm: str, corpus: Path, tokenizer: Path) -> Recipe:
+        """Return an arm's recipe of pretraining, its number of steps still to be set.
+
+        Raises:
+            RecipeError: it is wrong.
+        """
+        values = self.values_of(arm)
+        values["data"] = values.get("data", {}) | {"corpus": str(corpus), "tokenizer": str(tokenizer)}
+        # Until the rows are counted; a warm-up must fit into it.
+        values["loop"] = values.get("loop", {}) | {"warmup_steps": 0, "steps": 1}
+        return check_recipe(values, f"study {self.name}, arm {arm}")
+
+
+def merge(base: Mapping[str, Any], departures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's values with others in their place: key by key within a section, an objective as a whole."""
+    merged = dict(base)
+    for section, values in departures.items():
+        known = merged.get(section)
+        if isinstance(values, Mapping) and isinstance(known, Mapping) and section != "objective":
+            merged[section] = {**known, **values}
+        else:
+            merged[section] = values
+    return merged
+
+
+def read_study(name: str) -> Study:
+    """Read a study: a TOML file, or one of ours by its name.
+
+    Raises:
+        RecipeError: there is none of that name, or it is wrong somewhere.
+    """
+    known = {path.stem: path for path in STUDIES.glob("*.toml")}
+    path = known.get(name, Path(name))
+    if not path.is_file():
+        raise RecipeError(name, "no such study", f"give a TOML file, or one of ours: {nearest(name, known)}")
+    study = validate(Study, {"name": path.stem} | load_toml(path), path)
+    if study.baseline not in study.arms:
+        raise RecipeError(path, f"baseline '{study.baseline}' is no arm", nearest(study.baseline, study.arms))
+    for task in study.tasks:
+        get_task(task)
+    for arm_name, arm in study.arms.items():
+        where = f"{path}, arm {arm_name}"
+        if arm.encoder and (arm.pretraining or arm.is_random):
+            raise RecipeError(where, "an encoder that is there is not pretrained", "leave out one of the two")
+        validate(FinetuneConfig, study.finetune | arm.finetune, f"{where}, finetune")
+        if not arm.encoder:
+            study.vocabulary_of(arm_name)
+            study.recipe_of(arm_name, Path("corpus"), Path("vocabulary"))
+    return study

@@ -1,0 +1,196 @@
+"""Studies: arms that differ in one thing, made once, scored like every model, and told in two languages."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from corpora.runtime import EXIT_DONE, RecipeError, UsageError
+from eval.study import main, parse_share
+from eval.study_recipe import STUDIES, merge, read_study
+
+Write = Callable[[str, str | bytes], Path]
+Fails = Callable[..., AbstractContextManager[None]]
+
+CORPUS = """
+licence = "CC0-1.0"
+held_out = 0.3
+
+[[sources]]
+path = "news.jsonl"
+title = "news"
+origin = "the sample"
+licence = "CC0-1.0"
+"""
+
+STUDY = """
+title = {{ ko = "작은 연구", en = "A small study" }}
+question = {{ ko = "무엇이 나은가?", en = "Which is better?" }}
+reading = {{ ko = "작아서 알 수 없다.", en = "Too small to tell." }}
+source = "nobody"
+corpus = "{corpus}"
+vocabulary = {{ vocab_size = 600 }}
+tokens = 3_000
+tasks = ["nsmc-sample"]
+seeds = 2
+baseline = "mlm"
+finetune = {{ epochs = 1, batch_size = 32, peak_lr = 1e-3 }}
+
+[pretraining]
+objective = "dynamic_mlm"
+data = {{ max_length = 32 }}
+loop = {{ batch_size = 8, peak_lr = 1e-3 }}
+
+[pretraining.model]
+hidden_size = 16
+num_hidden_layers = 1
+num_attention_heads = 1
+max_position_embeddings = 128
+
+[arms.random]
+title = {{ ko = "무작위", en = "random" }}
+is_random = true
+
+[arms.mlm]
+title = {{ ko = "MLM", en = "MLM" }}
+
+[arms.rtd]
+title = {{ ko = "바뀐 토큰", en = "replaced" }}
+pretraining = {{ objective = {{ name = "replaced_token", generator_size = 1.0 }} }}
+tokens = 1_500
+
+[[paper]]
+title = "nobody, table 1"
+columns = ["accuracy"]
+rows = {{ "theirs" = [12.5] }}
+"""
+
+
+@pytest.fixture
+def study(write: Write) -> Path:
+    sample = Path(__file__).parents[2] / "corpora" / "sample" / "news.jsonl"
+    write("root/news.jsonl", "".join(sample.read_text(encoding="utf-8").splitlines(keepends=True)[:20]))
+    corpus = write("corpus.toml", CORPUS)
+    return write("small.toml", STUDY.format(corpus=corpus.as_posix()))
+
+
+def run(study: Path, *more: str) -> int:
+    folder = study.parent
+    return main(
+        [
+            str(study),
+            "--data",
+            str(folder / "root"),
+            "--work",
+            str(folder / "work"),
+            "--out",
+            str(folder / "out"),
+            *more,
+        ]
+    )
+
+
+def test_a_study_is_made_once_and_told_in_two_languages(
+    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(study) == EXIT_DONE
+    out = study.parent / "out" / "small"
+    pages = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert pages == [out / "small.md", out / "small.en.md"]
+    korean, english = (page.read_text(encoding="utf-8") for page in pages)
+    for page, words in ((korean, ("무작위", "작아서 알 수 없다.")), (english, ("random", "Too small to tell."))):
+        assert all(word in page for word in words)
+        assert "| theirs | 12.5 |" in page
+        assert page.count("\n| ") >= 10
+    assert korean.count("|") == english.count("|")
+    with Image.open(out / "chart.png") as image:
+        assert image.format == "PNG"
+    assert len(list(out.glob("results/nsmc-sample/*/seed-*.json"))) == 6
+    before = {path: path.read_bytes() for path in out.rglob("*.json")}
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("made again")
+
+    monkeypatch.setattr("pretraining.run._finish", refuse)
+    monkeypatch.setattr("eval.cells.run_cell", refuse)
+    assert run(study) == EXIT_DONE
+    assert {path: path.read_bytes() for path in out.rglob("*.json")} == before
+
+
+def test_arms_see_their_budget_of_tokens_and_little_more(study: Path) -> None:
+    assert run(study, "--shard", "1/1") == EXIT_DONE
+    tokens = {
+        json.loads(path.read_text(encoding="utf-8"))["recipe"]["objective"]["name"]: json.loads(
+            path.read_text(encoding="utf-8")
+        )["tokens"]
+        for path in (study.parent / "work").glob("encoder-*/manifest.json")
+    }
+    assert tokens.keys() == {"dynamic_mlm", "replaced_token"}
+    assert 2_800 < tokens["dynamic_mlm"] < 3_400
+    assert 1_300 < tokens["replaced_token"] < 1_900
+
+
+def test_a_dry_run_tells_what_a_study_takes_and_makes_no_encoder(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(study, "--dry-run") == EXIT_DONE
+    told = capsys.readouterr().out
+    assert "| mlm |" in told
+    assert "6 cells" in told
+    assert not list((study.parent / "work").glob("encoder-*"))
+    assert not (study.parent / "out").exists()
+
+
+def test_sections_are_merged_key_by_key_and_objectives_replaced() -> None:
+    base = {
+        "objective": {"name": "dynamic_mlm", "mask_rate": 0.3},
+        "loop": {"batch_size": 8, "peak_lr": 1.0},
+        "seed": 1,
+    }
+    merged = merge(base, {"objective": {"name": "replaced_token"}, "loop": {"peak_lr": 2.0}, "data": {"max_length": 9}})
+    assert merged == {
+        "objective": {"name": "replaced_token"},
+        "loop": {"batch_size": 8, "peak_lr": 2.0},
+        "seed": 1,
+        "data": {"max_length": 9},
+    }
+    assert base["loop"] == {"batch_size": 8, "peak_lr": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ('baseline = "mlm"', 'baseline = "mln"', "mln"),
+        ("peak_lr = 1e-3 }\n\n[pretraining]", "peek_lr = 1e-3 }\n\n[pretraining]", "peek_lr"),
+        ("max_length = 32", "max_length = 512", "max_length"),
+        ('name = "replaced_token"', 'name = "replaced_tokens"', "replaced_tokens"),
+        ("is_random = true", 'is_random = true\nencoder = "kpfbert"', "encoder"),
+    ],
+)
+def test_a_wrong_study_is_told_before_anything_is_made(
+    study: Path, fails: Fails, before: str, after: str, what: str
+) -> None:
+    text = study.read_text(encoding="utf-8")
+    assert before in text
+    study.write_text(text.replace(before, after), encoding="utf-8")
+    with fails(RecipeError, "", what):
+        read_study(str(study))
+
+
+def test_an_unknown_study_and_a_wrong_share_are_told(fails: Fails) -> None:
+    with fails(RecipeError, "objectiv", "no such study", "objective"):
+        read_study("objectiv")
+    for text in ("3/2", "0/2", "a/b", "1"):
+        with fails(UsageError, "--shard", text):
+            parse_share(text)
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_our_studies_are_sound(path: Path) -> None:
+    found = read_study(path.stem)
+    assert found.seeds >= 3
+    assert found.question.ko != found.question.en
+    assert len(found.arms) >= 2
