@@ -505,7 +505,7 @@ def test_overrides_are_read_from_the_command_line(fails: Fails) -> None:
 
 
 def test_an_unfinished_folder_is_not_loaded(standins: dict[str, Path], fails: Fails) -> None:
-    with fails(CheckpointError, standins["kpfbert"], "no result.json"):
+    with fails(CheckpointError, standins["kpfbert"], "which task it was fine-tuned on"):
         load_finetuned(standins["kpfbert"])
 
 
