@@ -116,6 +116,8 @@ LINE = re.compile("[^\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 GLUED = re.compile(r"(?<=[가-힣][다요죠까])[.!?](?=[가-힣“\"‘(\[])")
 OPENING = re.compile("[“‘\"'「『]")
 QUOTES = {"“": "”", "‘": "’", '"': '"', "'": "'", "「": "」", "『": "』"}
+# “가자.” 하고, “왜?” 라는
+GOES_ON = re.compile(r"\s(?:이?라[고며는]|하[고며는])\s")
 LONGEST_QUOTE = 400
 """Characters that a quotation has at most; a closing mark farther on belongs to another one."""
 LONG = 150
@@ -190,4 +192,5 @@ def _quoted(line: str, ends: Collection[int]) -> bytearray:
         behind = line[cursor : cursor + 1]
         if behind.isalpha() or behind == "," or (before and before not in known_ends):
             marks[start + 1 : cursor] = b"\1" * (close - start)
+            marks[cursor] = GOES_ON.match(line, cursor) is not None
     return marks

@@ -1,0 +1,228 @@
+"""Micro-batches: what waits is computed together, inputs of like length with each other, in one thread.
+
+Nobody waits for a batch to fill. The thread takes whatever waits when it is free, beginning with the oldest input and
+adding those of its group; so a lone request is computed at once, and batches grow with the load. The number of inputs
+that may wait is bounded: what does not fit is refused at once, with the time after which it is worth trying again.
+"""
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Compute: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
+"""Inputs of one group → one result each."""
+
+MEMORY = 0.9
+"""Weight of what was known in the running mean of the speed."""
+
+
+class OverloadedError(Exception):
+    """The work cannot be taken on, or was not done in time."""
+
+    def __init__(self, reason: str, retry_after_s: int) -> None:
+        """Keep the reason and the whole seconds after which to try again."""
+        super().__init__(reason)
+        self.reason, self.retry_after_s = reason, retry_after_s
+
+
+@dataclass(frozen=True)
+class Job:
+    """One input that is to be computed."""
+
+    group: Hashable
+    """Only jobs of the same group are computed together, by the same function."""
+    compute: Compute
+    item: Any
+    cost: int
+    """Proportional to the time it takes, e.g. characters."""
+
+
+@dataclass
+class _Call:
+    """The jobs of one request, on their way."""
+
+    loop: asyncio.AbstractEventLoop
+    future: "asyncio.Future[list[Any]]"
+    results: list[Any]
+    missing: int
+
+
+@dataclass
+class _Waiting:
+    job: Job
+    call: _Call
+    place: int
+    number: int
+    """In the order of arrival."""
+    since: float = field(default_factory=time.perf_counter)
+
+
+class Batcher:
+    """A thread that computes, and the bounded queue in front of it."""
+
+    def __init__(
+        self,
+        *,
+        max_waiting: int,
+        max_batch: int,
+        max_cost: int,
+        observe: Callable[[Hashable, int, float, float], object] = lambda *_: None,
+    ) -> None:
+        """Set the bounds; `start` begins the work.
+
+        Args:
+            max_waiting: jobs that may wait.
+            max_batch: jobs that are computed together.
+            max_cost: their costs together, if they are more than one.
+            observe: called in the thread with the group, the size of a batch, and the seconds that its oldest job
+                waited and that its computation took.
+        """
+        self._max_waiting, self._max_batch, self._max_cost, self._observe = max_waiting, max_batch, max_cost, observe
+        self._groups: dict[Hashable, deque[_Waiting]] = {}
+        self._num_waiting = self._cost_waiting = self._arrived = 0
+        self._s_per_cost = 0.0
+        self._is_closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
+
+    def start(self) -> None:
+        """Begin to compute."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take nothing on any more, finish what waits, and return when all of it is done."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs that wait."""
+        return self._num_waiting
+
+    @property
+    def expected_wait_s(self) -> float:
+        """Time until what waits now is done, by the speed of late."""
+        return self._cost_waiting * self._s_per_cost
+
+    async def submit(self, jobs: Sequence[Job], *, timeout_s: float) -> list[Any]:
+        """Compute jobs; returns their results in their order.
+
+        Raises:
+            OverloadedError: they do not all fit in the queue, would not be done in time, or were not.
+        """
+        loop = asyncio.get_running_loop()
+        call = _Call(loop, loop.create_future(), [None] * len(jobs), len(jobs))
+        with self._changed:
+            self._admit(jobs, timeout_s)
+            for place, job in enumerate(jobs):
+                self._arrived += 1
+                self._groups.setdefault(job.group, deque()).append(_Waiting(job, call, place, self._arrived))
+            self._count(len(jobs), sum(job.cost for job in jobs))
+            self._changed.notify()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await call.future
+        except TimeoutError as error:
+            raise OverloadedError("not done in time", self._retry_after_s()) from error
+        finally:
+            if call.missing:
+                self._withdraw(call)
+
+    def _withdraw(self, call: _Call) -> None:
+        """Take the jobs that nobody waits for any more out of the queue."""
+        with self._changed:
+            for group, queue in list(self._groups.items()):
+                kept = deque(waiting for waiting in queue if waiting.call is not call)
+                gone = [waiting for waiting in queue if waiting.call is call]
+                self._count(-len(gone), -sum(waiting.job.cost for waiting in gone))
+                self._groups[group] = kept
+                if not kept:
+                    del self._groups[group]
+
+    def _admit(self, jobs: Sequence[Job], timeout_s: float) -> None:
+        if self._is_closing:
+            raise OverloadedError("shutting down", 1)
+        if self._num_waiting + len(jobs) > self._max_waiting:
+            raise OverloadedError("the queue is full", self._retry_after_s())
+        if self.expected_wait_s > timeout_s:
+            raise OverloadedError("it would not be done in time", self._retry_after_s())
+
+    def _retry_after_s(self) -> int:
+        return max(1, math.ceil(self.expected_wait_s))
+
+    def _count(self, jobs: int, cost: int) -> None:
+        self._num_waiting += jobs
+        self._cost_waiting += cost
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._groups and not self._is_closing:
+                    self._changed.wait()
+                batch = self._take()
+            if batch:
+                self._run(batch)
+            elif self._is_closing:
+                return
+
+    def _take(self) -> list[_Waiting]:
+        """Take the oldest job and those of its group behind it."""
+        batch: list[_Waiting] = []
+        if not self._groups:
+            return batch
+        group = min(self._groups, key=lambda key: self._groups[key][0].number)
+        queue, cost = self._groups[group], 0
+        while queue and len(batch) < self._max_batch and (not batch or cost + queue[0].job.cost <= self._max_cost):
+            batch.append(queue.popleft())
+            cost += batch[-1].job.cost
+        self._count(-len(batch), -cost)
+        if not queue:
+            del self._groups[group]
+        return batch
+
+    def _run(self, batch: list[_Waiting]) -> None:
+        began = time.perf_counter()
+        results = self._compute(batch)
+        took = time.perf_counter() - began
+        per_cost = took / max(1, sum(waiting.job.cost for waiting in batch))
+        self._s_per_cost = MEMORY * self._s_per_cost + (1 - MEMORY) * per_cost if self._s_per_cost else per_cost
+        self._observe(batch[0].job.group, len(batch), began - batch[0].since, took)
+        # Once for each loop, not for each job: waking a loop is dear.
+        for loop in {waiting.call.loop for waiting in batch}:
+            done = [(w, result) for w, result in zip(batch, results, strict=True) if w.call.loop is loop]
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_deliver, done)
+
+    def _compute(self, batch: list[_Waiting]) -> Sequence[Any]:
+        """Return results, or exceptions in their places."""
+        compute = batch[0].job.compute
+        try:
+            results = compute([waiting.job.item for waiting in batch])
+            assert len(results) == len(batch), "one result for each job"
+        except Exception as error:  # whatever it is belongs to the request that caused it, and must not end the thread
+            if len(batch) == 1:
+                return [error]
+            return [self._compute([waiting])[0] for waiting in batch]
+        return results
+
+
+def _deliver(done: Sequence[tuple[_Waiting, Any]]) -> None:
+    """Give results to the calls that wait for them, in the thread of their loop."""
+    for waiting, result in done:
+        call = waiting.call
+        if call.future.done():
+            continue
+        if isinstance(result, Exception):
+            call.future.set_exception(result)
+            continue
+        call.results[waiting.place] = result
+        call.missing -= 1
+        if not call.missing:
+            call.future.set_result(call.results)

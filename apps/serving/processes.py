@@ -1,0 +1,300 @@
+"""Worker processes: started together, replaced when they die, and ended without dropping what they accepted.
+
+Every worker listens on the port by itself, and the system divides new connections among them. Where it cannot
+(SO_REUSEPORT is Linux's), they share one socket.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import TYPE_CHECKING, Any
+
+from apps.serving.services import Settings, load_services
+from corpora.runtime import CheckpointError, SuiteError, UsageError
+
+if TYPE_CHECKING:
+    from apps.serving.web import Serving
+
+logger = logging.getLogger("apps.serve")
+
+BACKLOG = 2048
+SWITCH_INTERVAL_S = 0.001
+"""How long the computing thread may keep the loop from running Python; the default of 5 ms adds up in latencies."""
+RESTARTS, RESTART_WINDOW_S = 5, 60.0
+"""Deaths of workers within so many seconds after which the server gives up."""
+HEADER_BYTES = 16 << 10
+CAN_DIVIDE = sys.platform.startswith("linux")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a worker is told."""
+
+    settings: Settings
+    hosts: tuple[str, ...]
+    """Names that it may be called by; none: any."""
+    address: tuple[str, int]
+    is_verbose: bool
+
+
+def log_lines(*, is_verbose: bool) -> None:
+    """Have every record on stderr as it is: the server's lines of JSON, and what goes wrong."""
+    level = logging.INFO if is_verbose else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(message)s", force=True)
+    logger.setLevel(logging.INFO)
+
+
+def log_event(event: str, **fields: Any) -> None:
+    """Write a line of structured log."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    logger.info(json.dumps({"time": now, "worker": os.getpid(), "event": event} | fields, ensure_ascii=False))
+
+
+def listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
+    """Listen on an address, alone or beside the other workers.
+
+    Raises:
+        UsageError: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=is_shared)
+    except (OSError, OverflowError) as error:
+        # The text that comes with the error tells the address once more; a name that is not known has no number.
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else str(error)
+        raise UsageError(
+            f"{host}:{port}", f"cannot listen there ({reason})", "give another --host or --port"
+        ) from error
+
+
+class Supervisor:
+    """Keeps worker processes running."""
+
+    def __init__(self, place: Place, num_workers: int) -> None:
+        """Take the port; workers start with `run`.
+
+        Raises:
+            UsageError: the address cannot be had.
+        """
+        self._context = multiprocessing.get_context("spawn")
+        self._num_workers = num_workers
+        self._workers: dict[int, tuple[SpawnProcess, Connection]] = {}
+        self._is_ending = False
+        # Alone first: with another server on this port, the system would divide connections between the two.
+        self._listener: socket.socket | None = listen(*place.address, is_shared=False)
+        self._place = Place(place.settings, place.hosts, self._listener.getsockname()[:2], place.is_verbose)
+        if CAN_DIVIDE:
+            self._listener.close()
+            self._listener = None
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        host, port = self._place.address
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def run(self, when_ready: Callable[[], object]) -> None:
+        """Keep the workers running until SIGTERM or SIGINT, and return when all of them are done.
+
+        Args:
+            when_ready: called once, when all workers can answer.
+
+        Raises:
+            SuiteError: a worker could not start.
+            CheckpointError: the workers die again and again.
+        """
+        waker, wakened = self._context.Pipe()
+        before = {
+            number: signal.signal(number, lambda *_: self._end(waker)) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            for _ in range(self._num_workers):
+                self._start()
+            for _, pipe in list(self._workers.values()):
+                self._wait_ready(pipe)
+            if not self._is_ending:
+                when_ready()
+            deaths: list[float] = []
+            while not self._is_ending:
+                sentinels = {process.sentinel: pid for pid, (process, _) in self._workers.items()}
+                for gone in wait([*sentinels, wakened]):
+                    if isinstance(gone, int) and not self._is_ending:
+                        self._replace(sentinels[gone], deaths)
+        finally:
+            self._stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _end(self, waker: Connection) -> None:
+        self._is_ending = True
+        waker.send(b"")
+
+    def _start(self) -> Connection:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=run_worker, args=(self._place, self._listener, theirs))
+        process.start()
+        theirs.close()
+        assert process.pid is not None
+        self._workers[process.pid] = process, ours
+        return ours
+
+    def _wait_ready(self, pipe: Connection) -> None:
+        """Wait for a worker's word that it can answer, or that and why it cannot."""
+        while not self._is_ending:
+            if not pipe.poll(0.1):
+                continue
+            try:
+                word = pipe.recv()
+            except EOFError:
+                word = CheckpointError(
+                    "apps.serve", "a worker died while it loaded its models", "see its messages above"
+                )
+            if isinstance(word, SuiteError):
+                raise word
+            return
+
+    def _replace(self, pid: int, deaths: list[float]) -> None:
+        """Start a worker in the place of a dead one."""
+        process, _ = self._workers.pop(pid)
+        process.join()
+        log_event("worker_died", pid=pid, exit_code=process.exitcode)
+        now = time.monotonic()
+        deaths[:] = [at for at in deaths if now - at < RESTART_WINDOW_S] + [now]
+        if len(deaths) > RESTARTS:
+            raise CheckpointError("apps.serve", f"workers died {len(deaths)} times in a minute", "see the log")
+        self._wait_ready(self._start())
+
+    def _stop(self) -> None:
+        """Let all workers finish what they accepted."""
+        if self._listener is not None:
+            # The system goes on queueing connections as long as anyone holds the socket.
+            self._listener.close()
+        for process, _ in self._workers.values():
+            process.terminate()
+        settings = self._place.settings
+        deadline = time.monotonic() + settings.timeout_s + settings.drain_s + 10
+        for process, _ in self._workers.values():
+            process.join(max(0.1, deadline - time.monotonic()))
+            if process.is_alive():
+                log_event("worker_killed", pid=process.pid)
+                process.kill()
+                process.join()
+        self._workers.clear()
+
+
+def run_worker(place: Place, listener: socket.socket | None, pipe: Connection) -> None:
+    """Be a worker: load the models, say so, and serve until SIGTERM, or until whoever started it is gone."""
+    import torch
+    import uvicorn
+
+    from apps.serving.metrics import Metrics
+    from apps.serving.web import Serving, make_app
+
+    log_lines(is_verbose=place.is_verbose)
+    # A key pressed in the terminal reaches every process; the supervisor tells the workers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    torch.set_num_threads(1)
+    settings = place.settings
+    try:
+        serving = Serving(load_services(settings), settings, Metrics())
+        if listener is None:
+            listener = listen(*place.address, is_shared=True)
+    except SuiteError as error:
+        pipe.send(error)
+        return
+    config = uvicorn.Config(
+        make_app(serving, hosts=place.hosts),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="on",
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_graceful_shutdown=int(settings.timeout_s) + 5,
+    )
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    make_server(config, serving, lambda: pipe.send("ready")).run(sockets=[listener])
+
+
+def _end_with(pipe: Connection) -> None:
+    """End this process when the one at the other end of the pipe is gone."""
+    with contextlib.suppress(EOFError, OSError):
+        pipe.recv()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def make_server(config: Any, serving: "Serving", when_ready: Callable[[], object]) -> Any:
+    """Return uvicorn's server with a gentler end."""
+    import uvicorn
+
+    class DrainingServer(uvicorn.Server):
+        """A server that lets connections end by themselves before it closes them.
+
+        Uvicorn closes idle connections at once, and the next request may just be on its way on one of them.
+        """
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """Start, and say so."""
+            await super().startup(sockets)
+            when_ready()
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """Take SIGTERM for the wish to end; uvicorn would raise it again behind the end."""
+            before = signal.signal(signal.SIGTERM, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGTERM, before)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            """Stop listening, answer with `connection: close` for a while, then close what is left."""
+            let_in = [connection for listener in sockets or () for connection in accept_all(listener)]
+            for server in self.servers:
+                server.close()
+            # Told before, clients would come back on connections that nobody takes any more.
+            serving.is_draining = True
+            for connection in let_in:
+                await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
+            deadline = time.monotonic() + serving.settings.drain_s
+            while self.server_state.connections and time.monotonic() < deadline:
+                await asyncio.sleep(0.02)
+            await super().shutdown(sockets)
+
+        def _make_protocol(self) -> asyncio.Protocol:
+            kind: Any = self.config.http_protocol_class
+            protocol: asyncio.Protocol = kind(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            return protocol
+
+    return DrainingServer(config)
+
+
+def accept_all(listener: socket.socket) -> list[socket.socket]:
+    """Take every connection that the system has let in and that would be lost with the socket."""
+    taken: list[socket.socket] = []
+    listener.setblocking(False)
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(listener.accept()[0])
+    for connection in taken:
+        connection.setblocking(False)
+    return taken

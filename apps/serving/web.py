@@ -1,0 +1,376 @@
+"""The server's face: limits before anything is parsed, routes, metrics, health, and one line of log for a request.
+
+Texts of requests stand in no log, no metric and no error message.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import os
+import re
+import secrets
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from apps.serving.batching import Batcher, Job, OverloadedError
+from apps.serving.cache import ResultCache
+from apps.serving.metrics import Metrics
+from apps.serving.page import describe
+from apps.serving.schemas import Models, Problem, ServedModel, State
+from apps.serving.services import Service, Settings, UnsuitableError
+
+logger = logging.getLogger(__name__)
+access_logger = logging.getLogger("apps.serve.access")
+
+TITLES = {
+    400: "malformed",
+    404: "no such path",
+    405: "method not allowed",
+    408: "the request took too long to arrive",
+    413: "the request is too large",
+    415: "JSON only",
+    421: "wrong host",
+    422: "not what this endpoint takes",
+    500: "an error of the server",
+    503: "too much to do",
+}
+REQUEST_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
+TEXTS = {
+    "classify": ("글을 분류한다", "두 글을 견주는 모델에는 text와 pair를 준다. 글마다 결과 하나를 차례대로 돌려준다."),
+    "embed": ("글을 벡터로 바꾼다", "벡터의 길이는 1이고, 두 벡터의 내적이 클수록 두 글이 비슷하다."),
+    "answer": ("글에서 질문의 답을 찾는다", "답은 글에서 그대로 옮긴 것이다. 답이 없으면 is_answered가 거짓이다."),
+    "summarize": (
+        "기사를 요약한다",
+        "고른 문장을 기사에 나온 차례대로 돌려준다. start와 end는 코드 포인트로 센 자리다.",
+    ),
+}
+"""Endpoint → what it does, and what to know about it."""
+REFUSALS: Mapping[int | str, dict[str, Any]] = {
+    code: {"model": Problem, "description": TITLES[code]} for code in (400, 408, 413, 415, 421, 422, 500, 503)
+}
+
+
+class RefusalError(Exception):
+    """A request that is answered by a problem."""
+
+    def __init__(
+        self, status: int, detail: str, *, errors: Sequence[str] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Keep what is answered."""
+        super().__init__(detail)
+        self.status, self.detail, self.errors, self.headers = status, detail, errors, dict(headers or {})
+
+    def response(self) -> Response:
+        """Return the answer."""
+        problem = Problem(
+            title=TITLES.get(self.status, "refused"), status=self.status, detail=self.detail, errors=list(self.errors)
+        )
+        return json_response(problem.model_dump_json().encode(), status=self.status, headers=self.headers)
+
+
+def json_response(content: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return JSON that no proxy keeps."""
+    return Response(content, status, {"cache-control": "no-store"} | dict(headers or {}), "application/json")
+
+
+class Serving:
+    """What all requests of a worker share: models, queue, cache, figures."""
+
+    def __init__(self, services: Mapping[str, Service], settings: Settings, metrics: Metrics) -> None:
+        """Begin with an empty queue and an empty cache."""
+        self.services, self.settings, self.metrics = services, settings, metrics
+        self.cache = ResultCache(settings.cache_bytes)
+        self.batcher = Batcher(
+            max_waiting=settings.max_waiting,
+            max_batch=settings.max_batch,
+            max_cost=settings.max_batch_characters,
+            observe=metrics.observe_batch,
+        )
+        self.is_draining = False
+
+    async def respond(self, service: Service, body: Any) -> tuple[bytes, int, int]:
+        """Answer a request; returns JSON, the number of its texts, and how many of them came from the cache.
+
+        Raises:
+            RefusalError: the model does not take it, or there is too much to do.
+        """
+        try:
+            items = service.items(body)
+        except UnsuitableError as error:
+            raise RefusalError(422, str(error)) from error
+        keys = [self.cache.key(service.digest, service.endpoint, item.settings, *item.texts) for item in items]
+        values = {key: self.cache.get(key) for key in keys}
+        found = sum(values[key] is not None for key in keys)
+        missing = {key: item for key, item in zip(keys, items, strict=True) if values[key] is None}
+        if missing:
+            jobs = [Job(service.group(item), service.compute, item, service.cost(item)) for item in missing.values()]
+            try:
+                results = await self.batcher.submit(jobs, timeout_s=self.settings.timeout_s)
+            except OverloadedError as error:
+                self.metrics.refused.labels(error.reason).inc()
+                raise RefusalError(503, error.reason, headers={"retry-after": str(error.retry_after_s)}) from error
+            for key, value in zip(missing, results, strict=True):
+                self.cache.put(key, value)
+                values[key] = value
+        self.metrics.observe_texts(service.endpoint, cached=found, computed=len(items) - found)
+        self.metrics.waiting.set(self.batcher.num_waiting)
+        parts = [service.show(item, values[key] or b"null") for key, item in zip(keys, items, strict=True)]
+        content = b'{"model":' + to_json(service.model) + b',"results":[' + b",".join(parts) + b"]}"
+        return content, len(items), found
+
+
+def make_app(serving: Serving, *, hosts: Iterable[str] = ()) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        serving: what it serves.
+        hosts: names that it may be called by; none: any.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        serving.batcher.start()
+        yield
+        # What was accepted is finished; the loop stays free to deliver it.
+        await asyncio.to_thread(serving.batcher.close)
+
+    app = FastAPI(
+        title="PressBERT",
+        summary="한국어 뉴스 요약, 분류, 임베딩, 질의응답",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    for service in serving.services.values():
+        _add_service(app, serving, service)
+    _add_reports(app, serving)
+    app.add_exception_handler(RefusalError, _refuse)
+    app.add_exception_handler(HTTPException, _refuse_by_starlette)
+    app.add_exception_handler(Exception, _apologise)
+    return Gate(app, serving, frozenset(hosts))
+
+
+def _add_service(app: FastAPI, serving: Serving, service: Service) -> None:
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = service.request.model_validate_json(await request.body())
+        except ValidationError as error:
+            reasons = [
+                f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors(include_input=False)
+            ]
+            raise RefusalError(422, "the body does not fit", errors=reasons[:20]) from None
+        content, request.scope["pressbert.texts"], request.scope["pressbert.cached"] = await serving.respond(
+            service, body
+        )
+        return json_response(content)
+
+    class Route(APIRoute):
+        """A route whose body is read in one pass by pydantic; FastAPI's own way takes longer than a small model."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            return endpoint
+
+    async def stand_in() -> None:
+        """Stand for the endpoint in the description, where its body is a parameter."""
+
+    documented: Any = stand_in
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    documented.__signature__ = inspect.Signature([inspect.Parameter("body", kind, annotation=service.request)])
+    app.router.add_api_route(
+        f"/{service.endpoint}",
+        documented,
+        methods=["POST"],
+        response_model=service.response,
+        responses=dict(REFUSALS),
+        summary=TEXTS[service.endpoint][0],
+        description=TEXTS[service.endpoint][1],
+        operation_id=service.endpoint,
+        route_class_override=Route,
+    )
+
+
+def _add_reports(app: FastAPI, serving: Serving) -> None:
+    @app.get("/health", summary="살아 있는가", response_model=State)
+    async def health() -> Response:
+        return json_response(State(status="ok").model_dump_json().encode())
+
+    @app.get("/ready", summary="요청을 받을 수 있는가", response_model=State, responses={503: {"model": State}})
+    async def ready() -> Response:
+        waiting = serving.batcher.num_waiting
+        status = "ready"
+        if serving.is_draining:
+            status = "draining"
+        elif waiting >= serving.settings.max_waiting:
+            status = "overloaded"
+        state = State.model_validate({"status": status, "waiting": waiting})
+        return json_response(state.model_dump_json().encode(), status=200 if status == "ready" else 503)
+
+    @app.get("/models", summary="올라와 있는 모델", response_model=Models)
+    async def models() -> Response:
+        rows = [
+            ServedModel(endpoint=s.endpoint, model=s.model, digest=s.digest, runtime=s.runtime, about=s.about)
+            for s in serving.services.values()
+        ]
+        return json_response(Models(models=rows).model_dump_json().encode())
+
+    @app.get("/metrics", summary="Prometheus 지표", response_class=Response)
+    async def metrics() -> Response:
+        content, media_type = await asyncio.to_thread(serving.metrics.render)
+        return Response(content, media_type=media_type)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(describe(app.openapi()))
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> RedirectResponse:
+        return RedirectResponse("/docs")
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusalError)
+    return error.response()
+
+
+async def _refuse_by_starlette(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return RefusalError(error.status_code, str(error.detail), headers=error.headers).response()
+
+
+async def _apologise(_request: Request, _error: Exception) -> Response:
+    return RefusalError(500, "it is logged under the request's id").response()
+
+
+class Gate:
+    """What every request passes first: host, size, time and type of its body; and last: figures and a line of log."""
+
+    def __init__(self, app: ASGIApp, serving: Serving, hosts: frozenset[str]) -> None:
+        """Guard APP."""
+        self._app, self._serving, self._hosts = app, serving, hosts
+        self._paths = {f"/{name}" for name in serving.services} | {"/health", "/ready", "/models", "/metrics", "/docs"}
+
+    @property
+    def serving(self) -> Serving:
+        """What is served behind it."""
+        return self._serving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection's event."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        given = headers.get(b"x-request-id", "")
+        request_id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                extra = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
+                if self._serving.is_draining:
+                    # The next request on this connection would find it closed.
+                    extra.append((b"connection", b"close"))
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        body = b""
+        try:
+            self._check_host(headers)
+            if scope["method"] == "POST":
+                body = await self._read_body(headers, receive)
+                receive = _once(body)
+            await self._app(scope, receive, answer)
+        except RefusalError as error:
+            await error.response()(scope, receive, answer)
+        except Exception as error:  # the edge: whatever went wrong, the sender is told so and the log where
+            frames = [
+                f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno} {f.name}"
+                for f in traceback.extract_tb(error.__traceback__)
+            ]
+            # Messages of errors may hold what was sent; places in the code do not.
+            logger.error(_line(event="error", request_id=request_id, kind=type(error).__name__, frames=frames[-8:]))
+            if not status:
+                await (await _apologise(Request(scope), error))(scope, receive, answer)
+        finally:
+            took = time.perf_counter() - started
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            self._serving.metrics.observe_request(path, status, took)
+            access_logger.info(
+                _line(
+                    event="request",
+                    request_id=request_id,
+                    method=scope["method"] if scope["method"].isalpha() else "other",
+                    path=path,
+                    status=status,
+                    duration_ms=round(1000 * took, 3),
+                    body_bytes=len(body),
+                    texts=scope.get("pressbert.texts", 0),
+                    cached=scope.get("pressbert.cached", 0),
+                )
+            )
+
+    def _check_host(self, headers: Mapping[bytes, str]) -> None:
+        """Refuse foreign names: a web page could have its own name point to this machine."""
+        host = re.sub(r":\d+$", "", headers.get(b"host", "")).lower()
+        if self._hosts and host not in self._hosts:
+            raise RefusalError(421, "this server is not known by that name", headers={"connection": "close"})
+
+    async def _read_body(self, headers: Mapping[bytes, str], receive: Receive) -> bytes:
+        """Return the body, if it is JSON, small enough, and there in time."""
+        limit, close = self._serving.settings.max_body_bytes, {"connection": "close"}
+        kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json" or headers.get(b"content-encoding", "identity") != "identity":
+            raise RefusalError(415, "send plain application/json", headers=close)
+        too_large = RefusalError(413, f"the body may have {limit:,} bytes", headers=close)
+        declared = headers.get(b"content-length", "0")
+        if not declared.isascii() or not declared.isdigit() or int(declared) > limit:
+            raise too_large
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._serving.settings.body_timeout_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusalError(400, "the body ended early")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > limit:
+                        raise too_large
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+        except TimeoutError:
+            detail = f"the body must arrive within {self._serving.settings.body_timeout_s:g} s"
+            raise RefusalError(408, detail, headers=close) from None
+
+
+def _once(body: bytes) -> Receive:
+    """Return a stream that holds a body."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Message:
+        return next(messages, {"type": "http.disconnect"})
+
+    return receive
+
+
+def _line(**fields: Any) -> str:
+    """Return one line of structured log."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return json.dumps({"time": now, "worker": os.getpid()} | fields, ensure_ascii=False)

@@ -1,0 +1,329 @@
+"""How fast a BERT answers on a CPU, step by step, and what the server around it carries; writes the page in the docs.
+
+    python -m benchmarks.serving
+    python -m benchmarks.serving --model runs/nsmc --data DATA
+
+The steps repeat the serving case of Le and Kaehler 2020 ("How we scaled BERT to serve 1+ billion daily requests on
+CPUs") on this machine: one thread, one text at a time, texts of the lengths of comments. Random weights do for times;
+a trained model given with `--model` is scored beside them. The server is measured from a second process
+(`benchmarks.serving_load`).
+"""
+
+import argparse
+import functools
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apps.serving.cache import ResultCache
+from benchmarks.serving_load import LOAD_SECONDS, measure_server, server_section
+from corpora.official import data_root
+from corpora.runtime import fingerprint, run_command, write_text
+from downstream.classification import Classification
+from downstream.engines import WAYS, Engine, obstacle, open_engine
+from downstream.export import Exports, export_plain, has_int8_units, open_session, quantise
+from downstream.networks import (
+    LENGTH_SEED,
+    LOG_DEVIATION,
+    MAX_TOKENS,
+    MEAN_TOKENS,
+    Batch,
+    Network,
+    Trial,
+    exportable,
+    headed,
+    lognormal_lengths,
+)
+from downstream.runtime import Predictor
+from pretraining.machine import cpu_name, versions
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "serving.md"
+FAMILY = Classification(labels=("negative", "positive"))
+INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+LIBRARIES = ("torch", "transformers", "tokenizers", "onnx", "onnxruntime", "openvino")
+NUM_TEXTS = 100
+BLOCKS = 10
+"""Parts of the texts; each row takes one at a time."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An architecture."""
+
+    layers: int
+    hidden_size: int
+    vocab_size: int
+
+    @property
+    def heads(self) -> int:
+        """Attention heads of 64 numbers each."""
+        return self.hidden_size // 64
+
+
+BASE = Shape(12, 768, 36_440)
+HALF = Shape(6, 768, 36_440)
+MINI = Shape(4, 256, 16_000)
+"""That of the bundled models."""
+
+
+@dataclass
+class Row:
+    """One line of the table."""
+
+    title: str
+    open: Callable[[Path], Engine]
+    """Folder for exported files → the network ready to run."""
+    is_padded: bool = False
+    times_ms: list[float] = field(default_factory=list)
+    cpu_s: float = 0.0
+    """Processor time of all calls that were timed."""
+
+    @property
+    def median_ms(self) -> float:
+        """Of all rounds together."""
+        return statistics.median(self.times_ms)
+
+    @property
+    def p99_ms(self) -> float:
+        """Of all rounds together."""
+        return float(np.percentile(self.times_ms, 99))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure everything and write the page."""
+    parser = argparse.ArgumentParser(description="Benchmark serving.")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--model", type=Path, action="append", default=[], help="fine-tuned folder to score as well")
+    parser.add_argument("--data", type=Path, help="data root of the models' tasks")
+    parser.add_argument("--limit", type=int, default=0, help="examples that a model is scored on; 0: all")
+    parser.add_argument("--seconds", type=float, default=LOAD_SECONDS, help="of each measurement of the server")
+    parser.add_argument("--requests", type=int, default=50_000, help="over which the server's memory is watched")
+    parser.add_argument("--skip-server", action="store_true")
+    parser.add_argument("--out", type=Path, default=PAGE)
+    arguments = parser.parse_args(argv)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    with tempfile.TemporaryDirectory(prefix="pressbert-benchmark-") as scratch:
+        rows = step_rows()
+        measure(rows, Path(scratch), arguments.rounds)
+        lines = step_section(rows, arguments.rounds)
+        for folder in arguments.model:
+            lines += model_section(folder, data_root(arguments.data), arguments.limit, Path(scratch))
+        if not arguments.skip_server:
+            figures = measure_server(Path(scratch), arguments.seconds, arguments.requests)
+            lines += server_section(figures)
+    write_text(arguments.out, "\n".join(lines))
+    sys.stdout.write(f"{arguments.out}\n")
+    return 0
+
+
+# --- the steps --------------------------------------------------------------------------------------------------------
+
+
+def step_rows() -> list[Row]:
+    """Return the lines of the table; each changes one thing against the one before."""
+
+    def way(shape: Shape, name: str) -> Callable[[Path], Engine]:
+        network = random_network(shape)
+        return lambda scratch: open_engine(name, network, Exports(network, scratch), threads=1)
+
+    rows = [
+        Row("12 layers × 768, fp32, torch, padded to 128", way(BASE, "torch"), is_padded=True),
+        Row("… at its own length", way(BASE, "torch")),
+        Row("… 6 layers", way(HALF, "torch")),
+        Row("… int8, ONNX Runtime, graph as exported", functools.partial(open_unfused, HALF)),
+        Row("… fused, last layer for [CLS] only", way(HALF, "onnx-int8")),
+        Row("… a text that was asked for before: cache", lambda _: open_cache()),
+        Row("6 layers × 768, fp32, ONNX Runtime, fused", way(HALF, "onnx-fp32")),
+        Row("12 layers × 768, int8, ONNX Runtime, fused", way(BASE, "onnx-int8")),
+        Row("4 layers × 256, fp32, torch, padded to 128", way(MINI, "torch"), is_padded=True),
+        Row("… at its own length", way(MINI, "torch")),
+        Row("… ONNX Runtime, fused, last layer for [CLS] only", way(MINI, "onnx-fp32")),
+        Row("… int8", way(MINI, "onnx-int8")),
+    ]
+    others = [name for name in ("torch-bf16", "openvino-fp32", "openvino-bf16") if not obstacle(name)]
+    return rows + [Row(f"6 layers × 768, {name}", way(HALF, name)) for name in others]
+
+
+def random_network(shape: Shape) -> Network:
+    """Describe a sequence classifier with random weights."""
+
+    def build() -> Any:
+        import torch
+        from transformers import BertConfig, BertForSequenceClassification
+
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=shape.vocab_size,
+            hidden_size=shape.hidden_size,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            intermediate_size=4 * shape.hidden_size,
+        )
+        return BertForSequenceClassification(config)
+
+    return Network(
+        where=f"{shape.layers} × {shape.hidden_size}",
+        digest=fingerprint([shape.layers, shape.hidden_size, shape.vocab_size, versions("torch", "transformers")]),
+        inputs=INPUTS,
+        build=lambda: headed(build(), FAMILY, INPUTS),
+        build_exported=lambda: exportable(build(), FAMILY, INPUTS),
+        trial=lambda: Trial(random_inputs(shape.vocab_size), lambda *_: 1.0),
+        num_heads=shape.heads,
+        hidden_size=shape.hidden_size,
+    )
+
+
+def random_inputs(vocab_size: int) -> list[Batch]:
+    """Return ids of the fixed lengths, one row each."""
+    generator = np.random.default_rng(LENGTH_SEED)
+    rows = [generator.integers(5, vocab_size, (1, length)) for length in lognormal_lengths(NUM_TEXTS)]
+    return [dict(zip(INPUTS, (ids, np.zeros_like(ids), np.ones_like(ids)), strict=True)) for ids in rows]
+
+
+def open_unfused(shape: Shape, scratch: Path) -> Engine:
+    """Open the network in int8, every layer for all tokens and no nodes joined: quantisation alone."""
+    network = random_network(shape)
+
+    def plain() -> Any:
+        module: Any = network.build()
+        module.model.set_attn_implementation("eager")
+        return module
+
+    source, target = scratch / "unfused.onnx", scratch / "unfused-int8.onnx"
+    export_plain(replace(network, build_exported=plain), source)
+    quantise(source, target, reduce_range=not has_int8_units())
+    return open_session(target.read_bytes(), threads=1)
+
+
+def open_cache() -> Engine:
+    """Return the look-up of a result that is there; the key is taken from the text, as in the server."""
+    cache = ResultCache(64 << 20)
+    text = "배우들 연기가 정말 좋았고 이야기도 끝까지 힘을 잃지 않았다"
+    cache.put(cache.key("digest", "classify", "", text), b'{"label":"positive"}')
+
+    def run(_: Batch) -> Any:
+        assert cache.get(cache.key("digest", "classify", "", text)) is not None
+
+    return run
+
+
+def measure(rows: Sequence[Row], scratch: Path, rounds: int) -> None:
+    """Time all rows in turn, a few texts each, so that what else the machine does falls on all of them alike."""
+    engines = [row.open(scratch) for row in rows]
+    # Ids of the smallest vocabulary are in all of them.
+    inputs = random_inputs(MINI.vocab_size)
+    for number in range(rounds * BLOCKS):
+        for row, engine in zip(rows, engines, strict=True):
+            batches = [pad(b) if row.is_padded else b for b in inputs[number % BLOCKS :: BLOCKS]]
+            for batch in batches[:1] if row.is_padded else batches:
+                engine(batch)  # warms up: the caches hold the weights of the row before
+            for batch in batches:
+                started, cpu_started = time.perf_counter(), time.process_time()
+                engine(batch)
+                row.times_ms.append(1000 * (time.perf_counter() - started))
+                row.cpu_s += time.process_time() - cpu_started
+        done = ", ".join(f"{row.median_ms:.2f}" for row in rows)
+        sys.stderr.write(f"{number + 1} of {rounds * BLOCKS}: {done} ms\n")
+
+
+def pad(batch: Batch) -> Batch:
+    """Return a batch with zeros up to the largest length."""
+    return {name: np.pad(rows, ((0, 0), (0, MAX_TOKENS - rows.shape[1]))) for name, rows in batch.items()}
+
+
+def step_section(rows: Sequence[Row], rounds: int) -> list[str]:
+    """Return the table of steps."""
+    lengths = lognormal_lengths(NUM_TEXTS)
+    share = sum(row.cpu_s for row in rows) / (sum(sum(row.times_ms) for row in rows) / 1000)
+    first = rows[0].median_ms
+    installed = [name for name in LIBRARIES if not (name in ("onnx", "onnxruntime", "openvino") and _is_missing(name))]
+    lines = [
+        "# Serving on a CPU",
+        "",
+        "Written by `python -m benchmarks.serving`; do not edit.",
+        "",
+        f"- Machine: {cpu_name()}, {'with' if has_int8_units() else 'without'} units for 8-bit products; one thread.",
+        f"- {NUM_TEXTS} texts, lengths drawn from a lognormal distribution (mean {MEAN_TOKENS:g}, deviation of the "
+        f"logarithm {LOG_DEVIATION}, seed {LENGTH_SEED}): here mean {statistics.mean(lengths):.1f}, median "
+        f"{statistics.median(lengths):g}, largest {max(lengths)} tokens. Comments on Korean news have mean 26.3, "
+        "median 18, 0.77 (20,000 of kocohub/korean-hate-speech, kpfBERT's vocabulary).",
+        f"- One text at a time, from token ids to logits; {rounds} rounds in turn. The median is that of a text of "
+        "median length; a padded text always has 128 tokens.",
+        f"- Processor time over wall time: {share:.2f}. Below 1 other work held the machine up and times are too long.",
+        "- " + ", ".join(f"{name} {version}" for name, version in versions(*installed).items()) + ".",
+        "",
+        "## Step by step",
+        "",
+        "Random weights; the numbers that they give are the same in every row of a shape, up to rounding.",
+        "",
+        "| set-up | median ms | p99 ms | × first row |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        digits = 2 if row.median_ms >= 0.1 else 4
+        ratio = first / row.median_ms
+        lines.append(f"| {row.title} | {row.median_ms:.{digits}f} | {row.p99_ms:.{digits}f} | {ratio:,.1f} |")
+    return [*lines, ""]
+
+
+def _is_missing(package: str) -> bool:
+    return any(package in way.packages and package in obstacle(name) for name, way in WAYS.items())
+
+
+# --- trained models ---------------------------------------------------------------------------------------------------
+
+
+def model_section(folder: Path, root: Path, limit: int, scratch: Path) -> list[str]:
+    """Return speed and score of a trained model in every runtime."""
+    lines: list[str] = []
+    reference: list[Any] = []
+    for name in WAYS:
+        if obstacle(name):
+            continue
+        predictor = Predictor.load(folder, name, root=scratch)
+        task = predictor.finetuned.task
+        split = task.read_split(task.eval_split, root)
+        examples = split.examples[: limit or None]
+        golds = split.golds[: limit or None]
+        predictions = predictor.predict(examples)
+        reference = reference or predictions
+        times_ms = time_examples(predictor, examples[:NUM_TEXTS])
+        metric = task.metrics[0]
+        agree = np.mean([a == b for a, b in zip(reference, predictions, strict=True)])
+        if not lines:
+            lines = [
+                f"## {folder.resolve().name}, trained on {task.title}",
+                "",
+                f"Scored on {len(examples):,} examples of `{task.eval_split}`;"
+                " times are from text to answer, with tokenizer and decoding.",
+                "",
+                f"| runtime | median ms | p99 ms | {metric.key} | same answer as torch |",
+                "| --- | ---: | ---: | ---: | ---: |",
+            ]
+        median, p99 = statistics.median(times_ms), np.percentile(times_ms, 99)
+        score = metric(predictions, golds)
+        lines.append(f"| {name} | {median:.2f} | {p99:.2f} | {score:.4f} | {100 * agree:.2f} % |")
+        sys.stderr.write(lines[-1] + "\n")
+    return [*lines, ""]
+
+
+def time_examples(predictor: Predictor, examples: Sequence[Any]) -> list[float]:
+    """Return the milliseconds of each example by itself."""
+    times = []
+    for example in (*examples[:BLOCKS], *examples):
+        started = time.perf_counter()
+        predictor.predict([example])
+        times.append(1000 * (time.perf_counter() - started))
+    return times[BLOCKS:]
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,232 @@
+r"""Recognise what stands around a news article and is no part of it: no summary may hold any of it.
+
+`corpora.cleaning` knows the lines that newsrooms add to a text and takes them out of a corpus. Here they stay, with
+their places, and more kinds are told apart: what a page prints around its articles (links, notices, time stamps), what
+a broadcast's script holds (cues, sign-offs), and headings inside a text. A doubtful line passes for text.
+
+>>> text = "(서울=물빛통신) 김하늘 기자 = 금리가 올랐다. 물가도 올랐다.\n▲ 25일 회의장 모습. /사진=물빛통신"
+>>> for segment in segments_of(text):
+...     print(segment.kind or "sentence", text[segment.start : segment.end], sep=": ")
+dateline: (서울=물빛통신) 김하늘 기자 =
+sentence: 금리가 올랐다.
+sentence: 물가도 올랐다.
+caption: ▲ 25일 회의장 모습. /사진=물빛통신
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from corpora.cleaning import DATELINE, LINES, LONGEST_BOILERPLATE
+from corpora.sentences import LINE, Sentence, split_article
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A sentence of an article (kind ""), or something around it: `text[start:end]` in code points."""
+
+    start: int
+    end: int
+    kind: str
+
+
+_NAME = r"[가-힣]{2,4}"
+_NAMES = rf"{_NAME}(?:\s?[·,/]?\s?{_NAME}){{0,4}}"
+_EMAIL = r"[A-Za-z0-9._+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
+_URL = r"(?:https?://|www\.)[^\s가-힣]+"
+_DATE = r"(?:19|20)\d\d[.\-/년]\s?\d{1,2}[.\-/월]\s?\d{1,2}일?\.?"
+_BULLET = r"[\[(<【▶▷☞►◀■□◆◇●※*\s]*"
+_COLON = r"\s?[:=|/\uff1a]\s?"
+_MEDIUM = r"[가-힣A-Za-z]{1,9}(?:신문|일보|통신|뉴스|방송|경제|타임스|투데이|미디어|TV)"
+_CUE = (
+    r"(?:앵커|기자|취재기자|아나운서|리포트|인터뷰|녹취|자막뉴스|싱크|현장음|VCR|클로징|오프닝)(?:\s?멘트|\s?리포트)?"
+)
+
+
+def _any(*alternatives: str) -> re.Pattern[str]:
+    return re.compile("|".join(alternatives))
+
+
+KINDS: Mapping[str, re.Pattern[str]] = {
+    "byline": _any(
+        # 김하늘기자 sky@press.example; /세종=김하늘 객원기자; 김하늘·한지우 기자 = sky@press.example
+        rf"[-―/]?\s?(?:[가-힣]{{2,6}}\s?=\s?)?{_NAME}\s?(?:[·,]\s?{_NAME}\s?)*"
+        rf"(?:인턴|수습|선임|객원|전문|시민|명예|의학전문|논설)?\s?(?:기자|특파원|위원)(?:\s?[=/|(\[]?\s?{_EMAIL}[)\]]?)?",
+        # 취재=김하늘, 한지우 기자; 글·사진=김하늘; 영상취재: 김하늘; 촬영기자 : 김하늘
+        rf"(?:취재|글|정리|영상|편집|촬영|사진|그래픽|구성|기획|제작|번역|자막|리서처)(?:\s?[·,/]?\s?(?:취재|사진|편집|영상|기자|제작))?"
+        rf"{_COLON}{_NAMES}(?:\s?(?:기자|PD|피디|작가|디자이너))?",
+        # 물빛신문 경제부; 물빛뉴스 디지털뉴스팀; /온라인뉴스팀 online@press.example
+        rf"{_MEDIUM}\s[가-힣]{{1,5}}(?:부|팀|국)",
+        rf"[/(\[]?\s?(?:{_MEDIUM}\s)?(?:온라인|디지털|인터넷|모바일)\s?(?:뉴스|이슈|콘텐츠|편집)?\s?(?:팀|부|국|센터|본부)"
+        rf"(?:\s?기자)?(?:\s{_EMAIL})?[)\]]?",
+    ),
+    "copyright": _any(
+        # 무단전재 및 재배포, AI 학습 이용 금지; 이 기사의 저작권은 물빛신문에 있습니다.
+        r"(?!.*[다요]\.$).*(?:무단\s?(?:전재|복제|배포|도용)|재배포|저작권자).{0,40}(?:금지|불허|불가|ⓒ|©).*",
+        r".{0,20}저작권은\s.{1,30}에\s?(?:있습니다|있음)\.?",
+    ),
+    "caption": _any(
+        # [사진] 25일 회의장; (사진=김하늘 기자); 〈표〉 기준금리 추이
+        r"[\[(<【〈]\s?(?:사진|그래픽|표|자료\s?사진|자료|영상|일러스트|포토)[^\])>】〉]{0,40}[\])>】〉].{0,100}",
+        # 사진제공=물빛군청; 자료: 통계청; … 전경. 사진 제공 물빛군청
+        rf"(?:사진\s?제공|자료\s?사진|사진\s?출처|사진|그래픽|자료)(?:{_COLON}|\s?[ⓒ©]\s?).{{1,60}}",
+        r".*[/(\[【<\s](?:사진\s?제공|자료\s?사진|자료\s?제공)\s?[=:]?\s?[^.!?]{0,30}[)\]】>]?",
+        # … 시민들. 게티이미지뱅크; … 한 장면. (물빛방송 갈무리)
+        r".{0,80}[\s/(\[](?:게티이미지(?:뱅크|코리아)?|셔터스톡|픽사베이|Getty\s?Images(?:Bank)?|Shutterstock|Pixabay)[)\]]?",
+        r".{2,80}[\s.][(\[/][^()\[\]]{1,20}(?:제공|캡처|캡쳐|갈무리)[)\]]?",
+        # ※ 사진은 기사 내용과 관련 없음
+        r"[*※(\[]?\s?(?:위\s|해당\s|이\s)?사진은\s(?:기사|본문|특정).{0,30}(?:없음|무관|없습니다|무관합니다|무관함)\.?[)\]]?",
+    ),
+    "notice": _any(
+        r"※.{1,150}",
+        # 카카오톡 : '물빛제보' 검색; ■ 제보하기; 여러분의 제보를 기다립니다.
+        rf"{_BULLET}(?:전화|카카오톡|카톡|이메일|메일|유튜브|네이버|홈페이지|페이스북|인스타그램|라인)\s?[:\uff1a].{{2,80}}",
+        rf"{_BULLET}제보\s?(?:하기|안내|전화)?\s?[:\uff1a)\]]?(?:.{{0,60}}(?:기다립니다\.?|받습니다\.?|\d{{3,4}}-\d{{4}}|@.{{3,30}}))?",
+        r"(?:독자|시청자)?\s?여러분의\s.{0,40}(?:제보|의견).{0,30}(?:기다립니다|받습니다)\.?",
+        # [물빛뉴스 구독하기]; 네이버에서 물빛뉴스 구독하기; 구독과 좋아요 부탁드립니다.
+        r"[\[(].{0,15}(?:구독|좋아요|알림\s?설정|채널\s?추가)(?:하기)?[\])]",
+        r"(?:네이버|다음|유튜브|카카오).{0,30}(?:구독하기|구독해\s?주세요|채널\s?추가하기)[.!]?",
+        r"구독과\s좋아요.{0,30}",
+        # 이 기사는 인공지능의 도움을 받아 작성됐습니다.
+        r"(?:이|본)\s?기사는\s.{0,80}(?:작성|제작|생성|지원|제공|수록|번역|편집).{0,30}(?:습니다|니다|됨)\.?",
+    ),
+    "related": _any(
+        # [관련기사] …; ▶ 관련 기사: …; 이 시각 많이 본 뉴스; 원문 보기
+        rf"{_BULLET}(?:관련\s?(?:기사|뉴스|영상|링크)|이\s?시각\s?(?:많이\s?본|주요)\s?뉴스|많이\s?본\s?(?:뉴스|기사)|주요\s?뉴스"
+        r"|인기\s?기사|추천\s?(?:기사|뉴스)|(?:기사\s?)?원문\s?보기|기사\s?더\s?보기|더\s?많은\s?(?:기사|뉴스)\s?보기)"
+        r"(?:[\])>】▶:]|\s|$)(?!.*다\.$).{0,100}",
+        # ☞ …; ▶ … 구독하기; a link alone
+        r"[☞►].{1,120}",
+        r"[▶▷].{0,80}(?:보기|가기|구독|클릭|추가|채널|제보|검색|다운로드).{0,30}",
+        rf"[\[(<]?\s?(?:[^.!?]{{0,20}}[:=]\s?)?{_URL}\s?[\])>]?",
+    ),
+    "timestamp": _any(
+        # 입력 2024.05.01 09:30 수정 …; 2024-05-01 09:30:00 송고
+        rf"[\[(<]?\s?(?:기사\s?)?(?:(?:최초|최종)\s?)?(?:입력|수정|등록|승인|업데이트|발행|게재|송고)\s?(?:일시?|시간|일자)?"
+        rf"\s?[:|\uff1a]?\s?{_DATE}.{{0,80}}",
+        rf"{_DATE}\s?(?:\([일월화수목금토]\)\s?)?(?:오전|오후)?\s?\d{{1,2}}:\d\d(?::\d\d)?(?:\s?(?:송고|입력|수정|게재))?",
+    ),
+    "broadcast": _any(
+        # [앵커]; ◀ 리포트 ▶; 앵커:
+        rf"[\[(<【◀◁]\s?{_CUE}(?:\s?[:/].{{0,20}})?\s?[\])>】▶▷]",
+        rf"{_CUE}\s?[:\uff1a]",
+        # MBS 뉴스 김하늘입니다.; 지금까지 물빛에서 MBS 뉴스 김하늘이었습니다.
+        rf"(?:지금까지\s)?(?:[가-힣]{{1,8}}에서\s)?[A-Za-z가-힣]{{2,8}}\s?(?:뉴스|NEWS|News)(?:룸|데스크|\d{{1,2}})?,?\s"
+        rf"{_NAME}(?:입니다|이었습니다|였습니다)\.?",
+        r"지금까지\s.{2,40}(?:전해\s?드렸습니다|이었습니다|였습니다)\.?",
+        # 김하늘 기자가 보도합니다.; 한지우 기자의 보도입니다.
+        rf".{{0,30}}{_NAME}\s?(?:기자|특파원)(?:가|이)\s(?:보도합니다|취재했습니다|전합니다|보도했습니다|전해\s?드립니다)\.?",
+        rf".{{0,20}}{_NAME}\s?(?:기자|특파원)의?\s(?:단독\s?)?(?:보도|리포트)(?:입니다|를\s보시겠습니다|를\s들어보시겠습니다)?\.?",
+    ),
+    "end_mark": _any(r"[-―/(\[<]{1,2}\s?끝\s?[-―/)\]>]{1,2}", r"[-=_*~·.―─━\s]{3,}", r"[가-힣]{0,6}\s?#{1,3}"),
+}
+"""What goes as a whole, beyond `corpora.cleaning.LINES`."""
+# … 따고 있다. /김하늘 기자: under a picture; at the end of an article, a sentence and a byline.
+CREDITED = re.compile(rf".{{5,140}}[.다습장경]\s?[/(\[]?\s?{_NAMES}\s?(?:사진|인턴|객원|선임)?\s?기자[)\]]?")
+SHORTEST_SENTENCE = 8
+"""Characters before which no sentence ends that a byline sticks to; a name may end like one."""
+STICKING = frozenset({"byline", "email", "copyright", "notice", "related", "end_mark"})
+"""Kinds that a line may have for what its last sentence is followed by."""
+HEADING = re.compile(r"[◇◆■□●○◎△▽▼▷▶★☆⊙◈▣]\s?[^◇◆■□●○]{1,60}|[<〈【\[][^<>〈〉【】\[\]]{1,30}[>〉】\]]")
+# ―다음 계획은. -왜 하필 농기계였나? Q. 누가 오나요; but - items of a list, which end like sentences.
+QUESTION = re.compile(
+    r"[―─—]\s?.{2,150}|[-–]\s?[가-힣\"“‘'(].{1,80}(?:[나까요은는면데가]\.?|\?)|(?:Q|문)\s?[.:]\s.{4,150}"
+)
+FULL_STOP = re.compile(r"[.!?…][”\"’')\]]*$")
+# What sticks to the last sentence begins behind an ending: 말했다./김하늘 기자, 밝혔다 김하늘 기자 sky@press.example
+ENDING = re.compile(r"(?<=[다요죠까함음됨임])[.!?]?[”\"’')\]]{0,2}\s*(?=[^\s.!?])")
+
+
+def segments_of(text: str) -> list[Segment]:
+    """Split an article into its sentences and what stands around them.
+
+    Args:
+        text: a whole article in composed Hangul (NFC).
+
+    Returns:
+        Segments in order; nothing but white space lies between them. A line that is no text as a whole is one segment.
+    """
+    sentences = split_article(text)
+    lines = [line for line in LINE.finditer(text) if line.group().strip()]
+    num_triangles = sum(line.group().lstrip().startswith("▲") for line in lines)
+    kinds = [_kind_of_line(line.group().strip(), num_triangles) for line in lines]
+    last = max((k for k, kind in enumerate(kinds) if not kind), default=-1)
+    for k, line in enumerate(lines):
+        # A picture's caption is one sentence, and the credit a second one.
+        if k < last and not kinds[k] and CREDITED.fullmatch(line.group().strip()) and line.group().count(". ") < 2:
+            kinds[k] = "caption"
+    found: list[Segment] = []
+    cursor = 0
+    for line, kind in zip(lines, kinds, strict=True):
+        first = cursor
+        while cursor < len(sentences) and sentences[cursor].start < line.end():
+            cursor += 1
+        if kind:
+            found.append(Segment(sentences[first].start, sentences[cursor - 1].end, kind))
+        else:
+            for sentence in sentences[first:cursor]:
+                found += _parts(sentence)
+    return found
+
+
+@functools.lru_cache(maxsize=256)  # a line that is one sentence is asked about twice
+def kind_of(line: str) -> str:
+    """Return the kind of boilerplate that LINE, stripped of white space, is as a whole; "" for text."""
+    if len(line) > LONGEST_BOILERPLATE or _is_litany(line):
+        return ""
+    for patterns in (LINES, KINDS):
+        for kind, pattern in patterns.items():
+            if pattern.fullmatch(line):
+                return kind
+    return ""
+
+
+def _is_litany(line: str) -> bool:
+    """Whether LINE names more reporters than a byline does; the patterns would take exponential time over it."""
+    return (
+        line.count("기자") + line.count("특파원") + line.count("통신원") + line.count("리포터") + line.count("위원") > 8
+    )
+
+
+def _kind_of_line(line: str, num_triangles: int) -> str:
+    """Return the kind of a line that goes as a whole; "" for one that holds a sentence."""
+    if len(line) > LONGEST_BOILERPLATE or CREDITED.fullmatch(line):
+        return ""
+    if line.startswith("▲"):
+        if num_triangles == 1 or re.search(r"모습|ⓒ|©|[/(\[]\s?사진|제공", line):
+            return "caption"
+        return "" if FULL_STOP.search(line) else "list"
+    kind = kind_of(line)
+    if kind in STICKING and _tail(line) is not None:
+        return ""
+    if not kind and HEADING.fullmatch(line) and not FULL_STOP.search(line):
+        return "heading"
+    return kind
+
+
+def _parts(sentence: Sentence) -> Iterator[Segment]:
+    """Yield a sentence, parted from a dateline before it and a byline or the like behind it."""
+    start, end = sentence.start, sentence.end
+    tail = _tail(sentence.text)
+    if tail is None and (kind := kind_of(sentence.text) or ("question" if QUESTION.fullmatch(sentence.text) else "")):
+        yield Segment(start, end, kind)
+        return
+    text = sentence.text[: tail[0]].rstrip() if tail else sentence.text
+    opening = text[:LONGEST_BOILERPLATE]
+    head = None if _is_litany(opening) else DATELINE.match(opening)
+    if head and head.end() < len(text):
+        yield Segment(start, start + len(head.group().rstrip()), "dateline")
+        yield Segment(start + head.end(), start + len(text), "")
+    else:
+        yield Segment(start, start + len(text), "")
+    if tail:
+        yield Segment(start + tail[0], end, tail[1])
+
+
+def _tail(text: str) -> tuple[int, str] | None:
+    """Return where boilerplate behind a sentence begins, and its kind."""
+    for ending in ENDING.finditer(text, max(SHORTEST_SENTENCE, len(text) - LONGEST_BOILERPLATE)):
+        if kind := kind_of(text[ending.end() :]):
+            return ending.end(), kind
+    return None

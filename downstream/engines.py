@@ -1,0 +1,162 @@
+"""The ways of running a network on this machine's CPU: torch, onnxruntime and OpenVINO, in the precisions they know.
+
+A name such as `onnx-int8` is one way of running; a word such as `onnx` or `auto` stands for all ways of a library, or
+for all there are, and `downstream.selection` measures which is best.
+"""
+
+import contextlib
+import importlib.util
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from corpora.runtime import CheckpointError, SuiteError, UsageError, nearest
+from downstream.export import INSTALL, Exports, Form, cpu_capabilities, need, open_session
+from downstream.networks import Batch, FloatArray, Network
+
+if TYPE_CHECKING:
+    pass
+
+Engine: TypeAlias = Callable[[Batch], FloatArray]
+"""Inputs (B, T) → output (B, …), float32."""
+
+REFERENCE = "torch"
+"""The way that all others are compared with: what transformers computes, in single precision."""
+BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of running a network."""
+
+    library: str
+    packages: tuple[str, ...]
+    form: Form | None = None
+    """What it reads; None: the model itself."""
+    is_bfloat16: bool = False
+
+
+WAYS: Mapping[str, Way] = {
+    REFERENCE: Way("torch", ("torch",)),
+    "torch-bf16": Way("torch", ("torch",), is_bfloat16=True),
+    "onnx-fp32": Way("onnx", ("onnx", "onnxruntime"), "fused"),
+    "onnx-int8": Way("onnx", ("onnx", "onnxruntime"), "int8"),
+    "onnx-static": Way("onnx", ("onnx", "onnxruntime"), "static"),
+    "openvino-fp32": Way("openvino", ("onnx", "onnxruntime", "openvino"), "plain"),
+    "openvino-bf16": Way("openvino", ("onnx", "onnxruntime", "openvino"), "plain", is_bfloat16=True),
+    "openvino-static": Way("openvino", ("onnx", "onnxruntime", "openvino"), "static"),
+}
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "auto": tuple(WAYS),
+    **{name: (name,) for name in WAYS},
+    **{word: tuple(n for n, way in WAYS.items() if way.library == word) for word in ("onnx", "openvino")},
+}
+"""What may be given as `runtime`, with the ways it stands for."""
+
+
+def ways_of(word: str) -> tuple[str, ...]:
+    """Return the ways that a word stands for.
+
+    Raises:
+        UsageError: there is no such word.
+    """
+    if word not in WORDS:
+        raise UsageError("runtime", f"unknown runtime '{word}'", nearest(word, WORDS))
+    return WORDS[word]
+
+
+def obstacle(name: str) -> str:
+    """Return why a way cannot be gone on this machine, or nothing."""
+    way = WAYS[name]
+    missing = [package for package in way.packages if importlib.util.find_spec(package) is None]
+    if missing:
+        return f"{', '.join(missing)} not installed: {INSTALL}"
+    if way.is_bfloat16 and not any(cpu_capabilities().get(unit) for unit in BFLOAT16_UNITS):
+        return "this processor does not compute in bf16"
+    return ""
+
+
+def open_engine(name: str, network: Network, exports: Exports, *, threads: int) -> Engine:
+    """Make a network ready to run.
+
+    Args:
+        name: a key of `WAYS`.
+        network: what is run.
+        exports: where its ONNX forms are kept.
+        threads: that compute.
+
+    Raises:
+        UsageError: a package is missing, or the processor cannot do it.
+        CheckpointError: the network cannot be loaded, or not by this library.
+    """
+    way, reason = WAYS[name], obstacle(name)
+    if reason:
+        raise UsageError(f"runtime {name}", reason, 'or use runtime="torch"')
+    try:
+        if way.form is None:
+            return _open_torch(network, threads=threads, is_bfloat16=way.is_bfloat16)
+        content = exports.read(way.form)
+        if way.library == "onnx":
+            return open_session(content, threads=threads)
+        return _open_openvino(content, threads=threads, is_bfloat16=way.is_bfloat16)
+    except SuiteError:
+        raise
+    except Exception as error:  # each library has exceptions of its own, of all kinds
+        what = f"{name} cannot run it ({type(error).__name__}: {str(error)[:200]})"
+        raise CheckpointError(network.where, what, 'use runtime="torch"') from error
+
+
+def _open_torch(network: Network, *, threads: int, is_bfloat16: bool) -> Engine:
+    import torch
+
+    module = network.build().eval()
+    if is_bfloat16:
+        module = module.to(torch.bfloat16)
+
+    def run(batch: Batch) -> FloatArray:
+        with torch_threads(threads), torch.inference_mode():
+            output: torch.Tensor = module(*(torch.from_numpy(batch[name]) for name in network.inputs))
+            return np.asarray(output.float().numpy())
+
+    return run
+
+
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Have torch compute on COUNT threads inside, and as before afterwards."""
+    import torch
+
+    before = torch.get_num_threads()
+    if before != count:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if before != count:
+            torch.set_num_threads(before)
+
+
+def _open_openvino(content: bytes, *, threads: int, is_bfloat16: bool) -> Engine:
+    openvino: Any = need("openvino")
+    core = openvino.Core()
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "bf16" if is_bfloat16 else "f32",
+        # Pinned, the threads of all worker processes would sit on the same core.
+        "ENABLE_CPU_PINNING": False,
+    }
+    compiled = core.compile_model(core.read_model(content, b""), "CPU", settings)
+    names = [port.get_any_name() for port in compiled.inputs]
+    request, lock = compiled.create_infer_request(), threading.Lock()
+
+    def run(batch: Batch) -> FloatArray:
+        with lock:
+            # The array belongs to the request, which overwrites it at the next call.
+            return np.array(request.infer({name: batch[name] for name in names})[0], dtype=np.float32)
+
+    return run

@@ -1,0 +1,97 @@
+"""A day of invented news whose stories are known."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from apps.articles import Article
+
+EVENTS = (
+    ("벼리시", "야간 어린이 진료소", "14곳", "사회"),
+    ("너울전자", "접이식 투명 휴대전화", "38만원", "경제"),
+    ("다솔군 의회", "지방채 발행 조례안", "304억", "정치"),
+    ("서율대 연구팀", "바닷물 수소 촉매", "92%", "과학"),
+    ("청람 유나이티드", "결승골 주장 한결", "3대1", "스포츠"),
+    ("물안군 농가", "때 이른 우박 피해", "217헥타르", "사회"),
+    ("도울은행", "주택 담보 대출 금리", "4.25%", "경제"),
+    ("윤슬극단", "창작 뮤지컬 달무리", "120회", "문화"),
+    ("감나무 영화제", "다큐멘터리 부문 대상", "7편", "문화"),
+    ("로스마 정부", "쌍둥이 화물선 나포", "26명", "국제"),
+)
+PATTERNS = (
+    "{who}, {what} {number} 발표",
+    "{who} {what} {number}…오늘 발표",
+    "“{what} {number}” {who} 밝혀",
+    "[속보] {who}, {what} {number}",
+    "{what} {number}, {who} 공식 확인",
+    "{who} {what} {number} 전망 (종합)",
+)
+LONELY = (
+    "밤새 첫눈 소복이 쌓인 고갯길",
+    "오징어 어획량 곤두박질",
+    "골목 서점 마지막 영업일 풍경",
+    "[포토] 두루미 떼의 비행",
+    "중고 피아노 값은 왜 올랐나",
+    "지하철 막차 연장 검토",
+    "벌집 제거 출동 잦아져",
+    "폐교에 들어선 천문대",
+    "맨홀 뚜껑 도난 잇따라",
+    "수능 앞둔 떡집의 하루",
+    "은행잎 수거 앞당긴 구청",
+    "공중전화 부스의 변신",
+)
+
+
+@dataclass(frozen=True)
+class News:
+    """Articles and the event of each, −1 for none."""
+
+    articles: tuple[Article, ...]
+    events: NDArray[np.int64]
+
+
+@pytest.fixture(scope="session")
+def news() -> News:
+    """Return ten events told six times each, and twelve titles that stand alone."""
+    articles, events = [], []
+    for event, (who, what, number, category) in enumerate(EVENTS):
+        for telling, pattern in enumerate(PATTERNS):
+            title = pattern.format(who=who, what=what, number=number)
+            date = f"2021-06-01T{6 + telling + event % 3:02d}:30"
+            publisher = f"물빛{'일보' if telling % 2 else '통신'}"
+            articles.append(Article(title, f"a{event}-{telling}", "", date, category, publisher))
+            events.append(event)
+    for place, title in enumerate(LONELY):
+        articles.append(Article(title, f"b{place}", "", "2021-06-01T12:00", "사회", "물빛신문"))
+        events.append(-1)
+    return News(tuple(articles), np.array(events))
+
+
+class HashedWords:
+    """An embedder without a model: a vector for each word, drawn by its hash, and their sum."""
+
+    sha256 = "hashed-words-" + "0" * 51
+
+    def __init__(self, dimension: int = 32) -> None:
+        self.dimension = dimension
+        self.num_texts = 0
+        """Texts that it was asked for, ever."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.num_texts += len(texts)
+        rows = [sum((self._vector(word) for word in text.split()), np.zeros(self.dimension)) for text in texts]
+        return np.array(rows, np.float32).reshape(len(texts), self.dimension)
+
+    def _vector(self, word: str) -> NDArray[np.float64]:
+        seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest())
+        return np.random.default_rng(seed).standard_normal(self.dimension)
+
+
+@pytest.fixture
+def words() -> HashedWords:
+    """Return an embedder that needs no model."""
+    return HashedWords()

@@ -1,0 +1,335 @@
+"""Summaries: exact slices of any text, options, offsets in every normal form, taking a score apart."""
+
+import doctest
+import json
+import os
+import subprocess
+import sys
+import time
+import unicodedata
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import downstream.summarize
+from corpora.documents import Document
+from corpora.runtime import CheckpointError
+from downstream.sentence_features import FEATURES
+from downstream.summarize import Summarizer, Summary, _joins, summarize
+from downstream.summary_model import SummaryModel
+from downstream.task import SAMPLE_ROOT
+
+ROOT = Path(downstream.summarize.__file__).parents[1]
+ARTICLE = """(물빛=물빛통신) 김하늘 기자 = 물빛시가 낡은 하늘다리를 헐고 새 다리를 놓기로 했다. 공사비는 300억원이다.
+
+하늘다리는 1974년에 지어져 안전 진단에서 가장 낮은 등급을 받았다. 시민들은 반겼다. “30년을 건넜는데 섭섭하지요.”
+
+시는 내년 3월 공사를 시작해 2028년까지 마칠 계획이다. 부동산 값이 오르리라는 기대도 나온다. 날은 흐렸다.
+김하늘 기자 sky@mulbit.example
+<저작권자 ⓒ 물빛통신, 무단 전재 및 재배포 금지>"""
+TITLE = "물빛시, 낡은 하늘다리 헐고 새로 놓는다"
+
+
+@pytest.fixture(scope="module")
+def articles() -> list[str]:
+    lines = (SAMPLE_ROOT / "news.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines[:12]]
+
+
+def assert_sound(summary: Summary, source: str, num: int) -> None:
+    assert len(summary.sentences) <= num
+    assert all(source[s.start : s.end] == s.text and s.text for s in summary.sentences)
+    assert all(0 <= s.score <= 1 for s in summary.sentences)
+    indices = [s.index for s in summary.sentences]
+    assert indices == sorted(set(indices))
+    ends = [0, *(s.end for s in summary.sentences)]
+    assert all(end <= s.start for end, s in zip(ends, summary.sentences, strict=False))
+    assert len({"".join(s.text.split()) for s in summary.sentences}) == len(summary.sentences)
+
+
+def test_a_summary_is_sentences_of_the_article_in_its_order_without_what_stands_around() -> None:
+    summary = summarize(ARTICLE, title=TITLE)
+    assert_sound(summary, ARTICLE, 3)
+    assert len(summary.sentences) == 3
+    assert summary.sentences[0].text == "물빛시가 낡은 하늘다리를 헐고 새 다리를 놓기로 했다."
+    assert summary.sentences[0].index == 0
+    assert str(summary) == "\n".join(s.text for s in summary.sentences)
+    assert not any(mark in str(summary) for mark in ("기자", "@", "ⓒ"))
+
+
+@pytest.mark.parametrize("num", [1, 2, 5, 100])
+def test_as_many_sentences_as_asked_for_and_no_more_than_there_are(num: int) -> None:
+    assert len(summarize(ARTICLE, num).sentences) == min(num, 8)
+
+
+def test_a_ratio_is_a_share_of_the_sentences_and_at_least_one() -> None:
+    assert [len(summarize(ARTICLE, ratio=ratio).sentences) for ratio in (0.01, 0.25, 0.5, 1)] == [1, 2, 4, 8]
+
+
+def test_a_summary_keeps_to_its_characters_and_uses_them() -> None:
+    shortest = min(len(s.text) for s in summarize(ARTICLE, 100).sentences)
+    for limit in (1, shortest - 1, shortest, 30, 60, 100, 1000):
+        summary = summarize(ARTICLE, 100, max_chars=limit)
+        assert len(str(summary)) <= limit
+        assert bool(summary.sentences) == (limit >= shortest)
+
+
+def test_the_limit_of_characters_is_that_of_composed_text() -> None:
+    decomposed = unicodedata.normalize("NFD", ARTICLE)
+    summaries = [summarize(text, 100, max_chars=60) for text in (ARTICLE, decomposed)]
+    assert [s.index for s in summaries[0].sentences] == [s.index for s in summaries[1].sentences] != []
+
+
+@pytest.mark.parametrize("focus", ["부동산", "부동산 값", unicodedata.normalize("NFD", "부동산")])
+def test_sentences_on_the_focus_come_first(focus: str) -> None:
+    (sentence,) = summarize(ARTICLE, 1, focus=focus).sentences
+    assert "부동산" in sentence.text
+    assert "부동산" not in str(summarize(ARTICLE, 1))
+
+
+def test_a_focus_that_nothing_is_about_changes_nothing() -> None:
+    plain, focused = summarize(ARTICLE), summarize(ARTICLE, focus="핵융합")
+    assert focused == plain
+
+
+def test_a_headline_draws_its_sentence() -> None:
+    scores = {}
+    for title in ("", "날은 흐렸다"):
+        candidates = summarize(ARTICLE, title=title, explain=True).candidates
+        scores[title] = next(s.score for s in candidates if s.text == "날은 흐렸다.")
+    assert scores["날은 흐렸다"] > 2 * scores[""]
+
+
+def test_a_sentence_that_is_repeated_is_chosen_once() -> None:
+    text = "물빛시가 새 다리를 놓는다. 시민은 반겼다. 물빛시가 새  다리를 놓는다. 물빛시가 새 다리를 놓는다."
+    assert len(summarize(text, 4).sentences) == 2
+
+
+def test_a_near_repetition_makes_way_for_something_else() -> None:
+    text = "물빛시가 새 다리를 내년 3월에 놓는다. 물빛시가 새 다리를 내년 3월에 꼭 놓는다. 하늘은 종일 흐렸다."
+    assert [s.index for s in summarize(text, 2).sentences][-1] == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n\u3000", "김하늘 기자 sky@mulbit.example", "<저작권자 ⓒ 물빛통신, 무단 전재 및 재배포 금지>\n(끝)"]
+)
+def test_where_there_is_no_sentence_the_summary_is_empty(text: str) -> None:
+    summary = summarize(text)
+    assert (summary.sentences, str(summary)) == ((), "")
+
+
+def test_an_explanation_adds_up_and_covers_all_sentences_and_what_was_left_out() -> None:
+    summary = summarize(ARTICLE, 2, title=TITLE, focus="공사", explain=True)
+    assert [s.index for s in summary.candidates] == list(range(8))
+    for sentence in summary.candidates:
+        odds = 2.718281828459045 ** sum(sentence.components.values())
+        assert sentence.score == pytest.approx(odds / (1 + odds), abs=1e-4)
+        assert set(sentence.components) <= {*FEATURES, "focus", "bias"}
+    assert [part.kind for part in summary.excluded] == ["dateline", "byline", "copyright"]
+    assert all(ARTICLE[part.start : part.end] == part.text for part in summary.excluded)
+    plain = summarize(ARTICLE, 2, title=TITLE, focus="공사")
+    assert [(s.text, s.start, s.score) for s in plain.sentences] == [
+        (s.text, s.start, s.score) for s in summary.sentences
+    ]
+    assert not any(s.components for s in plain.sentences)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sentences": 0},
+        {"sentences": -1},
+        {"sentences": 2.5},
+        {"sentences": True},
+        {"ratio": 0},
+        {"ratio": 1.1},
+        {"ratio": float("nan")},
+        {"max_chars": 0},
+        {"focus": None},
+    ],
+)
+def test_an_option_that_means_nothing_is_refused_at_once(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=str(next(iter(options)))):
+        summarize(ARTICLE, **options)
+    with pytest.raises(ValueError, match=str(next(iter(options)))):
+        Summarizer.load().summarize_many([ARTICLE], **options)
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be strings"):
+        summarize(b"bytes")
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKD"])
+def test_every_normal_form_gives_the_same_sentences(form: str, articles: list[str]) -> None:
+    for article in articles:
+        if form == "NFKD":  # compatibility forms change the text itself; only its Hangul is of interest here
+            article = unicodedata.normalize("NFKC", article)
+        plain, other = summarize(article), summarize(source := unicodedata.normalize(form, article))
+        assert_sound(other, source, 3)
+        assert [s.index for s in other.sentences] == [s.index for s in plain.sentences]
+        assert [s.score for s in other.sentences] == [s.score for s in plain.sentences]
+        assert [unicodedata.normalize("NFC", s.text) for s in other.sentences] == [s.text for s in plain.sentences]
+
+
+def test_whatever_composes_with_what_stands_before_it_is_known_to() -> None:
+    for code in range(sys.maxunicode + 1):
+        parts = unicodedata.normalize("NFD", chr(code))
+        if len(parts) > 1 and unicodedata.is_normalized("NFC", chr(code)):
+            assert all(map(_joins, parts[1:]))
+        if unicodedata.combining(chr(code)):
+            assert _joins(chr(code))
+
+
+def test_articles_come_out_one_by_one_as_they_would_alone(articles: list[str]) -> None:
+    summarizer = Summarizer.load()
+    taken = 0
+
+    def feed() -> list[str]:
+        nonlocal taken
+        for article in articles:
+            taken += 1
+            yield article
+
+    summaries = summarizer.summarize_many(feed())
+    first = next(summaries)
+    assert taken == 1
+    alone = [summarizer.summarize(article) for article in articles]
+    assert [first, *summaries] == alone
+    assert list(summarizer.summarize_many(reversed(articles)))[::-1] == alone
+
+
+def test_documents_bring_their_titles() -> None:
+    (summary,) = Summarizer.load().summarize_many([Document(ARTICLE, "1", title=TITLE)])
+    assert summary == summarize(ARTICLE, title=TITLE)
+
+
+# ---- hostile text ----
+
+PIECES = [
+    *["물빛시가 새 다리를 놓는다. ", "시민은 반겼다! ", "왜? ", "정말… ", "했다 그리고 ", "끝이다.그러나 "],
+    *["“가자. 얼른.”이라고 ", "‘“가”라고 ‘나’라고’ ", "“", "”", '"', "'", "‘", "「", "」"],
+    *["김하늘 기자 sky@mulbit.example", "(서울=물빛통신) 김하늘 기자 = ", "ⓒ", "▲ ", "사진=물빛", "기자 "],
+    *["\n", "\r\n", "\r", "\n\n", "\t", " ", "\u3000", "\u2028", "\x85", "\x0b", "\xa0", "\u200b", "\ufeff"],
+    *["\x00", "\ud800", "\udfff", "\U0010ffff", "\ufffd", "👨‍👩‍👧‍👦", "🇰🇷", "👍🏽", "שלום ", "مرحبا. ", "\u202e"],
+    *[
+        "ㅋㅋㅋ",
+        "ᄒ",
+        "\u1161",
+        "\u11ab",
+        "\u0301",
+        "e\u0301",
+        "한\u0301",
+        "\u1112\u1161\u11ab",
+        "が",
+        "か\u3099",
+        "漢字",
+    ],
+    *["<p>문단</p>", "<br/>", "&nbsp;", "<script>alert(1)</script>", "3.5%", "1.", "가.", "A.B.C.", "........", "!?"],
+    *["가" * 300, "가나다 " * 80, "다 " * 60],
+]
+hostile = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=40).map("".join)
+NUM_EXAMPLES = int(os.environ.get("PRESSBERT_HOSTILE_EXAMPLES", "150"))
+"""10,000 in a thorough run."""
+
+
+@settings(max_examples=NUM_EXAMPLES)
+@given(
+    text=hostile, num=st.integers(1, 6), title=st.one_of(st.just(""), hostile), focus=st.one_of(st.just(""), hostile)
+)
+def test_any_text_has_a_sound_summary_the_same_in_a_batch_and_decomposed(
+    text: str, num: int, title: str, focus: str
+) -> None:
+    summary = summarize(text, num, title=title, focus=focus)
+    assert_sound(summary, text, num)
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    alone = summarize(composed, num)
+    other = summarize(decomposed, num)
+    assert_sound(other, decomposed, num)
+    assert [(s.index, s.score) for s in other.sentences] == [(s.index, s.score) for s in alone.sentences]
+    assert [unicodedata.normalize("NFC", s.text) for s in other.sentences] == [s.text for s in alone.sentences]
+    batch = list(Summarizer.load().summarize_many([ARTICLE, composed, decomposed, composed], num))
+    assert batch[1:] == [alone, other, alone]
+
+
+@pytest.mark.parametrize(
+    "unit", ["가나다라 마바사 아자차카 ", "가", "“", "시민은 모두 반겼다\n", "시민은 반겼다. ", "\u0301"]
+)
+def test_a_megabyte_is_summarised(unit: str) -> None:
+    text = unit * (1_000_000 // len(unit.encode()))
+    started = time.process_time()
+    assert_sound(summarize(text), text, 3)
+    assert time.process_time() - started < 20  # measured 0.1 to 3
+
+
+# ---- models ----
+
+
+def write_model(folder: Path, **changes: object) -> Path:
+    folder.mkdir(exist_ok=True)
+    values = {"schema": 1, "weights": {"lead": 1.0}, "bias": 0.0, "redundancy": 0.6} | changes
+    (folder / "summarizer.json").write_text(json.dumps(values), encoding="utf-8")
+    return folder
+
+
+def test_a_model_is_what_its_file_says(tmp_path: Path) -> None:
+    summarizer = Summarizer.load(write_model(tmp_path / "lead"))
+    assert [s.index for s in summarizer.summarize(ARTICLE).sentences] == [0, 1, 2]
+    backwards = Summarizer.load(write_model(tmp_path / "back", weights={"lead": -1.0}), runtime="torch")
+    assert [s.index for s in backwards.summarize(ARTICLE).sentences] == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"weights": {"leed": 1.0}}, "did you mean 'lead'?"),
+        ({"weights": {}}, "summariser"),
+        ({"schema": 2}, "summariser"),
+        ({"surplus": 1}, "summariser"),
+        ({"weights": {"embedding_headline": 1.0}}, "names none"),
+        ({"weights": {"scorer": 1.0}}, "names none"),
+    ],
+)
+def test_a_damaged_model_is_told(
+    changes: dict[str, object], what: str, tmp_path: Path, fails: Callable[..., AbstractContextManager[None]]
+) -> None:
+    folder = write_model(tmp_path / "m", **changes)
+    with fails(CheckpointError, folder, what):
+        Summarizer.load(folder)
+
+
+def test_a_folder_without_a_model_is_told(tmp_path: Path, fails: Callable[..., AbstractContextManager[None]]) -> None:
+    with fails(CheckpointError, tmp_path, "summarizer.json"):
+        Summarizer.load(tmp_path)
+    with pytest.raises(ValueError, match="runtime"):
+        Summarizer.load(runtime="abacus")
+
+
+def test_the_bundled_weights_have_sane_signs_and_need_the_text_alone() -> None:
+    model = Summarizer.load().model
+    assert not model.needs_encoder
+    assert not model.needs_scorer
+    assert all((weight < 0) == (name == "quotation") for name, weight in model.weights.items())
+
+
+def test_nothing_heavy_is_loaded_by_the_import_or_by_a_summary() -> None:
+    code = (
+        "import sys, downstream.summarize as d; heavy = {'torch', 'transformers', 'kiwipiepy', 'sklearn', 'scipy'};"
+        "before = set(sys.modules) & (heavy | {'numpy', 'pydantic'}); d.summarize('다리가 열렸다. 시민이 왔다.');"
+        "print(sorted(before), sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] []"
+
+
+def test_the_documented_example_holds() -> None:
+    assert doctest.testmod(downstream.summarize).failed == 0
+
+
+def test_weights_that_do_not_exist_are_named() -> None:
+    with pytest.raises(ValueError, match="unknown feature 'x'"):
+        SummaryModel(schema=1, weights={"x": 1.0})
