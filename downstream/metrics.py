@@ -95,6 +95,15 @@ def _weighted_mean(columns: FloatArray, weights: FloatArray) -> FloatArray:
         return np.asarray(weights[:, known] @ columns[known, 0] / total)
 
 
+def mean_metric(key: str, title: str, of_example: Callable[[Any, Any], float]) -> Metric:
+    """Return the metric that is the mean over examples of a figure of prediction and gold; NaN leaves one out."""
+
+    def columns(predictions: Sequence[Any], golds: Sequence[Any]) -> FloatArray:
+        return np.array([[of_example(p, g)] for p, g in zip(predictions, golds, strict=True)], dtype=np.float64)
+
+    return Metric(key, title, columns, _weighted_mean)
+
+
 # --- classification -------------------------------------------------------------------------------------------------
 
 
@@ -157,8 +166,10 @@ def _correlate(x: FloatArray, y: FloatArray, weights: FloatArray) -> FloatArray:
 def _mean_ranks(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Average ranks (R, U) that VALUES (U,) get when each occurs `weights` times."""
     distinct, place = np.unique(values, return_inverse=True)
-    occurrences = np.zeros((len(weights), len(distinct)))
-    np.add.at(occurrences.T, place, weights.T)
+    # Equal values side by side, so that each run of them is one sum.
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], np.arange(len(distinct)))
+    occurrences = np.add.reduceat(weights[:, order], starts, axis=1)
     below = np.cumsum(occurrences, axis=1) - occurrences
     return np.asarray((below + (occurrences + 1) / 2)[:, place], dtype=np.float64)
 

@@ -28,7 +28,6 @@ Score: TypeAlias = Callable[[Sequence[str]], FloatArray]
 
 WORD = re.compile(r"[가-힣]+|[A-Za-z]+|[0-9][0-9,.]*[0-9]|[0-9]|[一-鿿]+")
 NUMBER = re.compile(r"[0-9][0-9,.]*")
-QUOTATION = re.compile('“[^”]*”?|"[^"]*"?|^[^“"]*”')
 # What is to come: plans, decisions, forecasts, demands. Reports end on it, and editors like to.
 OUTLOOK = re.compile(
     r"기로 (?:했|하고|결정)|계획(?:이|을|도|으로)|예정(?:이|인|으로)|방침(?:이|을|도)"
@@ -46,7 +45,6 @@ FEATURES: Mapping[str, str] = {
     "headline": "likeness to the headline in words",
     "length": "length",
     "numbers": "figures and dates",
-    "quotation": "share that is quoted",
     "outlook": "speaks of plans, decisions or forecasts",
     "embedding_centrality": "likeness to the whole article in meaning",
     "embedding_headline": "likeness to the headline in meaning",
@@ -166,7 +164,6 @@ def _lexical(article: Article, texts: Sequence[str], vectors: Vectors) -> dict[s
         "headline": standardise(vectors.likeness(article.title)) if article.title else no,
         "length": standardise(np.log([1.0 + len(text) for text in texts])),
         "numbers": standardise(np.array([float(len(NUMBER.findall(text))) for text in texts])),
-        "quotation": np.array([quoted_share(text) for text in texts]),
         "outlook": np.array([float(OUTLOOK.search(text) is not None) for text in texts]),
     }
 
@@ -181,11 +178,6 @@ def _paragraph(starts: Sequence[bool]) -> FloatArray:
     values -= share
     values[0] = 0.0
     return values
-
-
-def quoted_share(text: str) -> float:
-    """Return the share of a sentence's characters that stand in double quotes, in [0, 1]; quotes may be open."""
-    return sum(len(quotation) for quotation in QUOTATION.findall(text)) / max(1, len(text))
 
 
 def _embedded(article: Article, encode: Encode) -> dict[str, FloatArray]:

@@ -12,7 +12,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -147,34 +147,71 @@ def choose(model: SummaryModel, example: Example) -> list[int]:
     return judgement.choose(NUM_SENTENCES)
 
 
+@dataclass(frozen=True)
+class Ablation:
+    """What a model is worth without one of its parts."""
+
+    left_out: str
+    """`nothing` for the whole model."""
+    f1: float
+    """Sentence F1, cross-validated on the labelled articles."""
+    p: float | None = None
+    """Of the difference from the whole model, paired by article."""
+    pairs_f1: float | None = None
+    """Sentence F1 on pairs that were held out, against the oracle of their hidden headlines; if there are pairs."""
+    pairs_p: float | None = None
+
+
 def ablate(
     examples: Sequence[Example], pairs: Sequence[Example], names: Sequence[str], config: TrainingConfig
-) -> list[tuple[str, float, float | None]]:
-    """Leave out one part of the model at a time.
+) -> list[Ablation]:
+    """Leave out one part of the model at a time; the whole model comes first.
 
-    Returns:
-        What was left out, the cross-validated sentence F1 without it, and the p-value of the difference; the whole
-        model first, without one.
+    Of the pairs, every fifth is held out and scored.
     """
-    whole = cross_validate(examples, pairs, names, config)
-    variants: dict[str, FloatArray] = {}
+    held_out, kept = pairs[::5], [pair for place, pair in enumerate(pairs) if place % 5]
+
+    def scores(names: Sequence[str], pairs: Sequence[Example], config: TrainingConfig) -> tuple[FloatArray, FloatArray]:
+        model = fit(examples, pairs, names, config)
+        on_pairs = [sentence_scores(choose(model, pair), pair.article.extractive)["f1"] for pair in held_out]
+        return cross_validate(examples, pairs, names, config), np.array(on_pairs)
+
+    variants = {"nothing": (names, kept, config)}
     for name in names if len(names) > 1 else ():
-        variants[name] = cross_validate(examples, pairs, [other for other in names if other != name], config)
+        variants[name] = ([other for other in names if other != name], kept, config)
     if pairs:
-        variants["the pairs"] = cross_validate(examples, [], names, config)
-    never = config.model_copy(update={"redundancy": 2.0})
-    variants["redundancy control"] = cross_validate(examples, pairs, names, never)
-    rows: list[tuple[str, float, float | None]] = [("nothing", float(whole.mean()), None)]
-    return rows + [(name, float(f1.mean()), paired_p(whole, f1)) for name, f1 in variants.items()]
+        variants["the pairs"] = (names, [], config)
+    variants["redundancy control"] = (names, kept, config.model_copy(update={"redundancy": 2.0}))
+    results = {left_out: scores(*variant) for left_out, variant in variants.items()}
+    whole = results.pop("nothing")
+
+    def row(left_out: str, result: tuple[FloatArray, FloatArray]) -> Ablation:
+        f1, pairs_f1 = (float(values.mean()) if len(values) else None for values in result)
+        p, pairs_p = (paired_p(*both) if len(both[0]) else None for both in zip(whole, result, strict=True))
+        assert f1 is not None, "there are labelled articles, or fit() had nothing to tell apart"
+        return Ablation(left_out, f1, p, pairs_f1, pairs_p)
+
+    first = Ablation("nothing", float(whole[0].mean()), None, float(whole[1].mean()) if held_out else None)
+    return [first, *(row(left_out, result) for left_out, result in results.items())]
 
 
-def ablation_table(rows: Sequence[tuple[str, float, float | None]]) -> str:
+def ablation_table(rows: Sequence[Ablation]) -> str:
     """Return a Markdown table of percentages."""
-    whole = rows[0][1]
-    lines = ["| left out | sentence F1 | difference | p |", "| --- | ---: | ---: | ---: |"]
-    for name, f1, p in rows:
-        tail = "| |" if p is None else f"{100 * (f1 - whole):+.1f} | {p:.3f} |"
-        lines.append(f"| {name} | {100 * f1:.1f} | {tail}")
+    columns = ["f1", "p", "pairs_f1", "pairs_p"] if rows[0].pairs_f1 is not None else ["f1", "p"]
+    titles = {"f1": "sentence F1", "p": "p", "pairs_f1": "F1 on held-out pairs", "pairs_p": "p"}
+    lines = [f"| left out | {' | '.join(titles[column] for column in columns)} |", f"| --- |{' ---: |' * len(columns)}"]
+    for row in rows:
+        cells = []
+        for column in columns:
+            value, first = getattr(row, column), getattr(rows[0], column)
+            if value is None:
+                cells.append("")
+            elif column.endswith("p"):
+                cells.append(f"{value:.3f}")
+            else:
+                change = "" if row is rows[0] else f" ({100 * (value - first):+.1f})"
+                cells.append(f"{100 * value:.1f}{change}")
+        lines.append(f"| {row.left_out} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -226,7 +263,11 @@ def main(argv: list[str] | None = None) -> int:
     pairs = make_examples(read_pairs(arguments.pairs, config), names, encode=encode, score=score)
     if arguments.command == "ablate":
         rows = ablate(examples, pairs, names, config)
-        sys.stdout.write(f"{json.dumps(rows, ensure_ascii=False)}\n" if arguments.json else ablation_table(rows))
+        sys.stdout.write(
+            f"{json.dumps([asdict(row) for row in rows], ensure_ascii=False)}\n"
+            if arguments.json
+            else ablation_table(rows)
+        )
         return EXIT_DONE
     if arguments.out is None:
         raise UsageError("--out", "missing", "give a folder for the model")

@@ -8,7 +8,7 @@ substitute split must never pass for the official one.
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -60,6 +60,16 @@ class TextExample:
     def gold(self) -> str | float:
         """What a metric compares a prediction with."""
         return self.label
+
+
+@dataclass(frozen=True)
+class ChoiceExample(TextExample):
+    """A text with choices of which one continues it; the label is the number of the right one, from `"0"`.
+
+    A text example to whoever knows nothing of choices, for whom there is nothing but chance to be had from the text.
+    """
+
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,14 +250,21 @@ class Task:
     eval_split: str = "dev"
     sample_num_examples: Mapping[str, int] = field(default_factory=dict)
     """Split → number of examples in the embedded sample; empty where there is no sample."""
+    sample_paths: Mapping[str, str] = field(default_factory=dict)
+    """Name in `files` → where it lies in the embedded sample, if not where the official file would."""
     split_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Split → names in `files`, in the order they are read; a split that is not in here is one file of its name."""
+    split_of: Callable[[Any], str] | None = None
+    """Example → its split, where one file holds several."""
     substitute: Division | OtherSplit | None = None
     """What stands in, as a task of its own, where an official file cannot be had."""
     base: str = ""
     """For a task on substitute data: the official task it stands in for."""
     division: Division | None = None
     """For a task on one divided file: how it is divided."""
+    derive: Callable[[str, Sequence[Any]], list[Any]] | None = None
+    """For a task made out of other texts: a split's name and what was read for it → the task's own examples, of which
+    `num_examples` speaks. A file is divided first, so that what is made of one part holds nothing of the other."""
 
     @property
     def is_sample(self) -> bool:
@@ -280,7 +297,7 @@ class Task:
             DataUnavailableError: it is not to be had; the message holds the command that would help.
         """
         if self.is_sample:
-            return SAMPLE_ROOT / self.files[name].path
+            return SAMPLE_ROOT / self.sample_paths.get(name, self.files[name].path)
         return locate(self.files[name], root)
 
     def read_split(self, split: str, root: Path) -> "Split":
@@ -299,12 +316,19 @@ class Task:
                 if example.id in seen:
                     raise DataError(where, f"duplicate id '{example.id}'", "restore the official file")
                 seen.add(example.id)
-                self.family.check(example, where)
+                if self.derive is None:
+                    self.family.check(example, where)
                 examples.append(example)
         digest = sha256(*paths)
+        if self.split_of is not None:
+            examples = [example for example in examples if self.split_of(example) == split]
         if self.division is not None:
             examples = self.division.parts(examples)[split]
+        if self.split_of is not None or self.division is not None:
             digest = fingerprint({"file": digest, "ids": [example.id for example in examples]})
+        if self.derive is not None:
+            examples = self.derive(split, examples)
+            digest = fingerprint({"source": digest, "examples": [asdict(example) for example in examples]})
         if len(examples) != self.num_examples[split]:
             what = f"{len(examples):,} examples where {self.name} {split} has {self.num_examples[split]:,}"
             raise DataError(", ".join(map(str, paths)), what, "restore the official file")
@@ -317,7 +341,8 @@ class Split:
 
     examples: tuple[Any, ...]
     sha256: str
-    """Of the files' bytes; for a part of a divided file, of that and the ids in the part."""
+    """Of the files' bytes; for a part of a file, of that and the ids in the part; for derived examples, of that and
+    the examples."""
 
     @property
     def golds(self) -> list[Any]:

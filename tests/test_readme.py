@@ -19,7 +19,8 @@ from pretraining.recipe import read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 TWINS = ("README.md", "README.en.md")
-PAIRS = (TWINS, *((f"docs/{name}.md", f"docs/{name}.en.md") for name in ("evaluation", "pretraining", "scaling")))
+ENGLISH = sorted((ROOT / "docs").glob("*.en.md"))
+PAIRS = (TWINS, *((f"docs/{path.name.replace('.en', '')}", f"docs/{path.name}") for path in ENGLISH))
 """Korean and English."""
 DOCUMENTS = (*(name for pair in PAIRS for name in pair), "CONTRIBUTING.md", "CHANGELOG.md", "corpora/sample/SOURCES.md")
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -15,7 +15,6 @@ from downstream.sentence_features import (
     NEEDS_SCORER,
     FloatArray,
     Vectors,
-    quoted_share,
     relevance,
     sentence_features,
     standardise,
@@ -66,29 +65,13 @@ def test_centrality_is_the_cosine_with_the_sum_of_all_sentences() -> None:
     )
 
 
-def test_length_numbers_quotation_and_outlook_are_what_they_say() -> None:
+def test_length_numbers_and_outlook_are_what_they_say() -> None:
     article = article_of(
         ["짧다.", "이 문장은 앞의 것보다 훨씬 더 길다.", "3월 5일 7.5%로 올랐다.", "시는 내년에 고칠 계획이다."]
     )
     assert feature(article, "length").argmax() == 1
     assert feature(article, "numbers").argmax() == 2
     assert feature(article, "outlook").tolist() == [0, 0, 0, 1]
-    assert feature(article_of(["“가나다.”", "그는 갔다."]), "quotation").tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [
-        ("“가나”다라", 0.5 + 1 / 6),
-        ('"가나"다라', 0.5 + 1 / 6),
-        ("가나다", 0),
-        ("“가나", 1),
-        ("가나”", 1),
-        ("‘가나’다", 0),
-    ],
-)
-def test_quotations_may_be_open_at_either_end(text: str, share: float) -> None:
-    assert quoted_share(text) == pytest.approx(share)
 
 
 def test_standardising_leaves_mean_0_and_deviation_1_or_nothing() -> None:

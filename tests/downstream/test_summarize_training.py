@@ -205,13 +205,19 @@ def test_articles_on_one_story_never_part_between_folds(monkeypatch: pytest.Monk
 
 
 def test_ablation_shows_what_a_feature_is_worth_and_what_is_worth_nothing() -> None:
-    examples = make_examples(number_articles(30), ["numbers", "quotation"])
-    rows = {name: (f1, p) for name, f1, p in ablate(examples, [], ["numbers", "quotation"], QUICK)}
-    assert rows["nothing"] == (pytest.approx(0.8), None)
-    assert rows["numbers"][0] < 0.3
-    assert rows["numbers"][1] is not None
-    assert rows["numbers"][1] < 0.01
-    assert rows["quotation"] == (rows["nothing"][0], 1.0)
+    examples = make_examples(number_articles(30), ["numbers", "outlook"])
+    pairs = make_examples(number_articles(50), ["numbers", "outlook"])
+    rows = {row.left_out: row for row in ablate(examples, pairs, ["numbers", "outlook"], QUICK)}
+    whole, numbers, outlook = rows["nothing"], rows["numbers"], rows["outlook"]
+    assert (whole.f1, whole.pairs_f1) == (pytest.approx(0.8), pytest.approx(0.8))
+    assert (whole.p, whole.pairs_p) == (None, None)
+    for f1, p in ((numbers.f1, numbers.p), (numbers.pairs_f1, numbers.pairs_p)):
+        assert f1 is not None
+        assert p is not None
+        assert f1 < 0.3
+        assert p < 0.05
+    assert (outlook.f1, outlook.p, outlook.pairs_f1, outlook.pairs_p) == (whole.f1, 1.0, whole.pairs_f1, 1.0)
+    assert {row.pairs_f1 for row in ablate(examples, [], ["numbers"], QUICK)} == {None}
 
 
 def test_nothing_to_tell_apart_is_told(fails: Fails) -> None:

@@ -370,6 +370,23 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
     assert curve[-1] < entropy - 0.1
 
 
+@pytest.mark.slow
+def test_a_student_comes_to_expect_what_its_teacher_does(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    loop = {"steps": 120, "batch_size": 16, "peak_lr": 3e-3, "warmup_steps": 10, "log_every": 20}
+    sections: dict[str, Any] = {"model": STILL, "loop": loop}
+    make_trainer(out="teacher", **sections).train()
+    teacher = make_trainer(out="teacher", **sections)
+    teacher.train()  # finished: brings its last checkpoint back
+    teacher._model.export(teacher.state()[0]).save_pretrained(tmp_path / "teacher")
+    shallow: dict[str, Any] = sections | {"model": STILL | {"num_hidden_layers": 1}, "loop": loop | {"steps": 60}}
+    settings = {"teacher": str(tmp_path / "teacher")}
+    make_trainer("distillation", out="student", settings=settings, **shallow).train()
+    # A student that begins with layers of its teacher has nothing to gain in masked tokens from so little text.
+    soft, cosine = zip(*metrics(tmp_path / "student", "soft_loss", "cosine_loss"), strict=True)
+    assert soft[-1] < 0.6 * soft[0]
+    assert cosine[-1] < 0.95 * cosine[0]
+
+
 # --- what is told ---------------------------------------------------------------------------------------------------
 
 

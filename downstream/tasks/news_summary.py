@@ -1,0 +1,35 @@
+"""Three sentences of a news article, compared with an editor's choice: the project's own 120 articles.
+
+AI-Hub's document summaries, which kpfbertsum was trained on, are given to registered persons in Korea only, and their
+publisher states no checksum; `python -m downstream.summarize evaluate FILE` scores a model on them where they are at
+hand.
+"""
+
+from corpora.official import OfficialFile
+from downstream.sentence_choice import METRICS, SentenceChoice, SummaryExample, read_choices
+from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, Task
+
+FILE = OfficialFile(path="news.jsonl", url="", licence="CC0-1.0")
+
+
+def split_of(example: SummaryExample) -> str:
+    """Return the split that an article is of; articles on one story are of one."""
+    return example.article.split
+
+
+TASK = Task(
+    name=f"news-summary{SAMPLE_SUFFIX}",
+    base="news-summary",
+    title="뉴스 세 문장 요약 (sample)",
+    family=SentenceChoice(),
+    files={"train": FILE, "dev": FILE},
+    num_examples={"train": 90, "dev": 30},
+    split_of=split_of,
+    read=read_choices,
+    metrics=METRICS,
+    # Three sentences by lot: 3 over the number of sentences, averaged over the articles of dev.
+    chance=0.22,
+    finetune=FinetuneConfig(),
+    source="corpora/sample/SOURCES.md",
+    licence=FILE.licence,
+)
