@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := corpora pretraining downstream eval apps benchmarks tests
 
-.PHONY: leaderboard test check bundled format clean
+.PHONY: leaderboard demo test check bundled reference format clean
 
 leaderboard: $(VENV)/run  ## Run what is missing on the embedded sample and write reports/
 	$(BIN)/python eval/run_all.py
+
+demo: $(VENV)/demo  ## Open the demo in a browser; it listens on this machine alone
+	$(BIN)/python -m streamlit run apps/demo.py
 
 test: $(VENV)/dev  ## Run every test
 	$(BIN)/python -m pytest
@@ -20,6 +23,9 @@ check: $(VENV)/dev  ## Format, lint, types
 bundled: $(VENV)/run  ## Retrain the models that come with the package, from the text under PRESSBERT_DATA
 	$(BIN)/python -m downstream.bundle
 
+reference: $(VENV)/run  ## Make docs/reports/ anew from the data under PRESSBERT_DATA
+	$(BIN)/python -m eval.reference
+
 format: $(VENV)/dev  ## Put the format right
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -31,6 +37,11 @@ clean:  ## Remove the environment and the caches; reports stay
 $(VENV)/run: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/demo: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	touch $@
 
 $(VENV)/dev: pyproject.toml constraints.txt

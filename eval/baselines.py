@@ -3,11 +3,15 @@
 `majority` knows only the training labels. `tfidf` sees character n-grams: logistic regression over their TF-IDF for
 single texts, similarity features for pairs, a ranking of candidate spans for questions, and the n-grams around each
 character for tags. Both are deterministic.
+
+    baseline = FITS["tfidf"](task, split.examples)
+    baseline.predict(examples)
 """
 
 import collections
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,37 +47,46 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def majority(task: Task, train: Sequence[Any], evaluation: Sequence[Any]) -> list[Prediction]:
-    """Predict the most frequent training label, tag or answer, or the mean score, for every example."""
+@dataclass(frozen=True)
+class Baseline:
+    """A baseline that has learnt a task."""
+
+    predict: Callable[[Sequence[Any]], list[Prediction]]
+    """N examples → N predictions, in order."""
+    num_parameters: int
+    """What was learnt: coefficients, and the weights of n-grams; 1 for a constant."""
+
+
+def fit_majority(task: Task, train: Sequence[Any]) -> Baseline:
+    """Learn the most frequent training label, tag or answer, or the mean score; it is predicted for every example."""
     if isinstance(task.family, Tagging):
         tag = collections.Counter(tag for example in train for tag in example.label.split()).most_common(1)[0][0]
-        return [BLANK.join(tag for character in example.text if character != BLANK) for example in evaluation]
+        return Baseline(
+            lambda examples: [BLANK.join(tag for c in example.text if c != BLANK) for example in examples], 1
+        )
     if isinstance(task.family, Regression):
         constant: Prediction = float(np.mean([example.label for example in train]))
     elif isinstance(task.family, SpanQA):
         constant = collections.Counter(example.gold[0] for example in train).most_common(1)[0][0]
     else:
         constant = collections.Counter(example.label for example in train).most_common(1)[0][0]
-    return [constant] * len(evaluation)
+    return Baseline(lambda examples: [constant] * len(examples), 1)
 
 
-def tfidf(task: Task, train: Sequence[Any], evaluation: Sequence[Any]) -> list[Prediction]:
-    """Predict from character n-grams, by the method that fits the task's family."""
+def fit_tfidf(task: Task, train: Sequence[Any]) -> Baseline:
+    """Learn from character n-grams, by the method that fits the task's family."""
     if isinstance(task.family, SpanQA):
-        return _rank_spans(train, evaluation, has_unanswerable=task.family.has_unanswerable)
+        return _rank_spans(train, has_unanswerable=task.family.has_unanswerable)
     if isinstance(task.family, Tagging):
-        return _tag(train, evaluation)
+        return _tag(train)
     if train[0].pair is None:
-        return _classify(train, evaluation)
+        return _classify(train)
     if isinstance(task.family, Regression):
-        return _score_pairs(train, evaluation)
-    return _classify_pairs(train, evaluation)
+        return _score_pairs(train)
+    return _classify_pairs(train)
 
 
-BASELINES: dict[str, Callable[[Task, Sequence[Any], Sequence[Any]], list[Prediction]]] = {
-    "majority": majority,
-    "tfidf": tfidf,
-}
+FITS: dict[str, Callable[[Task, Sequence[Any]], Baseline]] = {"majority": fit_majority, "tfidf": fit_tfidf}
 
 
 def _vectorizer(low: int, high: int) -> TfidfVectorizer:
@@ -84,10 +97,22 @@ def _logistic_regression() -> LogisticRegression:
     return LogisticRegression(C=SETTINGS["C"], max_iter=1000)
 
 
-def _classify(train: Sequence[TextExample], evaluation: Sequence[TextExample]) -> list[Prediction]:
+def _num_idf(*vectorizers: TfidfVectorizer) -> int:
+    return sum(len(vectorizer.idf_) for vectorizer in vectorizers)
+
+
+def _num_coefficients(model: Any) -> int:
+    return int(np.size(model.coef_) + np.size(model.intercept_))
+
+
+def _classify(train: Sequence[TextExample]) -> Baseline:
     vectorizer = _vectorizer(*SETTINGS["ngrams"])
     model = _logistic_regression().fit(vectorizer.fit_transform([e.text for e in train]), [e.label for e in train])
-    return [str(label) for label in model.predict(vectorizer.transform([e.text for e in evaluation]))]
+
+    def predict(examples: Sequence[TextExample]) -> list[Prediction]:
+        return [str(label) for label in model.predict(vectorizer.transform([e.text for e in examples]))]
+
+    return Baseline(predict, _num_idf(vectorizer) + _num_coefficients(model))
 
 
 class _Similarity:
@@ -95,6 +120,7 @@ class _Similarity:
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._vectorizers = [_vectorizer(n, n).fit(texts) for n in SETTINGS["similarity_ngrams"]]
+        self.num_parameters = _num_idf(*self._vectorizers)
 
     def __call__(self, one: Sequence[str], two: Sequence[str]) -> Any:
         """Return float (N, 6): three cosines, two containments, the ratio of lengths."""
@@ -112,15 +138,20 @@ def _pair(examples: Sequence[TextExample]) -> tuple[list[str], list[str]]:
     return [e.text for e in examples], [e.pair or "" for e in examples]
 
 
-def _score_pairs(train: Sequence[TextExample], evaluation: Sequence[TextExample]) -> list[Prediction]:
+def _score_pairs(train: Sequence[TextExample]) -> Baseline:
     one, two = _pair(train)
     similarity = _Similarity(one + two)
     model = make_pipeline(StandardScaler(), Ridge(alpha=SETTINGS["ridge_alpha"]))
     model.fit(similarity(one, two), [float(e.label) for e in train])
-    return [float(value) for value in model.predict(similarity(*_pair(evaluation)))]
+
+    def predict(examples: Sequence[TextExample]) -> list[Prediction]:
+        return [float(value) for value in model.predict(similarity(*_pair(examples)))]
+
+    scaling = 2 * model[0].n_features_in_
+    return Baseline(predict, similarity.num_parameters + scaling + _num_coefficients(model[-1]))
 
 
-def _classify_pairs(train: Sequence[TextExample], evaluation: Sequence[TextExample]) -> list[Prediction]:
+def _classify_pairs(train: Sequence[TextExample]) -> Baseline:
     one, two = _pair(train)
     vectorizer = _vectorizer(*SETTINGS["ngrams"]).fit(one + two)
     similarity = _Similarity(one + two)
@@ -131,14 +162,18 @@ def _classify_pairs(train: Sequence[TextExample], evaluation: Sequence[TextExamp
         return sparse.hstack([b, a.multiply(b), b - a.multiply(b > 0), similarity(first, second)]).tocsr()
 
     model = _logistic_regression().fit(features(train), [e.label for e in train])
-    return [str(label) for label in model.predict(features(evaluation))]
+
+    def predict(examples: Sequence[TextExample]) -> list[Prediction]:
+        return [str(label) for label in model.predict(features(examples))]
+
+    return Baseline(predict, similarity.num_parameters + _num_idf(vectorizer) + _num_coefficients(model))
 
 
 # --- tags -----------------------------------------------------------------------------------------------------------
 
 
-def _tag(train: Sequence[TextExample], evaluation: Sequence[TextExample]) -> list[Prediction]:
-    """Tag each character by the n-grams around it, and where they lie, by a logistic regression."""
+def _tag(train: Sequence[TextExample]) -> Baseline:
+    """Learn to tag each character by the n-grams around it, and where they lie, by a logistic regression."""
     hasher = FeatureHasher(1 << SETTINGS["tag_hash_bits"], input_type="string", alternate_sign=False)
     model = SGDClassifier(
         loss="log_loss",
@@ -149,8 +184,14 @@ def _tag(train: Sequence[TextExample], evaluation: Sequence[TextExample]) -> lis
         random_state=0,
     )
     model.fit(hasher.transform(_surroundings(train)), [tag for e in train for tag in str(e.label).split()])
-    tags = iter(model.predict(hasher.transform(_surroundings(evaluation))))
-    return [BLANK.join(next(tags) for c in e.text if c != BLANK) for e in evaluation]
+
+    def predict(examples: Sequence[TextExample]) -> list[Prediction]:
+        if all(not e.text.strip(BLANK) for e in examples):
+            return [""] * len(examples)
+        tags = iter(model.predict(hasher.transform(_surroundings(examples))))
+        return [BLANK.join(next(tags) for c in e.text if c != BLANK) for e in examples]
+
+    return Baseline(predict, _num_coefficients(model))
 
 
 def _surroundings(examples: Sequence[TextExample]) -> Iterator[list[str]]:
@@ -177,20 +218,23 @@ _PARTICLE = re.compile(
 _QUESTION_WORDS = ("누구", "언제", "어디", "얼마", "몇", "왜", "무엇", "어느", "어떤")
 
 
-def _rank_spans(
-    train: Sequence[QuestionExample], evaluation: Sequence[QuestionExample], *, has_unanswerable: bool
-) -> list[Prediction]:
-    """Choose among short runs of eojeol, with and without their particle, by a logistic regression."""
+def _rank_spans(train: Sequence[QuestionExample], *, has_unanswerable: bool) -> Baseline:
+    """Learn to choose among short runs of eojeol, with and without their particle, by a logistic regression."""
     generator = np.random.default_rng(0)
     cap = SETTINGS["training_questions"]
     chosen = [train[k] for k in sorted(generator.permutation(len(train))[:cap])]
     vectorizer = _vectorizer(2, 3).fit(list(dict.fromkeys(e.context for e in chosen)) + [e.question for e in chosen])
-    rank = _fit_ranking(chosen, vectorizer, generator)
-    if rank is None:
-        return [""] * len(evaluation)
+    ranking = _fit_ranking(chosen, vectorizer, generator)
+    if ranking is None:
+        return Baseline(lambda examples: [""] * len(examples), 1)
+    rank, num_coefficients = ranking
     threshold = _no_answer_threshold(chosen, vectorizer, generator) if has_unanswerable else -np.inf
-    answers = [rank(example) for example in evaluation]
-    return [text if score >= threshold else "" for score, text in answers]
+
+    def predict(examples: Sequence[QuestionExample]) -> list[Prediction]:
+        answers = [rank(example) for example in examples]
+        return [text if score >= threshold else "" for score, text in answers]
+
+    return Baseline(predict, _num_idf(vectorizer) + num_coefficients + has_unanswerable)
 
 
 Ranking: TypeAlias = Callable[[QuestionExample], tuple[float, str]]
@@ -198,8 +242,11 @@ Ranking: TypeAlias = Callable[[QuestionExample], tuple[float, str]]
 
 def _fit_ranking(
     questions: Sequence[QuestionExample], vectorizer: TfidfVectorizer, generator: np.random.Generator
-) -> Ranking | None:
-    """Return what finds a question's best candidate with its score; None where nothing tells right from wrong."""
+) -> tuple[Ranking, int] | None:
+    """Return what finds a question's best candidate with its score, and its number of coefficients.
+
+    None where nothing tells right from wrong.
+    """
     rows: list[dict[str, Any]] = []
     labels: list[bool] = []
     for example in questions:
@@ -222,7 +269,7 @@ def _fit_ranking(
         scores = model.decision_function(encoder.transform([row for _, row in candidates]))
         return float(np.max(scores)), candidates[int(np.argmax(scores))][0]
 
-    return best
+    return best, _num_coefficients(model)
 
 
 def _no_answer_threshold(
@@ -238,10 +285,10 @@ def _no_answer_threshold(
     known: list[tuple[float, int]] = []
     for fold in range(SETTINGS["threshold_folds"]):
         others = [example for example in questions if folds[example.context] != fold]
-        rank = _fit_ranking(others, vectorizer, generator)
+        ranking = _fit_ranking(others, vectorizer, generator)
         for example in questions:
-            if rank is not None and folds[example.context] == fold:
-                score, answer = rank(example)
+            if ranking is not None and folds[example.context] == fold:
+                score, answer = ranking[0](example)
                 golds = {normalize_korquad(gold.text) for gold in example.answers}
                 # What is won by saying nothing, and by saying this.
                 known.append((score, int(not golds) - int(normalize_korquad(answer) in golds)))

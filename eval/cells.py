@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeAlias
 
 from corpora.runtime import (
     EXIT_DONE,
@@ -41,14 +41,20 @@ from downstream.finetune import TaskData, read_task
 from downstream.result import Result, read_result, write_result
 from downstream.task import Task, get_task
 from eval.manifest import now, origin
-from eval.models import ModelEntry, cell_recipe, code_sha256, run_cell
+from eval.models import Filled, ModelEntry, cell_recipe, code_sha256, run_cell
+from eval.noise import can_be_noised, robustness
 from eval.results import Gap, cell_path, drop_gap, gap_path, read_gap, remove_empty, retried, write_gap
+from eval.sidecars import COST, CURVES, KINDS, NOISE, SCHEMA, CostFile, CurveFile, NoiseFile
 from eval.workers import Worker, end_with, part_of_machine, use_one_device
 
 logger = logging.getLogger(__name__)
 
 RUN_ALL = Path(__file__).with_name("run_all.py")
 POLL_S = 0.05
+
+Extra: TypeAlias = Literal["noise", "cost"]
+EXTRAS: tuple[Extra, ...] = ("noise", "cost")
+"""What can be measured of a model beside its score."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +77,15 @@ class Cell:
 
 
 def plan_cells(models: Sequence[ModelEntry], tasks: Sequence[Task], seeds: int) -> list[Cell]:
-    """Return the cells of models × tasks × seeds, task by task; a deterministic model has one seed."""
+    """Return the cells of models × tasks × seeds, task by task; a deterministic model has one seed.
+
+    An embedder has cells on similarity tasks only, a summariser on summaries, a fine-tuned model on its own task.
+    """
     return [
         Cell(model, task, seed)
         for task in tasks
         for model in models
+        if model.applies_to(task)
         for seed in range(1 if model.is_deterministic else seeds)
     ]
 
@@ -100,6 +110,7 @@ class Filler:
         keep: bool = False,
         jobs: int = 1,
         threads: int | None = None,
+        extras: Sequence[Extra] = (),
     ) -> None:
         """Take note of the task; nothing runs yet.
 
@@ -108,15 +119,16 @@ class Filler:
             root: data root.
             out: folder of leaderboard and results.
             keep: whether fine-tuned models stay under `OUT/models/`.
+            extras: what to measure of every cell that is run, beside its score.
             jobs: cells that run at once.
             threads: CPU threads of each; default: all of them divided by JOBS.
         """
         self.cells, self.root, self.out, self.keep = list(cells), root, out, keep
-        self.jobs, self.threads = jobs, threads
+        self.jobs, self.threads, self.extras = jobs, threads, tuple(extras)
         self.recipes: dict[tuple[str, str], str] = {}
         """(task, model) → fingerprint of the recipe asked for."""
         self.gaps: list[Gap] = []
-        self._begun, self._skipped, self._aged = 0, 0, 0
+        self._begun, self._skipped, self._aged, self._unmeasured = 0, 0, 0, 0
 
     def fill(self) -> None:
         """Run every cell that is not finished.
@@ -150,6 +162,11 @@ class Filler:
                 f"{self._aged} of them were made by other code of the same version; "
                 f"where that matters, delete them under {self.out / 'results'} to run them anew"
             )
+        if self._unmeasured:
+            self._tell(
+                f"{self._unmeasured} of them lack what is measured beside the score; it takes the trained model, so "
+                f"that they would have to be deleted under {self.out / 'results'} and run anew"
+            )
 
     def _unfinished(self, seeds: Sequence[Cell], data: TaskData) -> list[tuple[Cell, dict[str, Any]]]:
         """Return those cells of a model on a task that have to run, with their recipe."""
@@ -168,6 +185,7 @@ class Filler:
                 self._begun += 1
                 self._skipped += 1
                 self._aged += found.environment.get("code_sha256") not in {None, code_sha256(model, task)}
+                self._unmeasured += bool(unmeasured(self.out, cell, fingerprint(recipe), self.extras))
                 drop_gap(self.out, *cell.key)
                 self._drop_log(cell)
                 continue
@@ -180,7 +198,7 @@ class Filler:
         label = self._begin(cell)
         started = time.perf_counter()
         try:
-            result = fill_cell(cell, data, recipe, out=self.out, keep=self.keep)
+            result = fill_cell(cell, data, recipe, out=self.out, keep=self.keep, extras=self.extras)
         except ResultError:
             raise  # nothing can be written: going on would only lose more work
         except Exception as error:  # the edge, as above
@@ -257,6 +275,7 @@ class Filler:
             "data": str(self.root),
             "out": str(self.out),
             "keep": self.keep,
+            "extras": self.extras,
             "parent": os.getpid(),
         }
         arguments = [str(RUN_ALL), "--cell", json.dumps(order, ensure_ascii=False)]
@@ -307,7 +326,15 @@ def read_finished(out: Path, cell: Cell, *, tell: bool = False) -> Result | None
         return None
 
 
-def fill_cell(cell: Cell, data: TaskData, recipe: dict[str, Any], *, out: Path, keep: bool = False) -> Result:
+def fill_cell(
+    cell: Cell,
+    data: TaskData,
+    recipe: dict[str, Any],
+    *,
+    out: Path,
+    keep: bool = False,
+    extras: Sequence[Extra] = (),
+) -> Result:
     """Run one cell under its lock and write its file; returns what another process has finished meanwhile instead.
 
     Args:
@@ -316,6 +343,7 @@ def fill_cell(cell: Cell, data: TaskData, recipe: dict[str, Any], *, out: Path, 
         recipe: of `cell_recipe`.
         out: folder of leaderboard and results.
         keep: whether the fine-tuned model stays under `OUT/models/`.
+        extras: what to measure of the model beside its score.
 
     Raises:
         ResultError: the result cannot be written.
@@ -328,16 +356,47 @@ def fill_cell(cell: Cell, data: TaskData, recipe: dict[str, Any], *, out: Path, 
     with _locked(work.parent / f".seed-{seed}.lock", cell.label):
         result = read_finished(out, cell)
         if result is None or result.recipe_sha256 != fingerprint(recipe):
-            result = run_cell(cell.model, cell.task, data, recipe, seed=seed, work=work)
-            noted = result.environment | origin(cell.model, cell.task)
-            result = result.model_copy(update={"environment": noted})
+            filled = run_cell(cell.model, cell.task, data, recipe, seed=seed, work=work)
+            _measure(cell, data, filled, fingerprint(recipe), out=out, extras=extras)
+            noted = filled.result.environment | origin(cell.model, cell.task)
+            result = filled.result.model_copy(update={"environment": noted})
+            # Last, because it is what makes the cell a finished one.
             write_result(path, result)
-            for torn in path.parent.glob(f".{path.name}.*.part"):
-                torn.unlink()  # of a write that was killed; nobody else writes here while the lock is held
+            for written in (path, *(kind.path(out, *cell.key) for kind in KINDS)):
+                for torn in written.parent.glob(f".{written.name}.*.part"):
+                    torn.unlink()  # of a write that was killed; nobody else writes here while the lock is held
         drop_gap(out, *cell.key)
         if not keep:
             shutil.rmtree(work, ignore_errors=True)
     return result
+
+
+def unmeasured(out: Path, cell: Cell, recipe_sha256: str, extras: Sequence[Extra]) -> list[Extra]:
+    """Return those of EXTRAS that are to be measured of a cell and have no file yet; speed is of the first seed."""
+    is_there = {
+        "noise": not can_be_noised(cell.task) or NOISE.is_there(out, cell.key, recipe_sha256),
+        "cost": cell.seed > 0 or COST.is_there(out, cell.key, recipe_sha256),
+    }
+    return [extra for extra in extras if not is_there[extra]]
+
+
+def _measure(
+    cell: Cell, data: TaskData, filled: Filled, recipe_sha256: str, *, out: Path, extras: Sequence[Extra]
+) -> None:
+    """Measure what is missing beside the score. What an earlier run that was killed has measured stays."""
+    task, model, seed = cell.key
+    about: dict[str, Any] = {"schema": SCHEMA, "task": task, "model": model, "seed": seed}
+    about["recipe_sha256"] = recipe_sha256
+    if filled.curve:
+        CURVES.write(out, CurveFile(**about, points=list(filled.curve)))
+    missing = unmeasured(out, cell, recipe_sha256, extras)
+    if not missing:
+        return
+    fitted, examples = filled.fitted(), data.eval.examples
+    if "noise" in missing:
+        NOISE.write(out, NoiseFile(**about, robustness=robustness(cell.task, examples, fitted.predict)))
+    if "cost" in missing:
+        COST.write(out, CostFile(**about, cost=fitted.cost(examples), train_s=filled.result.train_s))
 
 
 @contextlib.contextmanager
@@ -390,7 +449,9 @@ def run_worker(order: str) -> int:
     wanted = json.loads(order)
     end_with(wanted["parent"])
     cell = Cell(ModelEntry(**wanted["model"]), get_task(wanted["task"]), wanted["seed"])
-    filler = Filler([cell], root=Path(wanted["data"]), out=Path(wanted["out"]), keep=wanted["keep"])
+    filler = Filler(
+        [cell], root=Path(wanted["data"]), out=Path(wanted["out"]), keep=wanted["keep"], extras=wanted["extras"]
+    )
     try:
         filler.fill()
     except ResultError as error:

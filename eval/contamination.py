@@ -20,7 +20,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -59,9 +59,10 @@ from corpora.runtime import (
 )
 from downstream.metrics import FloatArray, Metric, bootstrap_ci95
 from downstream.result import Result
+from downstream.sentence_choice import SummaryExample
 from downstream.task import SAMPLE_SUFFIX, Example, Split, Task, TextExample, get_task
 from eval.models import load_leaderboard
-from eval.results import Status
+from eval.results import CleanFigure, Status, Table
 from pretraining.machine import versions
 
 SCHEMA: Literal[1] = 1
@@ -338,13 +339,16 @@ def touched_examples(out: Path, task: str, corpus: str, *, min_letters: int = 0)
     }
 
 
-def clean_score(result: Result | Sequence[Result], touched: Touched, *, seed: int = 0) -> dict[str, CleanScore]:
+def clean_score(
+    result: Result | Sequence[Result], touched: Touched, *, seed: int = 0, keys: Collection[str] | None = None
+) -> dict[str, CleanScore]:
     """Return each metric of a result with and without the touched examples; nothing is predicted anew.
 
     Args:
         result: one model's result on a task, or its results of several seeds, which are averaged.
         touched: of the same task.
         seed: of the bootstrap.
+        keys: of the metrics that are wanted; default: all.
 
     Returns:
         Metric key → figures.
@@ -362,7 +366,7 @@ def clean_score(result: Result | Sequence[Result], touched: Touched, *, seed: in
     is_touched[list(touched.positions)] = True
     scores = {}
     for metric in get_task(touched.task).metrics:
-        if all(metric.key in each.columns for each in results):
+        if (keys is None or metric.key in keys) and all(metric.key in each.columns for each in results):
             columns = [each.metric_columns(metric.key) for each in results]
             groups = (np.ones_like(is_touched), ~is_touched, is_touched)
             figures = [_figure(metric, [array[group] for array in columns], seed) for group in groups]
@@ -388,11 +392,58 @@ def _figure(metric: Metric, columns: list[FloatArray], seed: int) -> Figure:
     return Figure(float(np.mean(values)), bootstrap_ci95(metric, columns, seed=seed), num_examples)
 
 
+def with_clean_scores(table: Table, out: Path) -> tuple[Table, list[Pair], list[ResultError]]:
+    """Add figures without the touched examples to the rows of those tasks that were checked.
+
+    Args:
+        table: of the folder's cells.
+        out: folder of the leaderboard, in which `python -m eval.contamination` has left its files, or none.
+
+    Returns:
+        The table, all pairs of its tasks that were checked, and what could not be used.
+    """
+    pairs, errors = find_pairs(out)
+    names = {cell.task for cell in table.cells}
+    pairs = [pair for pair in pairs if pair.status == "ok" and pair.task in names]
+    figures: dict[tuple[str, str], list[CleanFigure]] = {}
+    for pair in pairs:
+        metric = get_task(pair.task).metrics[0].key
+        try:
+            touched = touched_examples(out, pair.task, pair.corpus)["any"]
+            for model, cells in table.cells_of(pair.task).items():
+                if touched.positions and (found := clean_score(cells, touched, keys={metric}).get(metric)) is not None:
+                    figures.setdefault((pair.task, model), []).append(_clean_figure(pair, touched, found))
+        except ResultError as error:
+            errors.append(error)
+    rows = [
+        row.model_copy(update={"clean": figures[row.task, row.model]})
+        if row.source == "measured"
+        and (row.task, row.model) in figures
+        and row.metric == get_task(row.task).metrics[0].key
+        else row
+        for row in table.rows
+    ]
+    return replace(table, rows=rows), pairs, errors
+
+
+def _clean_figure(pair: Pair, touched: Touched, found: CleanScore) -> CleanFigure:
+    return CleanFigure(
+        corpus=pair.corpus,
+        source=pair.source,
+        num_touched=len(touched.positions),
+        value=found.clean.value,
+        ci95=found.clean.ci95,
+        touched_value=found.touched.value,
+    )
+
+
 # ---- evaluation data and training text ----
 
 
-def texts_of(example: Example) -> dict[str, str]:
+def texts_of(example: Example | SummaryExample) -> dict[str, str]:
     """Return the texts of an example that a model reads, by field."""
+    if isinstance(example, SummaryExample):
+        return {"text": example.text}
     if isinstance(example, TextExample):
         return {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
     return {"question": example.question, "context": example.context}

@@ -10,6 +10,7 @@ took is `Result.train_s`.
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -180,15 +181,17 @@ def measure_model(
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Have torch and the tokenizers compute on one thread inside, and as before afterwards."""
-    import torch
-
-    threads, parallelism = torch.get_num_threads(), os.environ.get("TOKENIZERS_PARALLELISM")
-    torch.set_num_threads(THREADS)
+    # A baseline computes without torch, and loading it takes seconds.
+    torch = sys.modules.get("torch")
+    threads, parallelism = torch.get_num_threads() if torch else 0, os.environ.get("TOKENIZERS_PARALLELISM")
+    if torch:
+        torch.set_num_threads(THREADS)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at every batch
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        if torch:
+            torch.set_num_threads(threads)
         if parallelism is None:
             del os.environ["TOKENIZERS_PARALLELISM"]
         else:

@@ -32,7 +32,7 @@ class Experiment(Config):
     model: str
     kind: Kind
     encoder: str
-    """Folder, hub id or known key; empty for a model that is built from the task's own data."""
+    """Folder, hub id or known key; empty for a model that is built from the task's own data, or comes bundled."""
     seeds: list[int]
     recipe: dict[str, Any]
     """What decides the predictions, as in the cells."""
@@ -40,8 +40,13 @@ class Experiment(Config):
     @property
     def entry(self) -> ModelEntry:
         """The model with exactly the settings of the recipe."""
-        settings = self.recipe.get("finetune", {})
-        return ModelEntry(name=self.model, kind=self.kind, encoder=self.encoder, finetune=settings)
+        return ModelEntry(
+            name=self.model,
+            kind=self.kind,
+            encoder=self.encoder,
+            runtime=self.recipe.get("runtime", "torch"),
+            finetune=self.recipe.get("finetune", {}),
+        )
 
 
 def origin(entry: ModelEntry, task: Task) -> dict[str, str]:
@@ -49,7 +54,7 @@ def origin(entry: ModelEntry, task: Task) -> dict[str, str]:
     return {
         "finished": now(),
         "kind": entry.kind,
-        "encoder": (entry.encoder or entry.name) if entry.kind == "encoder" else "",
+        "encoder": (entry.encoder or entry.name) if entry.kind == "encoder" else entry.encoder,
         "git": git_commit(),
         "code_sha256": code_sha256(entry, task),
         **_compute(),

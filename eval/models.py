@@ -2,29 +2,60 @@
 
 import ast
 import importlib
+import json
 import shutil
 import time
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, ValidationError
 
-from corpora.runtime import Config, RecipeError, UsageError, fingerprint, load_toml, nearest, validate
-from downstream.encoders import HUB_ID
-from downstream.finetune import TaskData, finetune, finetune_recipe
-from downstream.result import Result, score
-from downstream.task import FinetuneConfig, Task, TextExample
+from corpora.runtime import (
+    CheckpointError,
+    Config,
+    RecipeError,
+    UsageError,
+    fingerprint,
+    load_toml,
+    nearest,
+    sha256,
+    validate,
+)
+from downstream.classification import Regression
+from downstream.encoders import HUB_ID, resolve, weights_sha256_paths
+from downstream.finetune import (
+    METRICS_FILE,
+    RESULT_FILE,
+    TASK_KEY,
+    TaskData,
+    finetune,
+    finetune_recipe,
+    load_finetuned,
+    predict,
+)
+from downstream.result import Result, read_result, score
+from downstream.sentence_choice import SentenceChoice, choose_sentences
+from downstream.task import FinetuneConfig, Prediction, Task, TextExample
+from eval.cost import Cost, measure, measure_model
+from eval.noise import Predict
+from eval.sidecars import CurvePoint
 from pretraining.machine import training_precision, versions
+
+if TYPE_CHECKING:
+    from downstream.embed import Embedder
 
 LEADERBOARD_TOML = Path(__file__).with_name("leaderboard.toml")
 
 SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
-Kind: TypeAlias = Literal["encoder", "scratch", "majority", "tfidf"]
+Kind: TypeAlias = Literal["encoder", "scratch", "embedder", "finetuned", "summary", "majority", "tfidf"]
 
+RUNTIME_LIBRARIES = ("onnxruntime", "openvino")
 # What a baseline's predictions hang on besides the code.
 LIBRARIES: dict[str, tuple[str, ...]] = {"majority": ("numpy",), "tfidf": ("numpy", "scikit-learn", "scipy")}
 
@@ -36,7 +67,11 @@ class ModelEntry(Config):
     """Key in results."""
     kind: Kind = "encoder"
     encoder: str = ""
-    """Folder, hub id or known key; default: the name."""
+    """Folder, hub id or known key; default: the name. Of `embedder`, `finetuned` and `summary` the model's folder."""
+    system: str = "summarizer"
+    """Of `summary`: what `downstream.sentence_choice.choose_sentences` calls it."""
+    runtime: str = "torch"
+    """Of `finetuned`: how it is computed, a word that `downstream.runtime` knows."""
     finetune: dict[str, Any] = Field(default_factory=dict)
     """Departures from the task's fine-tuning defaults."""
     sample_finetune: dict[str, Any] = Field(default_factory=dict)
@@ -45,7 +80,21 @@ class ModelEntry(Config):
     @property
     def is_deterministic(self) -> bool:
         """Whether one seed says it all."""
-        return self.kind in {"majority", "tfidf"}
+        return self.kind not in {"encoder", "scratch"}
+
+    def applies_to(self, task: Task) -> bool:
+        """Whether the model can do TASK.
+
+        Embedders score pairs, summaries are for summarisers alone, a fine-tuned model does what it was trained on.
+
+        Raises:
+            CheckpointError: a fine-tuned model does not say what that is.
+        """
+        if self.kind == "summary" or isinstance(task.family, SentenceChoice):
+            return self.kind == "summary" and isinstance(task.family, SentenceChoice)
+        if self.kind == "embedder":
+            return isinstance(task.family, Regression)
+        return self.kind != "finetuned" or _task_of(Path(self.encoder)) == task.name
 
     def with_overrides(self, overrides: dict[str, Any]) -> "ModelEntry":
         """Return this entry with further departures on every task."""
@@ -103,7 +152,9 @@ def _unlisted_model(name: str, known: dict[str, ModelEntry]) -> ModelEntry:
     if is_named and key:
         if not Path(folder).is_dir():
             raise UsageError("--models", f"'{folder}' of '{name}' is not a folder", "give KEY=FOLDER")
-        return known.get(key, ModelEntry(name=key)).model_copy(update={"encoder": folder, "kind": "encoder"})
+        entry = known.get(key, ModelEntry(name=key))
+        kind = entry.kind if entry.kind in {"embedder", "finetuned"} else "encoder"
+        return entry.model_copy(update={"encoder": folder, "kind": kind})
     if name and Path(name).is_dir() and Path(name).resolve().name:
         return ModelEntry(name=Path(name).resolve().name, encoder=name)
     if HUB_ID.fullmatch(name):
@@ -118,32 +169,62 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
         CheckpointError: the encoder is not to be had.
         RecipeError: a fine-tuning setting is wrong.
     """
+    about = {"model": entry.name, "task": task.name, "data_sha256": data.sha256}
     if entry.kind in {"majority", "tfidf"}:
         from eval.baselines import SETTINGS
 
-        settings = SETTINGS if entry.kind == "tfidf" else {}
-        return {
-            "model": entry.name,
-            "task": task.name,
-            "data_sha256": data.sha256,
-            "settings": settings,
+        return about | {
+            "settings": SETTINGS if entry.kind == "tfidf" else {},
             "code_sha256": code_sha256(entry, task),
             "versions": versions(*LIBRARIES[entry.kind]),
         }
+    if entry.kind == "summary":
+        return about | {
+            "system": entry.system,
+            "model_sha256": _summarizer_sha256(entry),
+            "code_sha256": code_sha256(entry, task),
+            "versions": versions("numpy", "kiwipiepy"),
+        }
+    if entry.kind == "embedder":
+        from downstream.embed import bundled_embedder, model_files
+
+        files = model_files(resolve(entry.encoder) if entry.encoder else bundled_embedder())
+        return about | {"embedder_sha256": sha256(*files), "versions": versions("torch", "transformers", "tokenizers")}
+    if entry.kind == "finetuned":
+        weights = sha256(*weights_sha256_paths(Path(entry.encoder)))
+        libraries = ("torch", "transformers", "tokenizers", *(RUNTIME_LIBRARIES if entry.runtime != "torch" else ()))
+        return about | {"weights_sha256": weights, "runtime": entry.runtime, "versions": versions(*libraries)}
     config = _finetune_config(entry, task)
     if entry.kind == "scratch":
-        return {
-            "model": entry.name,
-            "task": task.name,
-            "data_sha256": data.sha256,
+        return about | {
             "architecture": SCRATCH,
             "finetune": config.model_dump(),
             "precision": training_precision(),
             "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
         }
-    from downstream.encoders import resolve
-
     return finetune_recipe(task, entry.name, resolve(entry.encoder or entry.name), config, data)
+
+
+def _summarizer_sha256(entry: ModelEntry) -> str:
+    """Return a digest of a summariser's files; empty for a rule."""
+    from downstream.summarize import BUNDLED
+
+    if entry.system != "summarizer":
+        return ""
+    folder = resolve(entry.encoder) if entry.encoder else BUNDLED
+    return sha256(*sorted(path for path in folder.rglob("*") if path.suffix in {".json", ".safetensors"}))
+
+
+def _task_of(folder: Path) -> str:
+    """Return the name of the task that a folder of `downstream.finetune` was trained on."""
+    fix = "give a folder of python -m downstream.finetune"
+    try:
+        name = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(TASK_KEY)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(folder, "no readable config.json in it", fix) from error
+    if not name:
+        raise CheckpointError(folder, "its config.json does not say which task it was fine-tuned on", fix)
+    return str(name)
 
 
 def code_sha256(entry: ModelEntry, task: Task) -> str:
@@ -155,7 +236,11 @@ def code_sha256(entry: ModelEntry, task: Task) -> str:
     that is in every recipe.
     """
     modules = ["eval.baselines"]
-    if not entry.is_deterministic:
+    if entry.kind == "summary":
+        modules = ["downstream.sentence_choice", "downstream.summary_evaluation", "downstream.summarize"]
+    elif entry.kind == "embedder":
+        modules = ["downstream.embed", "downstream.similarity"]
+    elif entry.kind not in {"majority", "tfidf"}:
         reader = getattr(task.read, "func", task.read)  # of a partial
         modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]
     if entry.kind == "scratch":
@@ -186,7 +271,28 @@ def _finetune_config(entry: ModelEntry, task: Task) -> FinetuneConfig:
     return validate(FinetuneConfig, values, f"model {entry.name} on {task.name}")
 
 
-def run_cell(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
+@dataclass(frozen=True)
+class Fitted:
+    """A model that has learnt a task, ready to be measured."""
+
+    predict: Predict
+    """N examples → N predictions, on the device it was trained on."""
+    cost: Callable[[Sequence[Any]], Cost]
+    """Times it on the CPU, on examples of the evaluation split."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What came of running a cell."""
+
+    result: Result
+    fitted: Callable[[], Fitted]
+    """Returns the model, loaded anew where it was saved."""
+    curve: tuple[CurvePoint, ...] = ()
+    """How its loss fell, if the training says."""
+
+
+def run_cell(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Filled:
     """Train and score one cell.
 
     Args:
@@ -201,31 +307,141 @@ def run_cell(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, An
         SuiteError: the encoder is unusable.
     """
     if entry.kind in {"majority", "tfidf"}:
-        from eval.baselines import BASELINES
+        from eval.baselines import FITS
 
         started = time.perf_counter()
-        predictions = BASELINES[entry.kind](task, data.train.examples, data.eval.examples)
-        return score(
-            task,
-            data.eval,
-            predictions,
-            model=entry.name,
-            seed=seed,
-            data_sha256=data.sha256,
-            recipe=recipe,
-            recipe_sha256=fingerprint(recipe),
-            # One pass fits and predicts; the whole is the time a user waits.
-            train_s=time.perf_counter() - started,
-            eval_s=0.0,
-            device="cpu",
-        )
+        baseline = FITS[entry.kind](task, data.train.examples)
+        train_s = time.perf_counter() - started
+        fitted = Fitted(baseline.predict, partial(measure, baseline.predict, num_parameters=baseline.num_parameters))
+        return _scored(entry, task, data, recipe, fitted, seed, train_s, num_parameters=baseline.num_parameters)
+    if entry.kind == "summary":
+        chooser = choose_sentences(entry.system, entry.encoder or None)
+        return _scored(entry, task, data, recipe, Fitted(chooser, partial(measure, chooser)), seed, 0.0)
+    if entry.kind == "embedder":
+        return _run_embedder(entry, task, data, recipe, seed)
+    if entry.kind == "finetuned":
+        return _run_finetuned(entry, task, data, recipe, seed)
     encoder = entry.encoder or entry.name
     if entry.kind == "scratch":
         encoder = str(build_scratch(data, work / "encoder", seed=seed))
+    folder = work / "model"
     result = finetune(
-        task, encoder, out=work / "model", model=entry.name, seed=seed, data=data, overrides=entry.overrides(task)
+        task, encoder, out=folder, model=entry.name, seed=seed, data=data, overrides=entry.overrides(task)
     )
-    return result.model_copy(update={"recipe": recipe, "recipe_sha256": fingerprint(recipe)})
+    result = result.model_copy(update={"recipe": recipe, "recipe_sha256": fingerprint(recipe)})
+    max_length = _finetune_config(entry, task).max_length
+    return Filled(result, lambda: _load_fitted(folder, task, max_length), read_curve(folder / METRICS_FILE))
+
+
+def _scored(
+    entry: ModelEntry,
+    task: Task,
+    data: TaskData,
+    recipe: dict[str, Any],
+    fitted: Fitted,
+    seed: int,
+    train_s: float,
+    **more: Any,
+) -> Filled:
+    """Predict and score the evaluation split with a model that is there."""
+    started = time.perf_counter()
+    predictions = list(fitted.predict(data.eval.examples))
+    result = score(
+        task,
+        data.eval,
+        predictions,
+        model=entry.name,
+        seed=seed,
+        data_sha256=data.sha256,
+        recipe=recipe,
+        recipe_sha256=fingerprint(recipe),
+        train_s=train_s,
+        eval_s=time.perf_counter() - started,
+        **({"device": "cpu"} | more),
+    )
+    return Filled(result, lambda: fitted)
+
+
+def _run_embedder(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], seed: int) -> Filled:
+    from downstream.embed import Embedder
+
+    embedder = Embedder.load(entry.encoder or None)
+    facts: dict[str, Any] = {"num_parameters": embedder.num_parameters}
+
+    def cost(examples: Sequence[Any]) -> Cost:
+        on_cpu = Embedder.load(embedder.folder, device="cpu")
+        size = sum(path.stat().st_size for path in embedder.folder.rglob("*.safetensors"))
+        return measure(partial(similarities, on_cpu, task), examples, size_bytes=size, **facts)
+
+    fitted = Fitted(partial(similarities, embedder, task), cost)
+    return _scored(entry, task, data, recipe, fitted, seed, 0.0, device=embedder.device.partition(":")[0], **facts)
+
+
+def similarities(embedder: "Embedder", task: Task, pairs: Sequence[TextExample]) -> list[Prediction]:
+    """Score pairs by the cosine of their vectors, on the task's scale; see `downstream.similarity`."""
+    assert isinstance(task.family, Regression)
+    texts = [pair.text for pair in pairs] + [pair.pair or "" for pair in pairs]
+    vectors = embedder.encode(texts).astype(np.float64)  # (2N, D)
+    cosines = (vectors[: len(pairs)] * vectors[len(pairs) :]).sum(axis=1)
+    low, high = task.family.low, task.family.high
+    return [float(low + (high - low) * cosine) for cosine in cosines]
+
+
+def _run_finetuned(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], seed: int) -> Filled:
+    from downstream.runtime import Predictor
+
+    folder = Path(entry.encoder)
+    predictor = Predictor.load(folder, entry.runtime)
+    trained = read_result(folder / RESULT_FILE)
+    # An exported file lies in a cache under a name of its own.
+    is_torch = predictor.runtime.name == "torch"
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) if is_torch else None
+    cost = partial(measure, predictor.predict, num_parameters=trained.num_parameters, size_bytes=size)
+    filled = _scored(
+        entry,
+        task,
+        data,
+        recipe,
+        Fitted(predictor.predict, cost),
+        seed,
+        trained.train_s,
+        num_parameters=trained.num_parameters,
+    )
+    noted = filled.result.environment | {"runtime": predictor.runtime.name}
+    return replace(filled, result=filled.result.model_copy(update={"environment": noted}))
+
+
+def _load_fitted(folder: Path, task: Task, max_length: int) -> Fitted:
+    """Load a fine-tuned model where it would compute."""
+    import torch
+
+    from pretraining.machine import no_file_bars
+
+    with no_file_bars():
+        model, tokenizer, _ = load_finetuned(folder)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    longest = min(max_length, tokenizer.model_max_length)
+    return Fitted(
+        partial(predict, model, tokenizer, task.family, max_length=longest),
+        lambda examples: measure_model(model, tokenizer, task, examples, folder=folder, max_length=longest),
+    )
+
+
+def read_curve(path: Path) -> tuple[CurvePoint, ...]:
+    """Read the training losses of a file of metrics; none where there is no file.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    if not path.is_file():
+        return ()
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return tuple(
+            CurvePoint(step=line["step"], epoch=line["epoch"], loss=line["loss"]) for line in lines if "loss" in line
+        )
+    except (ValueError, TypeError, KeyError, ValidationError) as error:
+        raise CheckpointError(path, "not a file of training metrics", "delete the folder and train again") from error
 
 
 def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:

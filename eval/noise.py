@@ -33,7 +33,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from corpora.runtime import Config
-from downstream.metrics import FloatArray, Metric, bootstrap_ci95
+from downstream.metrics import BOOTSTRAP_ROUNDS, FloatArray, Metric, bootstrap_ci95
+from downstream.sentence_choice import SentenceChoice
 from downstream.tagging import Tagging
 from downstream.task import Prediction, QuestionExample, Task, TextExample
 from eval.endings import ending_positions, swap_endings
@@ -237,6 +238,11 @@ def sample(examples: Sequence[ExampleT], max_examples: int, seed: int) -> list[E
     return sorted(examples, key=lambda example: float(_uniform(1, seed, "sample", example.id)[0]))[:max_examples]
 
 
+def can_be_noised(task: Task) -> bool:
+    """Whether a task has texts to alter: where sentences of the text are the answer, there are none."""
+    return not isinstance(task.family, SentenceChoice)
+
+
 def robustness(
     task: Task,
     examples: Sequence[Any],
@@ -296,7 +302,12 @@ def _score(
 
 
 def paired_drop(
-    metric: Metric, clean: Sequence[FloatArray], noisy: Sequence[FloatArray], *, seed: int = 0
+    metric: Metric,
+    clean: Sequence[FloatArray],
+    noisy: Sequence[FloatArray],
+    *,
+    seed: int = 0,
+    rounds: int = BOOTSTRAP_ROUNDS,
 ) -> tuple[float, tuple[float, float]] | None:
     """Return how much a metric falls from clean to noisy input, averaged over seeds, with its 95 % interval.
 
@@ -307,6 +318,7 @@ def paired_drop(
         clean: one (N, K) array per seed of the model.
         noisy: the same for the same examples under noise.
         seed: of the resampling.
+        rounds: resamples.
 
     Returns:
         Drop and interval as fractions, or None where the metric is undefined.
@@ -319,5 +331,5 @@ def paired_drop(
         lambda rows, weights: metric.aggregate(rows[:, :width], weights) - metric.aggregate(rows[:, width:], weights),
     )
     both = [np.concatenate(pair, axis=1) for pair in zip(clean, noisy, strict=True)]
-    interval = bootstrap_ci95(difference, both, seed=seed)
+    interval = bootstrap_ci95(difference, both, seed=seed, rounds=rounds)
     return None if interval is None else (float(np.mean([difference.fold(array) for array in both])), interval)

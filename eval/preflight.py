@@ -16,12 +16,23 @@ from rich.table import Table
 from rich.text import Text
 
 from corpora.runtime import DataUnavailableError, SuiteError, fingerprint
+from downstream.embed import bundled_embedder
 from downstream.encoders import EncoderUnavailableError, load_model, load_tokenizer, resolve
 from downstream.finetune import TaskData, predict, read_task
 from downstream.task import Task, all_tasks
 from eval.cells import Cell, read_finished
-from eval.models import ModelEntry, cell_recipe
+from eval.models import Kind, ModelEntry, cell_recipe
 
+DETAILS: Mapping[Kind, str] = {
+    "encoder": "",
+    "scratch": "학습할 때 만듦",
+    "embedder": "학습된 임베딩 모델",
+    "finetuned": "미세 조정된 모델",
+    "summary": "요약 모델",
+    "majority": "학습된 가중치가 필요 없음",
+    "tfidf": "학습된 가중치가 필요 없음",
+}
+"""What is said of a model of a kind; of an encoder what was found."""
 TRIED = 2
 """Examples that are predicted by an encoder under an untrained head."""
 
@@ -97,7 +108,7 @@ class Preflight:
         name = f"모델 {model.name}"
         recipes: dict[str, dict[str, Any]] = {}
         try:
-            detail = {"scratch": "학습할 때 만듦", "encoder": ""}.get(model.kind, "학습된 가중치가 필요 없음")
+            detail = DETAILS[model.kind]
             folder = resolve(model.encoder or model.name) if model.kind == "encoder" else None
             for task in tasks:
                 found = data[task.name]
@@ -185,10 +196,13 @@ def _data_state(task: Task, root: Path) -> str:
 
 
 def _model_state(model: ModelEntry) -> str:
-    if model.kind != "encoder":
+    if model.kind in {"majority", "tfidf", "scratch"} or (model.kind == "summary" and not model.encoder):
         return "필요 없음"
     try:
-        resolve(model.encoder or model.name)
+        if model.kind == "embedder" and not model.encoder:
+            bundled_embedder()
+        else:
+            resolve(model.encoder or model.name)
     except SuiteError as error:
         return f"없음: {error.fix}"
     return "있음"

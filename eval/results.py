@@ -21,11 +21,51 @@ from downstream.metrics import Metric, bootstrap_ci95
 from downstream.result import Result, read_result
 from downstream.task import Task, all_tasks
 from eval.comparison import Comparison, compare_models, rank_intervals
+from eval.noise import Condition, paired_drop
+from eval.sidecars import KINDS, CostFile, NoiseFile, Sidecars
+from eval.words import SOME_SEEDS, UNDEFINED
+
+DROP_ROUNDS = 1000
+"""Resamples for the interval of a drop: of eight conditions each, where one figure alone has ten thousand."""
 
 REPORTED_JSON = Path(__file__).with_name("reported.json")
 
 Status = Literal["ok", "failed", "unavailable"]
 T = TypeVar("T")
+
+
+class NoiseFigure(Config):
+    """A figure on noised input, beside that of the same examples as they are."""
+
+    noise: str
+    """Key of `eval.noise.NOISES`."""
+    rate: float
+    """Share of the places where it can strike that are struck."""
+    num_examples: int
+    """Of the sample that was noised."""
+    altered: float
+    """Share of them that the noise changed."""
+    value: float | None
+    """Mean over seeds, as a fraction."""
+    drop: float | None
+    """The figure on the sample as it is, less `value`."""
+    drop_ci95: tuple[float, float] | None = None
+    """95 % interval of the drop over examples; of the ranking metric alone."""
+
+
+class CleanFigure(Config):
+    """A figure without the examples that stand in a training text."""
+
+    corpus: str
+    """The corpus's name, or that of the task's training split."""
+    source: Literal["corpus", "split"]
+    num_touched: int
+    """Examples that any measure of `eval.contamination` finds."""
+    value: float | None
+    """On the others, as a fraction; None where it is undefined."""
+    ci95: tuple[float, float] | None
+    touched_value: float | None
+    """On the touched ones."""
 
 
 class Row(Config):
@@ -51,11 +91,25 @@ class Row(Config):
     split: str = ""
     data_sha256: str = ""
     num_parameters: int = 0
-    """Of the encoder, head left out."""
+    """Of the encoder, head left out; of a baseline all that it has learnt."""
     train_s: float = 0.0
     """Mean over seeds."""
     eval_s: float = 0.0
     """Mean over seeds."""
+    size_bytes: int | None = None
+    """Of the weights on disk, head included. None for what is not saved, or was not measured; so for the next four."""
+    latency_ms: float | None = None
+    """Median of one example at a time on one CPU core, from text to answer."""
+    sentences_per_s: float | None = None
+    """Examples of many at once on one CPU core."""
+    cpu_share: float | None = None
+    """Processor time over wall time of that: below 0.9 the machine was busy, and the times are too long."""
+    cost_cpu: str = ""
+    """The processor that was timed."""
+    noise: list[NoiseFigure] = Field(default_factory=list)
+    """The same metric under noise; empty where it was not measured."""
+    clean: list[CleanFigure] = Field(default_factory=list)
+    """The same metric without the examples that a training text touches; of the ranking metric alone."""
     reference: str = ""
     """Where a reported figure was published."""
     note: str = ""
@@ -180,7 +234,7 @@ def find_gaps(out: Path) -> list[Gap]:
 def merge_results(folders: Sequence[Path], out: Path) -> list[ResultError]:
     """Copy the finished cells and gaps of other leaderboard folders to OUT; of the same cell the newest stays.
 
-    Nothing is run, and no byte of a cell is changed.
+    What was measured beside a cell goes with it. Nothing is run, and no byte of a cell is changed.
 
     Returns:
         What could not be read.
@@ -198,8 +252,11 @@ def merge_results(folders: Sequence[Path], out: Path) -> list[ResultError]:
         for cell in cells:
             key = (cell.task, cell.model, cell.seed)
             if present.get(key, "") < cell.environment["finished"]:
-                with atomic_file(cell_path(out, *key), "wb") as file:
-                    file.write(cell_path(folder, *key).read_bytes())
+                copies = [(kind.path(folder, *key), kind.path(out, *key)) for kind in KINDS]
+                for source, target in (*copies, (cell_path(folder, *key), cell_path(out, *key))):
+                    if source.is_file():
+                        with atomic_file(target, "wb") as file:
+                            file.write(source.read_bytes())
         for gap in find_gaps(folder):
             write_gap(out, gap)
     return errors
@@ -219,6 +276,14 @@ class Table:
     cells: list[Result]
     """Those that count in the rows."""
 
+    def cells_of(self, task: str) -> dict[str, list[Result]]:
+        """Return the cells of a task by model, in the order of the rows."""
+        found: dict[str, list[Result]] = {}
+        for cell in self.cells:
+            if cell.task == task:
+                found.setdefault(cell.model, []).append(cell)
+        return found
+
 
 def build_table(
     cells: Sequence[Result],
@@ -227,6 +292,7 @@ def build_table(
     tasks: Sequence[str] = (),
     models: Sequence[str] = (),
     recipes: Mapping[tuple[str, str], str] | None = None,
+    sidecars: Sidecars | None = None,
 ) -> Table:
     """Arrange finished cells, gaps and the published figures into rows, and compare the models of each task.
 
@@ -238,6 +304,7 @@ def build_table(
         tasks: names that come first, in this order; the others follow by name. So for models.
         models: names that come first.
         recipes: (task, model) → fingerprint of the recipe whose cells count; default: that of the newest cell.
+        sidecars: what was measured beside the cells.
     """
     known = all_tasks()
     found: dict[str, dict[str, list[Result]]] = {}
@@ -260,7 +327,9 @@ def build_table(
         comparisons += compared
         for model in _first(models, {*counted, *(m for task, m in missing if task == name)}):
             kept += counted.get(model, [])
-            rows += _rows_of_model(known[name], model, counted, missing.get((name, model)), ranks)
+            rows += _rows_of_model(
+                known[name], model, counted, missing.get((name, model)), ranks, sidecars or Sidecars()
+            )
     return Table(rows + reported_rows(known[name] for name in names), comparisons, kept)
 
 
@@ -275,15 +344,74 @@ def _rows_of_model(
     counted: Mapping[str, Sequence[Result]],
     gap: Gap | None,
     ranks: Mapping[str, tuple[int, int]],
+    sidecars: Sidecars,
 ) -> list[Row]:
     if model not in counted:
         assert gap is not None
         return missing_rows(task, model, gap.status, gap.reason)
-    note = f"일부 시드 실패: {gap.reason}" if gap else ""
-    return [
-        row.model_copy(update={"note": note, "rank": ranks.get(model) if row.metric == task.metrics[0].key else None})
-        for row in rows_of_cells(task, counted[model])
-    ]
+    note = f"{SOME_SEEDS.ko}{gap.reason}" if gap else ""
+    cost = _cost_fields(sidecars.cost_of(counted[model]))
+    noised = sidecars.noise_of(counted[model]) or []
+    rows = []
+    for row in rows_of_cells(task, counted[model]):
+        metric = next(metric for metric in task.metrics if metric.key == row.metric)
+        is_ranking = metric is task.metrics[0]
+        own = {"note": note, "rank": ranks.get(model) if is_ranking else None}
+        noise = noise_figures(metric, noised, with_intervals=is_ranking)
+        rows.append(row.model_copy(update=own | cost | {"noise": noise}))
+    return rows
+
+
+def _cost_fields(found: CostFile | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
+        "size_bytes": found.cost.size_bytes,
+        "latency_ms": found.cost.latency_ms_median,
+        "sentences_per_s": found.cost.sentences_per_s,
+        "cpu_share": found.cost.cpu_share,
+        "cost_cpu": found.cost.cpu,
+    }
+
+
+def noise_figures(metric: Metric, files: Sequence[NoiseFile], *, with_intervals: bool) -> list[NoiseFigure]:
+    """Fold the seeds of one model on one task under noise.
+
+    Args:
+        metric: what is folded.
+        files: one a seed, all on the same examples and under the same noise.
+        with_intervals: whether drops get an interval.
+    """
+    if not files or any(metric.key not in file.robustness.conditions[0].metrics for file in files):
+        return []
+    clean, *noisy = zip(*(file.robustness.conditions for file in files), strict=True)
+    return [_noise_figure(metric, clean, conditions, with_intervals=with_intervals) for conditions in noisy]
+
+
+def _noise_figure(
+    metric: Metric, clean: Sequence[Condition], noisy: Sequence[Condition], *, with_intervals: bool
+) -> NoiseFigure:
+    values, before = ([condition.metrics[metric.key] for condition in some] for some in (noisy, clean))
+    value, reference = (
+        None if any(x is None for x in some) else float(np.mean([x for x in some if x is not None]))
+        for some in (values, before)
+    )
+    drop = None if value is None or reference is None else reference - value
+    interval = None
+    if with_intervals and drop is not None:
+        columns = ([condition.metric_columns(metric.key) for condition in some] for some in (clean, noisy))
+        found = paired_drop(metric, *columns, rounds=DROP_ROUNDS)
+        interval = found[1] if found else None
+    first = noisy[0]
+    return NoiseFigure(
+        noise=first.noise,
+        rate=first.rate,
+        num_examples=len(first.altered),
+        altered=first.num_altered / len(first.altered),
+        value=value,
+        drop=drop,
+        drop_ci95=interval,
+    )
 
 
 def of_newest_recipe(cells: Sequence[Result]) -> list[Result]:
@@ -309,7 +437,7 @@ def _row(metric: Metric, cells: Sequence[Result]) -> Row:
         model=first.model,
         task=first.task,
         metric=metric.key,
-        reason="" if is_defined else f"예측이 모두 같아 {metric.title} 값을 정의할 수 없음",
+        reason="" if is_defined else UNDEFINED.ko.format(metric.title),
         value=float(np.mean(defined)) if is_defined else None,
         ci95=bootstrap_ci95(metric, columns) if is_defined else None,
         seeds=len(cells),

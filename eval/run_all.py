@@ -7,6 +7,7 @@
     python eval/run_all.py --from reports/leaderboard.json --out again
 
 A cell that fails or lacks its data is a row with its reason and never stops the rest. Finished cells are skipped.
+Beside its score, noise and cost of every model are measured when its cell is run.
 
 With `--jobs N`, N cells run at once in processes of their own. As a job array every task runs `--shard I/N` with the
 same other arguments, into one folder or folders of their own; the same command without `--shard`, or `--merge` with
@@ -50,13 +51,17 @@ from corpora.runtime import (
 from downstream.finetune import parse_overrides, read_task
 from downstream.result import Result
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
-from eval.cells import Cell, Filler, plan_cells, run_worker, share_of
+from eval.cells import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
 from eval.comparison import compare_models
-from eval.leaderboard import build_board, print_comparisons, print_terminal, write_leaderboard
+from eval.contamination import with_clean_scores
+from eval.disagreement import find_disagreements
+from eval.leaderboard import build_board, print_comparisons, print_terminal
 from eval.manifest import fold_manifest, read_experiments, refuse_drift
 from eval.models import Leaderboard, cell_recipe, choose_models, load_leaderboard
 from eval.preflight import Preflight, print_known
+from eval.report import Evidence, write_leaderboard
 from eval.results import Gap, LeaderboardFile, build_table, find_cells, find_gaps, merge_results, of_newest_recipe
+from eval.sidecars import find_sidecars
 
 
 def _parser() -> ArgumentParser:
@@ -66,6 +71,9 @@ def _parser() -> ArgumentParser:
         "--models", nargs="+", metavar="MODEL", help="keys of leaderboard.toml, KEY=FOLDER, folders or hub ids"
     )
     what.add_argument("--tasks", nargs="+", metavar="TASK", help="e.g. nsmc korquad nsmc-sample")
+    what.add_argument(
+        "--plan", type=Path, metavar="FILE", help="tasks, models and seeds of another file than eval/leaderboard.toml"
+    )
     what.add_argument("--seeds", type=int, help="seeds per trained model (default: leaderboard.toml)")
     what.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override fine-tuning, e.g. --set epochs=1"
@@ -90,6 +98,14 @@ def _parser() -> ArgumentParser:
         metavar="N",
         help="CPU threads of a cell (default: all, divided by jobs); another number moves the last digits of scores",
     )
+    how.add_argument(
+        "--without",
+        nargs="+",
+        default=[],
+        choices=EXTRAS,
+        metavar="WHAT",
+        help="what not to measure of a model beside its score: noise (scores on noised input), cost (size and speed)",
+    )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--shard", metavar="I/N", help="run only share I of N, counted from 1, and write no table")
     instead.add_argument("--merge", nargs="+", type=Path, metavar="DIR", help="write the table of these folders' cells")
@@ -106,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse(argv)
     if arguments.cell:
         return run_worker(arguments.cell)
-    leaderboard = load_leaderboard()
+    leaderboard = load_leaderboard(arguments.plan) if arguments.plan else load_leaderboard()
     if arguments.compare:
         return _compare(arguments)
     if arguments.list or arguments.validate:
@@ -129,14 +145,22 @@ def main(argv: list[str] | None = None) -> int:
     with atomic_file(probe):
         pass
     probe.unlink()
-    filler = Filler(cells, root=root, out=arguments.out, keep=arguments.keep_models, jobs=jobs, threads=threads)
+    filler = Filler(
+        cells,
+        root=root,
+        out=arguments.out,
+        keep=arguments.keep_models,
+        jobs=jobs,
+        threads=threads,
+        extras=[extra for extra in EXTRAS if extra not in arguments.without],
+    )
     filler.fill()
     if arguments.shard:
         sys.stderr.write(f"share {arguments.shard}: {len(cells)} cells; run without --shard for the table\n")
     else:
         tasks = [cell.task.name for cell in cells]
         models = [cell.model.name for cell in cells]
-        _write(arguments.out, filler.gaps, leaderboard, tasks=tasks, models=models, recipes=filler.recipes)
+        _write(arguments.out, root, filler.gaps, leaderboard, tasks=tasks, models=models, recipes=filler.recipes)
     return EXIT_FAILED_CELLS if filler.gaps else EXIT_DONE
 
 
@@ -148,21 +172,24 @@ def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -
         raise UsageError("--allow-drift", "there is no manifest to drift from", "give it with --from")
     if arguments.source:
         return _plan_again(arguments, overrides, root)
-    # Without arguments the embedded sample; with a data root at hand the published comparison.
-    suffix = "" if arguments.data else SAMPLE_SUFFIX
+    # Without arguments the embedded sample; with a data root at hand the published comparison; a plan as it stands.
+    is_whole = bool(arguments.data or arguments.plan)
+    suffix = "" if is_whole else SAMPLE_SUFFIX
     names = arguments.tasks or [name + suffix for name in leaderboard.tasks]
     tasks = list({task.name: task for task in map(get_task, names)}.values())
     quick = [name for name, entry in leaderboard.models.items() if entry.kind != "encoder"]
-    models = choose_models(
-        arguments.models or (list(leaderboard.models) if arguments.data else quick), leaderboard.models
-    )
+    models = choose_models(arguments.models or (list(leaderboard.models) if is_whole else quick), leaderboard.models)
     seeds = leaderboard.seeds if arguments.seeds is None else _at_least_one("--seeds", arguments.seeds)
-    return plan_cells([model.with_overrides(overrides) for model in models], tasks, seeds)
+    cells = plan_cells([model.with_overrides(overrides) for model in models], tasks, seeds)
+    if not cells:
+        what = "none of these models does any of these tasks"
+        raise UsageError("--models", what, "see --list; embedders and summarisers have tasks of their own")
+    return cells
 
 
 def _plan_again(arguments: argparse.Namespace, overrides: Mapping[str, Any], root: Path) -> list[Cell]:
     """Return the cells of a manifest, after making sure that they are still the same."""
-    for option in ("models", "tasks", "seeds"):
+    for option in ("models", "tasks", "seeds", "plan"):
         if getattr(arguments, option) is not None:
             raise UsageError(f"--{option}", "--from repeats a run as it was", f"leave out --{option}")
     cells: list[Cell] = []
@@ -229,8 +256,10 @@ def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
         sys.stderr.write(f"{error}\n")
     gaps = find_gaps(arguments.out)
     tasks = arguments.tasks or [name + suffix for suffix in ("", SAMPLE_SUFFIX) for name in leaderboard.tasks]
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the page shows examples of what is here; a merge fetches nothing
     _write(
         arguments.out,
+        data_root(arguments.data),
         gaps,
         leaderboard,
         tasks=[get_task(name).name for name in tasks],
@@ -241,6 +270,7 @@ def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
 
 def _write(
     out: Path,
+    root: Path,
     gaps: Sequence[Gap],
     leaderboard: Leaderboard,
     *,
@@ -250,9 +280,14 @@ def _write(
 ) -> None:
     """Write and print the leaderboard of all finished cells of the folder; those asked for come first."""
     cells = _read_cells(out)
-    table = build_table(cells, gaps, tasks=tasks, models=models, recipes=recipes)
+    sidecars, damaged = find_sidecars(out, cells)
+    table = build_table(cells, gaps, tasks=tasks, models=models, recipes=recipes, sidecars=sidecars)
     if others := len(cells) - len(table.cells):
         sys.stderr.write(f"{others} finished cells of other recipes or unknown tasks are not in the table\n")
+    table, pairs, unusable = with_clean_scores(table, out)
+    for error in (*damaged, *unusable):
+        sys.stderr.write(f"{error}\n")
+    evidence = Evidence(find_disagreements(table, root), pairs, sidecars.curves_of(table.cells))
     # Of the figures and not of this moment, so that the same cells give the same bytes.
     newest = max((cell.environment["finished"] for cell in table.cells), default="")
     created = datetime.datetime.fromisoformat(newest) if newest else datetime.datetime.now(datetime.UTC)
@@ -263,7 +298,7 @@ def _write(
         rows=table.rows,
         comparisons=table.comparisons,
     )
-    write_leaderboard(out, board_file, leaderboard.tasks)
+    write_leaderboard(out, board_file, leaderboard.tasks, evidence)
     print_terminal(build_board(board_file.rows, leaderboard.tasks), _console())
     sys.stderr.write(f"{out / 'leaderboard.html'}\n")
 

@@ -33,9 +33,9 @@ from corpora.runtime import (
 from corpora.sources import read_corpus_recipe
 from downstream.task import get_task
 from eval.cells import Filler, plan_cells, share_of
-from eval.leaderboard import write_leaderboard
 from eval.manifest import fold_manifest
 from eval.models import ModelEntry
+from eval.report import write_leaderboard
 from eval.results import LeaderboardFile, Table, build_table, find_cells
 from eval.study_page import ArmRecord, write_page
 from eval.study_recipe import Study, read_study

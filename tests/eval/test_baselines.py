@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downstream.task import Answer, Prediction, QuestionExample, Task, TextExample, get_task
-from eval.baselines import BASELINES, majority, tfidf
+from eval.baselines import FITS
 
 NOWHERE = Path("/nonexistent")
 QUESTION_TASKS = ("korquad-sample", "klue-mrc-sample")
@@ -26,6 +26,14 @@ def text(label: str | float, one: str = "", two: str | None = None) -> TextExamp
 
 def question(asked: str, context: str, *answers: str) -> QuestionExample:
     return QuestionExample("", asked, context, tuple(Answer(answer, context.index(answer)) for answer in answers))
+
+
+def majority(task: Task, train: Sequence[Any], evaluation: Sequence[Any]) -> list[Prediction]:
+    return FITS["majority"](task, train).predict(evaluation)
+
+
+def tfidf(task: Task, train: Sequence[Any], evaluation: Sequence[Any]) -> list[Prediction]:
+    return FITS["tfidf"](task, train).predict(evaluation)
 
 
 def first_metric(task: Task, predictions: Sequence[Prediction], examples: Sequence[Any]) -> float:
@@ -213,7 +221,7 @@ def test_tfidf_reads_no_label_of_the_evaluation_split() -> None:
     ],
 )
 def test_empty_texts_are_survived(name: str, task: str, train: list[Any], evaluation: list[Any]) -> None:
-    predictions = BASELINES[name](get_task(task), train, evaluation)
+    predictions = FITS[name](get_task(task), train).predict(evaluation)
     assert len(predictions) == len(evaluation)
     assert all(isinstance(p, str) or np.isfinite(p) for p in predictions)
 
@@ -232,12 +240,12 @@ PREDICT = """
 import json, sys
 from pathlib import Path
 from downstream.task import get_task
-from eval.baselines import tfidf
+from eval.baselines import FITS
 
 def predict(name):
     task = get_task(name)
     splits = [task.read_split(split, Path("/nonexistent")) for split in (task.train_split, task.eval_split)]
-    return tfidf(task, splits[0].examples[:90], splits[1].examples)
+    return FITS['tfidf'](task, splits[0].examples[:90]).predict(splits[1].examples)
 
 json.dump({name: predict(name) for name in sys.argv[1:]}, sys.stdout)
 """

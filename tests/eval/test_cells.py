@@ -23,7 +23,7 @@ from downstream.task import SAMPLE_ROOT, Task, get_task
 from eval import cells as filling
 from eval import models, run_all
 from eval.cells import Cell, Filler, fill_cell, plan_cells, share_of
-from eval.models import ModelEntry, cell_recipe, load_leaderboard
+from eval.models import Filled, ModelEntry, cell_recipe, load_leaderboard
 from eval.models import run_cell as real_run_cell
 from eval.results import cell_path, find_gaps, gap_path
 from eval.workers import Worker, part_of_machine, use_one_device
@@ -47,7 +47,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """Return the list of (model, task, seed) that are run from now on; trained models guess."""
     calls: list[tuple[str, str, int]] = []
 
-    def note(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
+    def note(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Filled:
         calls.append((entry.name, task.name, seed))
         quick = entry if entry.is_deterministic else entry.model_copy(update={"kind": "majority"})
         return real_run_cell(quick, task, data, recipe, seed=seed, work=work)
@@ -159,7 +159,7 @@ def test_code_that_changed_is_told_of_and_throws_no_training_away(
 # --- what a change touches --------------------------------------------------------------------------------------------
 
 ALL = [
-    (model, task) for task in ("nsmc-sample", "klue-sts-sample") for model in KNOWN if KNOWN[model].kind != "encoder"
+    (model, task) for task in ("nsmc-sample", "klue-sts-sample") for model in ("majority", "tfidf", "pressbert-scratch")
 ]
 
 
@@ -224,7 +224,7 @@ def test_two_processes_never_run_the_same_cell(
     recipe = cell_recipe(cell.model, NSMC, data)
     begun, go_on, calls = threading.Event(), threading.Event(), []
 
-    def slow(*arguments: Any, **more: Any) -> Result:
+    def slow(*arguments: Any, **more: Any) -> Filled:
         calls.append(threading.current_thread().name)
         begun.set()
         assert go_on.wait(20)
@@ -265,6 +265,7 @@ def test_what_a_kill_leaves_behind_is_no_obstacle_and_is_cleared_away(out: Path)
 
 def test_shares_that_run_at_once_in_one_folder_leave_each_other_in_peace(out: Path) -> None:
     arguments = ("--models", "majority", "tfidf", "--tasks", "nsmc-sample", "klue-sts-sample", "--out", out)
+    arguments += ("--without", "noise", "cost")
     shares = [
         subprocess.Popen(
             command(*arguments, "--shard", f"{k}/2"), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -305,7 +306,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.usefixtures("one_thread")
 def test_cells_are_the_same_files_in_this_process_and_in_processes_of_their_own(tmp_path: Path) -> None:
     asked = ["--models", "majority", "pressbert-scratch", "--tasks", "klue-sts-sample", "--seeds", "1"]
-    asked += ["--set", "epochs=0.05", "--set", "max_length=32"]
+    asked += ["--set", "epochs=0.05", "--set", "max_length=32", "--without", "noise", "cost"]
     assert run_all.main([*asked, "--out", str(tmp_path / "one")]) == 0
     alone = content(tmp_path / "one")
     assert len(alone) == 2
@@ -442,13 +443,29 @@ def test_a_worker_says_where_it_cannot_log(tmp_path: Path, fails: Fails) -> None
 # --- killed at random moments ---------------------------------------------------------------------------------------
 
 
-def board(out: Path) -> dict[str, Any]:
-    """Return the leaderboard without what tells of the moment its cells were made in."""
-    table: dict[str, Any] = json.loads((out / "leaderboard.json").read_text(encoding="utf-8"))
-    del table["created"]
-    for row in table["rows"]:
-        del row["train_s"], row["eval_s"]
-    return table
+TIMES = {"train_s": 1.5, "eval_s": 0.25}
+MOMENT = "2026-01-02T03:04:05.000000+00:00"
+
+
+def still(out: Path) -> None:
+    """Give every cell the same moment and the same times: what a clock says is all that may differ of two runs."""
+    for path in (out / "results").rglob("seed-*.json"):
+        cell = json.loads(path.read_text(encoding="utf-8"))
+        cell |= TIMES
+        cell["environment"]["finished"] = MOMENT
+        path.write_text(json.dumps(cell), encoding="utf-8")
+    for path in (out / "cost").rglob("seed-*.json"):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["train_s"] = TIMES["train_s"]
+        found["cost"] |= {"latency_ms_median": 1.0, "latency_ms_p95": 2.0, "sentences_per_s": 9.0, "cpu_share": 1.0}
+        found["cost"] |= {"num_single": 20, "num_batched": 20}
+        path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def board(out: Path) -> dict[str, bytes]:
+    """Return the bytes of the leaderboard's files."""
+    paths = [path for path in out.rglob("*") if path.is_file() and path.parent.name in {out.name, "model-index"}]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
 # Everything is imported once; each run is a copy of the process, so that a kill meets work and not an import.
@@ -485,16 +502,22 @@ def test_a_run_that_is_killed_ten_times_ends_with_the_same_leaderboard(tmp_path:
     for path in out.glob("results/*/*/seed-*.json"):
         assert read_result(path).recipe_sha256 == fingerprint(read_result(path).recipe)
     assert run_all.main([*asked, "--out", str(out)]) == 0
-    assert board(out) == board(tmp_path / "whole")
     assert content(out) == content(tmp_path / "whole")
-
-    written = {kind: (out / f"leaderboard.{kind}").read_bytes() for kind in ("json", "md", "csv", "html")}
+    written = board(out)
     assert run_all.main([*asked, "--out", str(out)]) == 0
-    assert {kind: (out / f"leaderboard.{kind}").read_bytes() for kind in written} == written
-    assert set(files_in(out / "results")) == {
-        f"{cell.task.name}/{cell.model.name}/seed-0.json" for cell in planned(asked)
+    assert board(out) == written
+    expected = {f"{cell.task.name}/{cell.model.name}/seed-0.json" for cell in planned(asked)}
+    for folder in ("results", "noise", "cost"):
+        assert set(files_in(out / folder)) == expected
+    assert {path.name for path in out.iterdir()} == {
+        *("results", "noise", "cost", "model-index"),
+        *(name for name in written if "/" not in name),
     }
-    assert {path.name for path in out.iterdir()} == {"results", *(f"leaderboard.{kind}" for kind in written)}
+
+    for folder in (out, tmp_path / "whole"):
+        still(folder)
+        assert run_all.main([*asked, "--out", str(folder)]) == 0
+    assert board(out) == board(tmp_path / "whole")
 
 
 def planned(asked: Sequence[str]) -> list[Cell]:

@@ -153,3 +153,12 @@ def test_the_list_names_every_task_and_model_and_says_what_is_at_hand(
     for name in KNOWN:
         assert any(f"│ {name} " in line for line in lines)
     assert sum("=FOLDER" in line for line in lines) == 5
+
+
+def test_an_embedder_is_checked_by_its_files(tmp_path: Path, encoder: Path) -> None:
+    there, gone = (ModelEntry(name="e", kind="embedder", encoder=str(folder)) for folder in (encoder, tmp_path / "no"))
+    found = preflight_of(tmp_path / "out", [there], "klue-sts-sample")
+    assert (found.num_ready, found.num_blocked) == (1, 0)
+    found = preflight_of(tmp_path / "out", [gone], "klue-sts-sample")
+    assert (found.num_ready, found.num_blocked) == (0, 1)
+    assert any(finding.fix for finding in found.findings)

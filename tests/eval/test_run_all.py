@@ -43,13 +43,14 @@ def out(tmp_path: Path) -> Path:
 
 
 def run(out: Path, *arguments: str) -> int:
-    return run_all.main([*arguments, "--out", str(out)])
+    """Run the leaderboard in this process, without what is measured beside scores; see `test_sidecars`."""
+    return run_all.main([*arguments, "--out", str(out), "--without", "noise", "cost"])
 
 
 def command(*arguments: object, cwd: Path = ROOT, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run the leaderboard as users do: by path, in a process of its own."""
     return subprocess.run(
-        [sys.executable, ROOT / "eval" / "run_all.py", *map(str, arguments)],
+        [sys.executable, ROOT / "eval" / "run_all.py", *map(str, arguments), "--without", "noise", "cost"],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -147,8 +148,15 @@ def test_without_arguments_the_bundled_models_run_on_the_sample(
 def test_with_a_data_root_the_published_comparison_runs(asked: list[Filler], tmp_path: Path) -> None:
     run_all.main(["--data", str(tmp_path)])
     assert tasks_in(asked[0]) == list(COMPARED)
-    assert models_in(asked[0]) == list(load_leaderboard().models)
+    assert models_in(asked[0]) == [name for name, entry in load_leaderboard().models.items() if entry.kind != "summary"]
     assert asked[0].root == tmp_path
+
+
+def test_a_plan_of_ones_own_runs_as_it_stands(asked: list[Filler], tmp_path: Path) -> None:
+    plan = tmp_path / "mine.toml"
+    plan.write_text('seeds = 2\ntasks = ["nsmc-sample"]\n[models.mine]\nkind = "tfidf"\n', encoding="utf-8")
+    run_all.main(["--plan", str(plan)])
+    assert [cell.key for cell in asked[0].cells] == [("nsmc-sample", "mine", 0)]
 
 
 def test_a_task_named_twice_runs_once(asked: list[Filler]) -> None:
@@ -454,7 +462,7 @@ runpy.run_path(script, run_name="__main__")
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_finished_cells(out: Path) -> None:
-    arguments = [*NSMC, "--models", "majority", "tfidf", "--out", str(out)]
+    arguments = [*NSMC, "--models", "majority", "tfidf", "--out", str(out), "--without", "noise", "cost"]
     # Two files are written before the second cell: the probe of the folder and the first cell.
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, ROOT / "eval" / "run_all.py", "2", *arguments],
@@ -492,7 +500,7 @@ def test_a_disk_that_fills_up_stops_the_run_instead_of_losing_more_work(
 def test_a_run_that_was_killed_goes_on_where_it_was(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--tasks", "nsmc-sample", "korquad-sample", "--models", "majority", "tfidf"]
     with subprocess.Popen(
-        [sys.executable, ROOT / "eval" / "run_all.py", *arguments, "--out", out],
+        [sys.executable, ROOT / "eval" / "run_all.py", *arguments, "--out", out, "--without", "noise", "cost"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -696,6 +704,13 @@ ROW_KEYS = {
     "num_parameters": int,
     "train_s": float,
     "eval_s": float,
+    "rank": list | None,
+    "size_bytes": int | None,
+    "latency_ms": float | None,
+    "sentences_per_s": float | None,
+    "cpu_share": float | None,
+    "noise": list,
+    "clean": list,
 }
 
 
@@ -756,13 +771,14 @@ def test_it_runs_by_path_from_any_folder(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert list((tmp_path / "elsewhere").iterdir()) == []
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"results", *(f"leaderboard.{kind}" for kind in ("json", "csv", "md", "html"))}
+    kinds = ("json", "csv", "md", "en.md", "html")
+    assert names == {"results", "model-index", *(f"leaderboard.{kind}" for kind in kinds)}
     assert set(cells(tmp_path / "out")) == {"nsmc-sample/majority/seed-0.json"}
 
 
 OPTIONS = (
     *("--models", "--tasks", "--seeds", "--set", "--from", "--allow-drift", "--data", "--out", "--keep-models"),
-    *("--jobs", "--threads", "--shard", "--merge", "--validate", "--list", "--compare"),
+    *("--jobs", "--threads", "--shard", "--merge", "--validate", "--list", "--compare", "--without", "--plan"),
 )
 
 

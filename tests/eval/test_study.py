@@ -12,7 +12,6 @@ from corpora.runtime import EXIT_DONE, RecipeError, UsageError
 from eval.study import main, parse_share
 from eval.study_recipe import STUDIES, merge, read_study
 
-Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
 
 CORPUS = """
@@ -69,38 +68,40 @@ rows = {{ "theirs" = [12.5] }}
 """
 
 
-@pytest.fixture
-def study(write: Write) -> Path:
+def write_study(folder: Path) -> Path:
+    """Write the study with its corpus; returns its file."""
     sample = Path(__file__).parents[2] / "corpora" / "sample" / "news.jsonl"
-    write("root/news.jsonl", "".join(sample.read_text(encoding="utf-8").splitlines(keepends=True)[:20]))
-    corpus = write("corpus.toml", CORPUS)
-    return write("small.toml", STUDY.format(corpus=corpus.as_posix()))
+    (folder / "root").mkdir(parents=True)
+    articles = sample.read_text(encoding="utf-8").splitlines(keepends=True)[:20]
+    (folder / "root" / "news.jsonl").write_text("".join(articles), encoding="utf-8")
+    (folder / "corpus.toml").write_text(CORPUS, encoding="utf-8")
+    path = folder / "small.toml"
+    path.write_text(STUDY.format(corpus=(folder / "corpus.toml").as_posix()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return write_study(tmp_path)
 
 
 def run(study: Path, *more: str) -> int:
     folder = study.parent
-    return main(
-        [
-            str(study),
-            "--data",
-            str(folder / "root"),
-            "--work",
-            str(folder / "work"),
-            "--out",
-            str(folder / "out"),
-            *more,
-        ]
-    )
+    where = ["--data", str(folder / "root"), "--work", str(folder / "work"), "--out", str(folder / "out")]
+    return main([str(study), *where, *more])
 
 
-def test_a_study_is_made_once_and_told_in_two_languages(
-    study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run(study) == EXIT_DONE
-    out = study.parent / "out" / "small"
-    pages = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert pages == [out / "small.md", out / "small.en.md"]
-    korean, english = (page.read_text(encoding="utf-8") for page in pages)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a study that was made, once for all tests that look at it."""
+    path = write_study(tmp_path_factory.mktemp("study"))
+    assert run(path) == EXIT_DONE
+    return path
+
+
+def test_a_study_is_told_in_two_languages(made: Path) -> None:
+    out = made.parent / "out" / "small"
+    korean, english = ((out / name).read_text(encoding="utf-8") for name in ("small.md", "small.en.md"))
     for page, words in ((korean, ("무작위", "작아서 알 수 없다.")), (english, ("random", "Too small to tell."))):
         assert all(word in page for word in words)
         assert "| theirs | 12.5 |" in page
@@ -109,6 +110,10 @@ def test_a_study_is_made_once_and_told_in_two_languages(
     with Image.open(out / "chart.png") as image:
         assert image.format == "PNG"
     assert len(list(out.glob("results/nsmc-sample/*/seed-*.json"))) == 6
+
+
+def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    out = made.parent / "out" / "small"
     before = {path: path.read_bytes() for path in out.rglob("*.json")}
 
     def refuse(*_: object, **__: object) -> None:
@@ -116,18 +121,17 @@ def test_a_study_is_made_once_and_told_in_two_languages(
 
     monkeypatch.setattr("pretraining.run._finish", refuse)
     monkeypatch.setattr("eval.cells.run_cell", refuse)
-    assert run(study) == EXIT_DONE
+    assert run(made, "--shard", "1/1") == EXIT_DONE
+    assert capsys.readouterr().out == ""
+    assert run(made) == EXIT_DONE
+    assert [Path(line) for line in capsys.readouterr().out.splitlines()] == [out / "small.md", out / "small.en.md"]
     assert {path: path.read_bytes() for path in out.rglob("*.json")} == before
 
 
-def test_arms_see_their_budget_of_tokens_and_little_more(study: Path) -> None:
-    assert run(study, "--shard", "1/1") == EXIT_DONE
-    tokens = {
-        json.loads(path.read_text(encoding="utf-8"))["recipe"]["objective"]["name"]: json.loads(
-            path.read_text(encoding="utf-8")
-        )["tokens"]
-        for path in (study.parent / "work").glob("encoder-*/manifest.json")
-    }
+def test_arms_see_their_budget_of_tokens_and_little_more(made: Path) -> None:
+    paths = (made.parent / "work").glob("encoder-*/manifest.json")
+    manifests = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    tokens = {manifest["recipe"]["objective"]["name"]: manifest["tokens"] for manifest in manifests}
     assert tokens.keys() == {"dynamic_mlm", "replaced_token"}
     assert 2_800 < tokens["dynamic_mlm"] < 3_400
     assert 1_300 < tokens["replaced_token"] < 1_900

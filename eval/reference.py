@@ -1,0 +1,70 @@
+"""The reference report that is committed under `docs/reports/`: made anew by one command, from `eval/reference.toml`.
+
+    python -m eval.reference --data DATA
+    python -m eval.reference --data DATA --corpus open_korean=runs/corpus --jobs 2
+
+Cells lie under WORK, where they are continued after an interruption and too large to be committed; what people read is
+copied to OUT: the table in all its forms, the page, the model-index, and what contamination was found.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+from corpora.runtime import ArgumentParser, ResultError, atomic_file, cannot_write, run_command
+from eval import contamination, model_index, run_all
+from eval.models import load_leaderboard
+
+REFERENCE_TOML = Path(__file__).with_name("reference.toml")
+PUBLISHED = ("leaderboard.*", f"{model_index.FOLDER}/*.yml", "contamination.*", "contamination/*/*.hits.tsv")
+"""What is copied, as patterns below WORK."""
+
+
+def publish(work: Path, out: Path) -> list[Path]:
+    """Copy what people read from WORK to OUT, in place of an earlier report; returns the files.
+
+    Raises:
+        ResultError: there is no leaderboard in WORK, or OUT cannot be written.
+    """
+    if not (work / "leaderboard.html").is_file():
+        raise ResultError(work, "no leaderboard in it", "run python -m eval.reference without interruption")
+    sources = sorted(path for pattern in PUBLISHED for path in work.glob(pattern) if path.is_file())
+    try:
+        for folder in (model_index.FOLDER, contamination.FOLDER):
+            shutil.rmtree(out / folder, ignore_errors=True)  # of models and tasks that are gone
+        for source in sources:
+            with atomic_file(out / source.relative_to(work), "wb") as file:
+                file.write(source.read_bytes())
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    return [out / source.relative_to(work) for source in sources]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Make the report; returns the exit code of `eval/run_all.py`."""
+    parser = ArgumentParser("python -m eval.reference", "Make the reference report under docs/reports/ anew.")
+    parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
+    parser.add_argument("--work", type=Path, default=Path("runs/reference"), help="cells (default: runs/reference)")
+    parser.add_argument("--out", type=Path, default=Path("docs/reports"), help="report (default: docs/reports)")
+    parser.add_argument("--plan", type=Path, default=REFERENCE_TOML, help="what is compared (default: ours)")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="some of the tasks, to try it")
+    parser.add_argument("--models", nargs="+", metavar="MODEL", help="some of the models, to try it")
+    parser.add_argument("--seeds", type=int, help="other than the plan's, to try it")
+    parser.add_argument("--corpus", nargs="+", default=[], metavar="DIR", help="pretraining corpora to check")
+    parser.add_argument("--jobs", type=int, default=1, help="cells that run at once")
+    arguments = parser.parse(argv)
+    tasks = arguments.tasks or load_leaderboard(arguments.plan).tasks
+    where = ["--out", str(arguments.work)] + (["--data", str(arguments.data)] if arguments.data else [])
+    corpora = ["--corpus", *arguments.corpus] if arguments.corpus else []
+    contamination.main(["--tasks", *tasks, *corpora, *where])
+    asked = ["--plan", str(arguments.plan), "--tasks", *tasks, "--jobs", str(arguments.jobs), *where]
+    asked += ["--models", *arguments.models] if arguments.models else []
+    asked += ["--seeds", str(arguments.seeds)] if arguments.seeds is not None else []
+    code = run_all.main(asked)
+    for path in publish(arguments.work, arguments.out):
+        sys.stderr.write(f"{path}\n")
+    return code
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,62 @@
+"""The reference report: one command makes it, from a plan whose tasks and models are known."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from corpora.runtime import ResultError
+from downstream.task import get_task
+from eval import cells as filling
+from eval.models import load_leaderboard
+from eval.noise import NOISES, robustness
+from eval.reference import REFERENCE_TOML, main, publish
+
+Fails = Callable[..., AbstractContextManager[None]]
+
+
+def test_the_plan_has_the_models_asked_for_and_three_seeds_on_known_tasks() -> None:
+    plan = load_leaderboard(REFERENCE_TOML)
+    assert {"majority", "tfidf", "pressbert-scratch"} <= set(plan.models)
+    assert plan.seeds == 3
+    assert "nsmc" in plan.tasks
+    assert not any(get_task(name).is_sample for name in plan.tasks)
+    for entry in plan.models.values():
+        assert not Path(entry.encoder).is_absolute()
+        assert set(entry.finetune) <= set(get_task("nsmc").finetune.model_dump())
+
+
+def test_one_command_makes_the_report_and_leaves_the_cells_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(filling, "robustness", partial(robustness, noises=[NOISES["missing-spaces"]], max_examples=20))
+    work, out = tmp_path / "work", tmp_path / "reports"
+    (out / "model-index").mkdir(parents=True)
+    (out / "model-index" / "gone.yml").write_text("", encoding="utf-8")
+    asked = ["--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf"]
+    assert main([*asked, "--work", str(work), "--out", str(out)]) == 0
+    files = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert files == {
+        *(f"leaderboard.{kind}" for kind in ("json", "csv", "md", "en.md", "html")),
+        *(f"model-index/{model}.yml" for model in ("majority", "tfidf")),
+        *("contamination.json", "contamination.md"),
+        *(f"contamination/{task}/train.hits.tsv" for task in ("nsmc-sample", "klue-sts-sample")),
+    }
+    assert len(list((work / "results").rglob("seed-*.json"))) == 4
+    page = (out / "leaderboard.html").read_text(encoding="utf-8")
+    for section in ("table", "forest", "cost", "noise", "errors", "contamination", "manifest"):
+        assert f'<section id="{section}">' in page
+    assert str(tmp_path) not in page
+    assert json.loads((out / "leaderboard.json").read_text(encoding="utf-8"))["rows"]
+    assert str(out / "leaderboard.html") in capsys.readouterr().err
+    before = {path: (out / path).read_bytes() for path in files}
+    assert main([*asked, "--work", str(work), "--out", str(out)]) == 0
+    assert {path: (out / path).read_bytes() for path in files} == before
+
+
+def test_there_is_nothing_to_publish_without_a_leaderboard(tmp_path: Path, fails: Fails) -> None:
+    with fails(ResultError, tmp_path, "no leaderboard"):
+        publish(tmp_path, tmp_path / "reports")
