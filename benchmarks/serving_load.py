@@ -31,6 +31,8 @@ from downstream.task import SAMPLE_ROOT, get_task
 
 LOAD_SECONDS = 5.0
 LIMIT_MS = 50.0
+GOAL = 3.0
+"""How many times the throughput of the plainest server ours is to have."""
 CONNECTIONS = (1, 2, 4, 8, 16, 32, 64)
 OVERLOAD = 256
 REPEATED = 0.146
@@ -285,8 +287,19 @@ def workers_memory_mb(supervisor: int) -> list[float]:
 def measure_server(scratch: Path, seconds: float, requests: int) -> dict[str, Any]:
     """Measure throughput, overload, memory and the end of the server."""
     folder = make_model(scratch / "model")
-    texts, log = scratch / "model.json", scratch / "server.log"
     ours = ["apps.serve", "--classify", str(folder), "--port", "0", "--runtime"]
+    texts, log = scratch / "model.json", scratch / "server.log"
+    return {
+        "throughput": measure_throughput(folder, ours, texts, log, seconds),
+        "overload": measure_overload(ours, texts, log, seconds),
+        **measure_endurance(ours, texts, log, seconds, requests),
+    }
+
+
+def measure_throughput(
+    folder: Path, ours: list[str], texts: Path, log: Path, seconds: float
+) -> dict[str, tuple[int, Load]]:
+    """Return for each kind of server the best number of connections and what it carried."""
     no_batches, no_cache = ["--max-batch", "1"], ["--cache-mb", "0"]
     servers = {
         "FastAPI, torch fp32, one request after the other": ["benchmarks.serving_load", "--plain", str(folder)],
@@ -298,32 +311,35 @@ def measure_server(scratch: Path, seconds: float, requests: int) -> dict[str, An
     throughput = {}
     for title, command in servers.items():
         with running(command, log) as (url, _):
-            repeated = REPEATED if "repeated" in title else 0.0
-            throughput[title] = highest(url, texts, seconds, repeated)
+            throughput[title] = highest(url, texts, seconds, REPEATED if "repeated" in title else 0.0)
             sys.stderr.write(f"{title}: {throughput[title]}\n")
-    with running([*ours, "auto", *no_cache, "--max-waiting", "32"], log) as (url, _):
-        calm = send(url, texts, 4, seconds=seconds)
-        over = send(url, texts, OVERLOAD, seconds=seconds)
-        after = send(url, texts, 4, seconds=seconds)
-    with running([*ours, "auto", "--workers", "2"], log) as (url, process):
+    return throughput
+
+
+def measure_overload(ours: list[str], texts: Path, log: Path, seconds: float) -> dict[str, Load]:
+    """Return what a calm server carried, what it did with far too much, and what it carried afterwards."""
+    with running([*ours, "auto", "--cache-mb", "0", "--max-waiting", "32"], log) as (url, _):
+        return {
+            name: send(url, texts, connections, seconds=seconds)
+            for name, connections in (("calm", 4), ("over", OVERLOAD), ("after", 4))
+        }
+
+
+def measure_endurance(ours: list[str], texts: Path, log: Path, seconds: float, requests: int) -> dict[str, Any]:
+    """Return the memory of two workers over many requests, and what became of a load when they were told to end."""
+    # A cache that is full early on: what grows after that is a leak.
+    with running([*ours, "auto", "--workers", "2", "--cache-mb", "1"], log) as (url, process):
         memory = []
         for count in (requests // 10, *[requests * 9 // 40] * 4):
             send(url, texts, 16, seconds=3600, limit=count, repeated=REPEATED)
             memory.append(workers_memory_mb(process.pid))
-        command = load_command(url, texts, 32, seconds)
-        client = subprocess.Popen(command, stdout=subprocess.PIPE)
+            sys.stderr.write(f"memory of the workers: {memory[-1]} MB\n")
+        client = subprocess.Popen(load_command(url, texts, 32, seconds), stdout=subprocess.PIPE)
         time.sleep(1.0 + seconds / 2)
         process.send_signal(signal.SIGTERM)
         exit_code = process.wait(60)
         ended = Load(**json.loads(client.communicate()[0]))
-    return {
-        "throughput": throughput,
-        "overload": {"calm": calm, "over": over, "after": after},
-        "memory": memory,
-        "requests": requests,
-        "end": ended,
-        "exit_code": exit_code,
-    }
+    return {"memory": memory, "requests": requests, "end": ended, "exit_code": exit_code}
 
 
 def server_section(figures: dict[str, Any]) -> list[str]:
@@ -350,17 +366,19 @@ def server_section(figures: dict[str, Any]) -> list[str]:
     for title, (connections, load) in rows.items():
         times = f"{load.p50_ms:.1f} | {load.p99_ms:.1f}"
         lines.append(f"| {title} | {connections} | {load.per_s:,.0f} | {times} | {load.per_s / first:.1f} |")
+    best = max(load.per_s for _, load in rows.values()) / first
     return [
         *lines,
         "",
+        f"- The goal of {GOAL:g} times the first row is {'reached' if best >= GOAL else 'missed on this machine'}.",
         f"- Overload: {OVERLOAD} connections that never pause, a queue of 32. {answered:,} requests were answered",
         f"  (p99 {over.p99_ms:.0f} ms), {refused:,} refused by 503 (p99 {over.p99_refusal_ms:.0f} ms) with",
         f"  `Retry-After: {seconds}`, {others} otherwise, {over.dropped} dropped.",
         f"- With 4 connections before it: {calm.per_s:,.0f} requests/s, p99 {calm.p99_ms:.1f} ms; after it:",
         f"  {later.per_s:,.0f} requests/s, p99 {later.p99_ms:.1f} ms, {later.statuses.get('503', 0)} refused.",
         f"- Memory of two workers after {figures['requests'] // 10:,} requests:",
-        f"  {' and '.join(f'{mb:.0f}' for mb in before)} MB; after {figures['requests']:,}, with what the cache took:",
-        f"  {' and '.join(f'{mb:.0f}' for mb in after)} MB.",
+        f"  {' and '.join(f'{mb:.1f}' for mb in before)} MB; after {figures['requests']:,}:",
+        f"  {' and '.join(f'{mb:.1f}' for mb in after)} MB (a cache of 1 MB each).",
         f"- SIGTERM under load (32 connections): {sum(ended.statuses.values()):,} answered, {ended.dropped} dropped,",
         f"  exit code {figures['exit_code']}.",
         "",

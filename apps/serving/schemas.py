@@ -33,6 +33,18 @@ class ClassifyRequest(_Strict):
     texts: list[Text | Pair] = Field(min_length=1, max_length=MAX_ITEMS, examples=[["배우들 연기가 정말 좋았다"]])
 
 
+class ClassifyTextsRequest(_Strict):
+    """Texts to classify."""
+
+    texts: list[Text] = Field(min_length=1, max_length=MAX_ITEMS, examples=[["배우들 연기가 정말 좋았다"]])
+
+
+class ClassifyPairsRequest(_Strict):
+    """Pairs to classify."""
+
+    texts: list[Pair] = Field(min_length=1, max_length=MAX_ITEMS)
+
+
 class Label(_Strict):
     """The most probable label, and the probabilities of all."""
 

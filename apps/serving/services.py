@@ -7,7 +7,7 @@ until they are shown to whoever sent the text.
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from apps.serving.batching import Compute
 from apps.serving.schemas import (
     AnswerRequest,
     AnswerResponse,
+    ClassifyPairsRequest,
     ClassifyRequest,
     ClassifyResponse,
+    ClassifyTextsRequest,
     EmbedRequest,
     EmbedResponse,
     Pair,
@@ -39,6 +41,12 @@ BUNDLED = "bundled"
 BUCKET = math.sqrt(2)
 """Texts whose lengths differ by no more than this factor are computed together."""
 
+CLASSIFY_REQUESTS: Mapping[bool | None, type[BaseModel]] = {
+    True: ClassifyPairsRequest,
+    False: ClassifyTextsRequest,
+    None: ClassifyRequest,
+}
+"""By whether a model takes pairs; None where that is not known."""
 SAMPLE = "새 다리가 열렸다. 주민들은 반겼다."
 
 
@@ -104,6 +112,8 @@ class Service:
     """Inputs of the same `settings` and number of texts → JSON without their texts."""
     show: Callable[[TextItem, bytes], bytes] = lambda _, value: value
     """Input and result → what is answered."""
+    described: type[BaseModel] | None = None
+    """The part of `request` that `items` takes, for the description; None: all of it."""
 
     def group(self, item: TextItem) -> tuple[str, str, int, int]:
         """Return what inputs must have in common to be computed together."""
@@ -147,6 +157,8 @@ def open_classifier(source: str, runtime: str) -> Service:
     from downstream.runtime import Predictor
 
     folder = BUNDLED_MODELS / "classifier" if source == BUNDLED else Path(source)
+    if source == BUNDLED and not (folder / "config.json").is_file():
+        raise CheckpointError(folder, "no classifier is bundled", "give one: --classify DIR, or make it: make bundled")
     predictor = Predictor.load(folder, runtime)
     finetuned = predictor.finetuned
     family, wants_pairs = finetuned.family, takes_pairs(finetuned.task)
@@ -187,6 +199,7 @@ def open_classifier(source: str, runtime: str) -> Service:
         sample=TextItem((SAMPLE,) * (2 if wants_pairs else 1)),
         items=items,
         compute=compute,
+        described=CLASSIFY_REQUESTS[wants_pairs],
     )
 
 
@@ -288,13 +301,16 @@ class _Titled:
     title: str
 
 
-def open_summarizer(source: str, _runtime: str) -> Service:
-    """Serve a summariser; it chooses by itself what computes its neural parts."""
+def open_summarizer(source: str, runtime: str) -> Service:
+    """Serve a summariser; one that knows no way by its name takes the best of the library."""
+    from downstream.engines import WAYS
     from downstream.summarize import BUNDLED as BUNDLED_SUMMARIZER
-    from downstream.summarize import Summarizer
+    from downstream.summarize import RUNTIMES, Summarizer
 
     folder = BUNDLED_SUMMARIZER if source == BUNDLED else Path(source)
-    summarizer = Summarizer.load(None if source == BUNDLED else source)
+    word = runtime if runtime in RUNTIMES else WAYS[runtime].library
+    summarizer = Summarizer.load(None if source == BUNDLED else source, word)
+    is_neural = summarizer.model.needs_encoder or summarizer.model.needs_scorer
 
     def items(request: SummarizeRequest) -> list[TextItem]:
         settings = f"{request.sentences}:{request.focus}"
@@ -316,7 +332,7 @@ def open_summarizer(source: str, _runtime: str) -> Service:
         endpoint="summarize",
         model=source if source == BUNDLED else Path(source).name,
         digest=sha256(*files),
-        runtime="torch",
+        runtime=word if is_neural else "numpy",
         about={"features": ", ".join(summarizer.model.weights)},
         request=SummarizeRequest,
         response=SummarizeResponse,

@@ -57,6 +57,8 @@ TEXTS = {
     ),
 }
 """Endpoint → what it does, and what to know about it."""
+PROBES = ("/health", "/ready")
+"""What load balancers ask by address, whatever names clients may use; it says nothing of anybody's texts."""
 REFUSALS: Mapping[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": TITLES[code]} for code in (400, 408, 413, 415, 421, 422, 500, 503)
 }
@@ -188,7 +190,9 @@ def _add_service(app: FastAPI, serving: Serving, service: Service) -> None:
 
     documented: Any = stand_in
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    documented.__signature__ = inspect.Signature([inspect.Parameter("body", kind, annotation=service.request)])
+    documented.__signature__ = inspect.Signature(
+        [inspect.Parameter("body", kind, annotation=service.described or service.request)]
+    )
     app.router.add_api_route(
         f"/{service.endpoint}",
         documented,
@@ -260,7 +264,8 @@ class Gate:
     def __init__(self, app: ASGIApp, serving: Serving, hosts: frozenset[str]) -> None:
         """Guard APP."""
         self._app, self._serving, self._hosts = app, serving, hosts
-        self._paths = {f"/{name}" for name in serving.services} | {"/health", "/ready", "/models", "/metrics", "/docs"}
+        self._takes_body = {f"/{name}" for name in serving.services}
+        self._paths = self._takes_body | {"/health", "/ready", "/models", "/metrics", "/docs"}
 
     @property
     def serving(self) -> Serving:
@@ -291,8 +296,10 @@ class Gate:
 
         body = b""
         try:
-            self._check_host(headers)
-            if scope["method"] == "POST":
+            if scope["path"] not in PROBES:
+                self._check_host(headers)
+            # Anything else is answered by 404 or 405, whatever its body.
+            if scope["method"] == "POST" and scope["path"] in self._takes_body:
                 body = await self._read_body(headers, receive)
                 receive = _once(body)
             await self._app(scope, receive, answer)

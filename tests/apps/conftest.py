@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,6 +90,27 @@ class HashedWords:
     def _vector(self, word: str) -> NDArray[np.float64]:
         seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest())
         return np.random.default_rng(seed).standard_normal(self.dimension)
+
+
+@pytest.fixture(scope="session")
+def sentence_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a sentence-transformers folder: a BERT of one layer with random weights, and the mean over its tokens."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    root = tmp_path_factory.mktemp("embedder")
+    letters = sorted({letter for event in EVENTS for letter in "".join(event)} | set("발표속보밝혀공식확인전망오늘"))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    (root / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    BertTokenizer(str(root / "vocab.txt"), do_lower_case=False).save_pretrained(root / "encoder")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(pieces), **sizes)).save_pretrained(root / "encoder")
+    modules = [Transformer(str(root / "encoder"), max_seq_length=64), Pooling(32, "mean")]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(root / "sbert"), create_model_card=False)
+    return root / "sbert"
 
 
 @pytest.fixture

@@ -686,6 +686,10 @@ def test_unknown_paths_and_methods() -> None:
         assert (await client.get("/classify")).status == 405
         assert (await client.call("PUT", "/classify")).status == 405
         assert (await client.get("/../../etc/passwd")).status == 404
+        # A body is none of the reasons there.
+        for path, status in (("/health", 405), ("/metrics", 405), ("/nothing", 404)):
+            assert (await client.call("POST", path, headers={}, parts=[b"x"])).status == status
+        assert client.reads[-3:] == [0, 0, 0]
         assert (await client.get("/nothing")).json["title"] == "no such path"
 
     run(scenario)
@@ -700,8 +704,11 @@ def test_only_known_names_are_answered_where_names_are_given() -> None:
             ("localhost.evil", 421),
             ("", 421),
         ):
-            assert (await client.get("/health", {"host": host})).status == status
-        assert (await client.get("/health")).status == 421
+            assert (await client.get("/models", {"host": host})).status == status
+        assert (await client.get("/models")).status == 421
+        # A balancer asks by address.
+        for path in ("/health", "/ready"):
+            assert (await client.get(path, {"host": "10.0.0.7:8000"})).status == 200
 
     run(scenario, hosts=("localhost", "[::1]"))
 

@@ -30,14 +30,21 @@ pytest.importorskip("onnxruntime", reason="needs the packages of the server: pip
 
 from apps.serve import is_loopback, main
 from apps.serving.processes import Supervisor
-from apps.serving.schemas import AnswerRequest, ClassifyRequest, EmbedRequest, SummarizeRequest
+from apps.serving.schemas import (
+    AnswerRequest,
+    ClassifyPairsRequest,
+    ClassifyRequest,
+    ClassifyTextsRequest,
+    EmbedRequest,
+    SummarizeRequest,
+)
 from apps.serving.services import Service, Settings, TextItem, UnsuitableError, load_services
 from corpora.documents import read_documents
 from corpora.runtime import CheckpointError, SuiteError, UsageError
 from downstream.embed import encode
 from downstream.finetune import TASK_KEY
 from downstream.runtime import Predictor
-from downstream.summarize import summarize
+from downstream.summarize import Summarizer, summarize
 from downstream.task import SAMPLE_ROOT, QuestionExample, TextExample, get_task
 from pretraining.vocab import save_tokenizer, train_wordpiece
 
@@ -171,6 +178,38 @@ def test_decomposed_and_composed_texts_are_the_same(models: Path) -> None:
     assert both[0] == both[1]
 
 
+@pytest.mark.parametrize(("name", "kind"), [("sentiment", "Text"), ("pairs", "Pair"), ("scores", "Pair")])
+def test_the_description_of_a_classifier_is_that_of_its_model(models: Path, name: str, kind: str) -> None:
+    service = load_services(Settings(classify=str(models / name), runtime="torch"))["classify"]
+    assert service.described is {"Text": ClassifyTextsRequest, "Pair": ClassifyPairsRequest}[kind]
+    # What is described is a part of what is read, and all of it is taken.
+    body = {"texts": ["글"] if kind == "Text" else [{"text": "글", "pair": "짝"}]}
+    assert service.described.model_validate(body).model_dump() == service.request.model_validate(body).model_dump()
+    assert len(service.items(service.request.model_validate(body))) == 1
+
+
+def test_a_summariser_runs_in_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+    original = Summarizer.load
+
+    def load(source: str | Path | None = None, runtime: str = "auto") -> Summarizer:
+        asked.append(runtime)
+        return original(source, runtime)
+
+    monkeypatch.setattr(Summarizer, "load", load)
+    (tmp_path / "summarizer.json").write_text('{"schema": 1, "weights": {"lead": 1.0}}', encoding="utf-8")
+    for runtime in ("auto", "torch", "onnx-int8", "openvino-fp32"):
+        service = load_services(Settings(summarize=str(tmp_path), runtime=runtime))["summarize"]
+        assert service.runtime == "numpy"  # there is nothing neural in it
+    assert asked == ["auto", "torch", "onnx", "openvino"]
+
+
+def test_no_bundled_classifier_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
+    monkeypatch.setattr("downstream.bundle.BUNDLED", tmp_path)
+    with fails(CheckpointError, tmp_path / "classifier", "no classifier is bundled", "--classify DIR"):
+        load_services(Settings(classify="bundled"))
+
+
 def test_a_model_for_something_else_is_refused(models: Path, fails: Fails) -> None:
     with fails(UsageError, "--classify", "KLUE-MRC"):
         load_services(Settings(classify=str(models / "reader"), runtime="torch"))
@@ -274,7 +313,7 @@ def test_two_workers_serve_share_figures_survive_a_death_and_end_gently(models: 
             answers = list(pool.map(server.classify, texts))
         assert [(status, body["results"][0]["label"]) for status, body in answers] == [(200, label) for label in right]
         assert server.request("GET", "/ready")[0] == 200
-        assert server.request("GET", "/health", headers={"host": "evil.example"})[0] == 421
+        assert server.request("GET", "/models", headers={"host": "evil.example"})[0] == 421
         assert server.request("POST", "/classify", {"texts": ["x" * (1 << 20)]})[0] == 413
 
         # Whoever is asked knows the figures of all.
@@ -358,6 +397,29 @@ def load(port: int, connections: int = 6) -> tuple[Outcomes, threading.Event]:
     for thread in outcomes.threads:
         thread.start()
     return outcomes, stop
+
+
+@pytest.mark.slow
+def test_schemathesis_finds_no_fault(models: Path, tmp_path: Path) -> None:
+    pytest.importorskip("schemathesis", reason="needs schemathesis: pip install 'pressbert[test]'")
+    (tmp_path / "summary").mkdir()
+    (tmp_path / "summary" / "summarizer.json").write_text('{"schema": 1, "weights": {"lead": 1.0}}', encoding="utf-8")
+    services = [
+        f"--classify={models / 'sentiment'}",
+        f"--answer={models / 'reader'}",
+        f"--embed={models / 'sentiment'}",
+    ]
+    with running(*services, f"--summarize={tmp_path / 'summary'}", "--runtime", "torch") as server:
+        url = f"http://127.0.0.1:{server.port}/openapi.json"
+        program = str(Path(sys.executable).with_name("schemathesis"))
+        options = "--checks all --max-examples 3 --seed 1 --generation-database none"
+        done = subprocess.run(
+            [program, "run", url, *options.split()], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+        statuses = {event["status"] for event in server.events("request")}
+    assert {200, 422} <= statuses
+    assert max(statuses) < 500
 
 
 def test_a_slow_sender_and_a_closed_door(models: Path) -> None:

@@ -31,6 +31,7 @@ from downstream.finetune import (
     parse_overrides,
     predict,
     read_task,
+    some_of,
 )
 from downstream.result import Result, read_result
 from downstream.span_qa import SpanQA
@@ -565,3 +566,20 @@ def test_a_mistake_is_one_line_on_stderr_and_code_2(standins: dict[str, Path], t
             assert len(stderr.splitlines()) == 1, stderr
             assert what in stderr
     assert not (tmp_path / "out").exists()
+
+
+# --- fewer examples -------------------------------------------------------------------------------------------------
+
+
+def test_fewer_examples_are_part_of_more_and_the_same_for_every_seed(
+    nsmc: tuple[Task, TaskData], standins: dict[str, Path], tmp_path: Path
+) -> None:
+    task, data = nsmc
+    examples = data.train.examples
+    ten, twenty = (some_of(examples, number) for number in (10, 20))
+    assert (len(ten), len(twenty)) == (10, 20)
+    assert [e for e in examples if e in twenty] == list(twenty)
+    assert {e.id for e in ten} < {e.id for e in twenty}
+    assert some_of(examples, None) is some_of(examples, 10_000) is examples
+    result = finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=FAST | {"train_examples": 10})
+    assert result.recipe["finetune"]["train_examples"] == 10

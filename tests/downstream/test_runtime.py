@@ -189,6 +189,14 @@ def test_a_finished_fine_tuning_gives_its_stored_predictions(
     assert predictor.predict(splits.eval.examples) == result.predictions
 
 
+@pytest.mark.parametrize("task_name", [*TASKS, "klue-ner"])
+def test_the_size_of_a_model_is_told_without_loading_it(task_name: str, folders: Callable[..., Path]) -> None:
+    finetuned = read_finetuned(folders(task_name))
+    model, _, _ = load_finetuned(finetuned.folder)
+    assert finetuned.num_parameters == sum(parameter.numel() for parameter in model.base_model.parameters())
+    assert 4 * sum(p.numel() for p in model.parameters()) < finetuned.size_bytes < 2**20
+
+
 def test_nothing_is_predicted_of_nothing(folders: Callable[..., Path], root: Path) -> None:
     assert Predictor.load(folders("nsmc-sample"), "torch", root=root).predict([]) == []
 

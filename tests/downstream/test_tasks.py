@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from corpora.runtime import DataError, UsageError, sha256
 from downstream import tasks
 from downstream.classification import Classification, Regression
 from downstream.metrics import bootstrap_ci95
+from downstream.multiple_choice import MultipleChoice
 from downstream.span_qa import SpanQA
 from downstream.task import SAMPLE_ROOT, Example, Family, QuestionExample, Task, TextExample, all_tasks, get_task
 
@@ -55,11 +57,14 @@ def test_a_task_states_its_facts(task: Task) -> None:
     assert len({metric.key for metric in task.metrics}) == len(task.metrics) >= 1
     for file in task.files.values():
         assert file.url.startswith("https://")
-        assert file.url.endswith(Path(file.path).name)
+        # Under the data root a file may carry its source's name before its own.
+        assert Path(file.path).name.endswith(Path(urlsplit(file.url).path).name)
         assert file.licence
         assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
-    classes = task.family.labels if isinstance(task.family, Classification) else ()
-    assert task.chance == (pytest.approx(1 / len(classes)) if classes else 0.0)
+    family = task.family
+    num_classes = len(family.labels) if isinstance(family, Classification) else 0
+    num_classes = family.num_choices if isinstance(family, MultipleChoice) else num_classes
+    assert task.chance == (pytest.approx(1 / num_classes) if num_classes else 0.0)
 
 
 @pytest.mark.parametrize("task", SAMPLES, ids=name)

@@ -363,7 +363,8 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
     }
     make_trainer(objective, **sections).train()
     feed = prepared_for(make_recipe(sources, objective, **sections)).feed
-    term, entry = {"replaced_token": ("generator", "replaced_ids")}.get(objective, ("mlm", "masked_ids"))
+    others = {"replaced_token": ("generator", "replaced_ids"), "left_to_right": ("clm", "masked_ids")}
+    term, entry = others.get(objective, ("mlm", "masked_ids"))
     entropy = entropy_of_predictions(feed, loop["steps"], entry)
     curve = [loss for (loss,) in metrics(tmp_path / "out", f"{term}_loss")]
     assert curve[0] > entropy

@@ -1,0 +1,204 @@
+"""Tasks made out of other texts: balanced, apart, the same everywhere, and not solved by letters or lengths alone."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from downstream.derivation import Overlap, draw
+from downstream.finetune import TaskData, read_task
+from downstream.task import Answer, ChoiceExample, QuestionExample, TextExample, get_task
+from downstream.tasks.korquad_qnli import answering_sentence
+from downstream.tasks.news_swag import CONTEXT, read_articles, sentences_of
+
+NOWHERE = Path("/nonexistent")
+QNLI, SWAG = "korquad-qnli-devsplit", "news-swag"
+MARGIN = 0.05
+"""What letters and lengths may reach above chance."""
+
+
+@pytest.fixture(scope="module")
+def qnli(real_data: Path) -> TaskData:
+    return read_task(get_task(QNLI), real_data)
+
+
+@pytest.fixture(scope="module")
+def swag(real_data: Path) -> TaskData:
+    return read_task(get_task(SWAG), real_data)
+
+
+# --- the measure ----------------------------------------------------------------------------------------------------
+
+
+def test_overlap_is_the_share_of_n_grams_with_rare_ones_weighing_more() -> None:
+    texts, others = ["가나 다!", "바"], ["가나", "나다", "마"]
+    one_grams = Overlap(texts, others, (1, 0, 0, 0, 0, 0))([0, 1], [0, 1, 2])
+    assert one_grams.tolist() == pytest.approx(np.array([[2 / 3, 2 / 3, 0], [0, 0, 0]]), abs=1e-6)
+    assert Overlap(texts, others, (0, 0, 1, 0, 0, 0))([0], [0, 1])[0].tolist() == [0.5, 0.5]
+    # 가 and 다 are in one of three texts, 나 in two.
+    rare, common = np.log(4 / 2), np.log(4 / 3)
+    expected = (rare + common) / (2 * rare + common)
+    assert Overlap(texts, others, (0, 1, 0, 0, 0, 0))([0], [0])[0, 0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_draws_follow_from_their_purpose_alone_and_are_even() -> None:
+    assert [draw(name, 1000) for name in ("a", "b")] == [draw(name, 1000) for name in ("a", "b")]
+    counts = np.bincount([draw(str(k), 4) for k in range(4000)])
+    assert len(counts) == 4
+    assert np.abs(counts - 1000).max() < 4 * np.sqrt(4000 * 0.25 * 0.75)
+
+
+# --- the samples ----------------------------------------------------------------------------------------------------
+
+
+def test_a_block_asks_every_question_of_both_sentences() -> None:
+    examples = get_task("korquad-qnli-sample").read_split("train", NOWHERE).examples
+    for k in range(0, len(examples), 4):
+        one, wrong, two, other = examples[k : k + 4]
+        assert [e.label for e in (one, wrong, two, other)] == ["answer", "none"] * 2
+        assert one.text == wrong.text != two.text == other.text
+        assert (one.pair, wrong.pair) == (other.pair, two.pair)
+
+
+def test_the_answer_stands_in_its_sentence_and_one_across_sentences_in_none() -> None:
+    context = "서울은 수도다. 부산은 항구다."
+    asked = QuestionExample("q", "?", context, (Answer("항구", context.index("항구")),))
+    assert answering_sentence(asked) == "부산은 항구다."
+    assert answering_sentence(replace(asked, answers=(Answer("수도다. 부산", context.index("수도")),))) == ""
+
+
+@pytest.mark.parametrize("name", ["korquad-qnli-sample", "news-swag-sample"])
+def test_the_same_examples_are_made_in_another_process(name: str) -> None:
+    split = f"get_task('{name}').read_split('dev', Path('/nonexistent'))"
+    code = f"from pathlib import Path; from downstream.task import get_task; print({split}.sha256)"
+    environment = os.environ | {"PYTHONHASHSEED": "77"}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.strip() == get_task(name).read_split("dev", NOWHERE).sha256
+
+
+def test_choices_continue_sample_articles_and_ranks_are_dealt_out_evenly() -> None:
+    task = get_task("news-swag-sample")
+    articles = {document.id: sentences_of(document) for document in read_articles(task.path("dev", NOWHERE))}
+    data = read_task(task, NOWHERE)
+    assert_continues(data.eval.examples, articles)
+    assert is_even(Counter(map(length_rank, data.eval.examples)))
+    assert not articles_of(data.train.examples) & articles_of(data.eval.examples)
+
+
+def assert_continues(examples: Sequence[ChoiceExample], articles: dict[str, list[str]]) -> None:
+    for example in examples:
+        article, _, number = example.id.rpartition("/")
+        sentences = articles[article]
+        assert example.text == " ".join(sentences[int(number) - CONTEXT : int(number)])
+        assert example.choices[int(str(example.label))] == sentences[int(number)]
+
+
+def articles_of(examples: Sequence[Any]) -> set[str]:
+    return {example.id.rpartition("/")[0] for example in examples}
+
+
+def is_even(counts: Counter[int]) -> bool:
+    """Whether each of four ranks is as frequent."""
+    return len(counts) == 4 and len(set(counts.values())) == 1
+
+
+def length_rank(example: ChoiceExample) -> int:
+    lengths = [len(choice) for choice in example.choices]
+    return sum(length > lengths[int(str(example.label))] for length in lengths)
+
+
+# --- the official files ---------------------------------------------------------------------------------------------
+
+
+def is_at_chance(right: Sequence[bool], chance: float) -> bool:
+    """Whether the share of RIGHT is below chance plus the margin."""
+    return float(np.mean(right)) <= chance + MARGIN
+
+
+@pytest.mark.real_data
+def test_questions_and_sentences_are_balanced_and_parts_share_none(qnli: TaskData) -> None:
+    for split in (qnli.train, qnli.eval):
+        assert Counter(split.golds) == dict.fromkeys(("answer", "none"), len(split.golds) // 2)
+        for field in ("text", "pair"):
+            labels: dict[str, Counter[str]] = {}
+            for example in split.examples:
+                labels.setdefault(getattr(example, field), Counter())[example.label] += 1
+            # A sentence that answers several questions is in several blocks, once right and once wrong in each.
+            assert all(counts["answer"] == counts["none"] for counts in labels.values())
+    texts = [{text for e in split.examples for text in (e.text, e.pair)} for split in (qnli.train, qnli.eval)]
+    assert not texts[0] & texts[1]
+
+
+@pytest.mark.real_data
+def test_overlap_alone_does_not_find_the_answering_sentence(qnli: TaskData) -> None:
+    """By any weighing of the measures at once, fitted on the training part."""
+
+    def measures(examples: Sequence[TextExample]) -> Any:
+        texts, others = [e.text for e in examples], [e.pair or "" for e in examples]
+        shares = [Overlap(texts, others, weights) for weights in np.eye(6).tolist()]
+        return np.array([[float(share([k], [k])[0, 0]) for share in shares] for k in range(len(examples))])
+
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    model.fit(measures(qnli.train.examples), qnli.train.golds)
+    assert is_at_chance(model.predict(measures(qnli.eval.examples)) == np.array(qnli.eval.golds), 0.5)
+
+
+@pytest.mark.real_data
+def test_tfidf_does_not_find_the_answering_sentence(qnli: TaskData) -> None:
+    from eval.baselines import FITS
+
+    predictions = FITS["tfidf"](get_task(QNLI), qnli.train.examples).predict(qnli.eval.examples)
+    assert is_at_chance([p == gold for p, gold in zip(predictions, qnli.eval.golds, strict=True)], 0.5)
+
+
+@pytest.mark.real_data
+def test_choices_continue_articles_and_labels_and_ranks_are_even(swag: TaskData, real_data: Path) -> None:
+    documents = read_articles(get_task(SWAG).path("dev", real_data))
+    articles = {document.id: sentences_of(document) for document in documents}
+    for split in (swag.train, swag.eval):
+        assert_continues(split.examples, articles)
+        number = len(split.examples)
+        assert is_even(Counter(map(length_rank, split.examples)))
+        assert all(abs(count - number / 4) < 4 * np.sqrt(number * 3 / 16) for count in Counter(split.golds).values())
+    sentences = [
+        {sentence for e in split.examples for sentence in e.choices} | {e.text for e in split.examples}
+        for split in (swag.train, swag.eval)
+    ]
+    assert not sentences[0] & sentences[1]
+    assert not articles_of(swag.train.examples) & articles_of(swag.eval.examples)
+
+
+LENGTHS: dict[str, Callable[[str], float]] = {"longest": len, "shortest": lambda choice: -len(choice)}
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("rule", LENGTHS)
+def test_length_does_not_find_the_continuation(swag: TaskData, rule: str) -> None:
+    right = [max(e.choices, key=LENGTHS[rule]) == e.choices[int(e.label)] for e in swag.eval.examples]
+    assert is_at_chance(right, 0.25)
+
+
+@pytest.mark.real_data
+def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
+    """The features of the `tfidf` baseline for pairs, and a ranking of the choices by how right they look."""
+    from eval.baselines import _Similarity
+
+    def pairs(examples: Sequence[ChoiceExample]) -> tuple[list[str], list[str]]:
+        return [e.text for e in examples for _ in e.choices], [choice for e in examples for choice in e.choices]
+
+    similarity = _Similarity([text for some in pairs(swag.train.examples) for text in some])
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    is_right = [str(k) == e.label for e in swag.train.examples for k in range(4)]
+    model.fit(similarity(*pairs(swag.train.examples)), is_right)
+    scores = model.decision_function(similarity(*pairs(swag.eval.examples))).reshape(-1, 4)
+    assert is_at_chance(scores.argmax(1) == np.array([int(e.label) for e in swag.eval.examples]), 0.25)

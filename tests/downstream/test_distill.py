@@ -1,0 +1,367 @@
+"""Distillation on a task: what a student begins with, what it loses by, that it learns, and what its folder is."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import BertConfig, BertModel, Trainer, XLNetConfig, XLNetForSequenceClassification
+
+import downstream.finetune
+from corpora.runtime import CheckpointError, RecipeError, UsageError
+from downstream.distill import DistillConfig, Teaching, distill, kept_layers, soft_loss
+from downstream.encoders import load_tokenizer
+from downstream.finetune import TASK_KEY, TaskData, _Collator, _Columns, finetune, load_finetuned
+from downstream.networks import read_finetuned
+from downstream.result import Result, read_result
+from downstream.task import Split, TextExample, get_task
+from pretraining.vocab import save_tokenizer
+
+Fails = Callable[..., AbstractContextManager[None]]
+
+WORDS = ("시의회", "예산", "위원회", "기자", "시민", "사업", "경기", "결과")
+LEARN: Mapping[str, Any] = {"epochs": 6, "batch_size": 16, "max_length": 32, "peak_lr": 3e-3}
+BRIEF: Mapping[str, Any] = {"epochs": 1, "batch_size": 16, "max_length": 48, "peak_lr": 1e-3}
+KINDS = ("nsmc-sample", "klue-nli-sample", "klue-sts-sample", "korquad-sample", "klue-ner")
+
+
+def reviews(number: int, *, first: int = 0) -> list[TextExample]:
+    """Return texts whose label hangs on one word."""
+    generator = np.random.default_rng(first)
+    examples = []
+    for k in range(number):
+        text = list(generator.choice(WORDS, 6))
+        if k % 2:
+            text[generator.integers(6)] = "올해"
+        examples.append(TextExample(str(first + k), " ".join(text), None, "positive" if k % 2 else "negative"))
+    return examples
+
+
+@pytest.fixture(scope="module")
+def encoder(standins: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an encoder of four layers."""
+    folder = tmp_path_factory.mktemp("encoder")
+    tokenizer = load_tokenizer(standins["klue-bert"])
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64
+    )
+    BertModel(config).save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data() -> TaskData:
+    return TaskData(Split(tuple(reviews(256)), "0" * 64), Split(tuple(reviews(96, first=1000)), "1" * 64))
+
+
+@pytest.fixture(scope="module")
+def teacher(encoder: Path, data: TaskData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("teacher") / "out"
+    result = finetune("nsmc-sample", encoder, out=out, data=data, overrides=LEARN, model="mentor")
+    assert accuracy(result) > 0.9
+    return out
+
+
+def accuracy(result: Result) -> float:
+    value = result.metrics["accuracy"]
+    assert value is not None
+    return value
+
+
+def teaching_of(kind: str, encoder: Path, folder: Path) -> tuple[Teaching, dict[str, torch.Tensor]]:
+    """Return an untrained teacher of a task, and a batch of its training split with labels."""
+    from downstream.encoders import load_model
+
+    task, tokenizer = get_task(kind), load_tokenizer(encoder)
+    torch.manual_seed(1)
+    model = load_model(encoder, tokenizer, task.family.auto_class, task.family.head_config())
+    setattr(model.config, TASK_KEY, task.name)
+    model.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    if kind == "klue-ner":
+        examples: Any = [
+            TextExample("1", "홍길동 기자", None, "B-PS I-PS I-PS O O"),
+            TextExample("2", "예산", None, "O O"),
+        ]
+    else:
+        examples = task.read_split("train", Path("/nonexistent")).examples[:6]
+    features = task.family.featurize(examples, tokenizer, 64, with_labels=True)[:6]
+    return Teaching(folder), _Collator(tokenizer)(_Columns(features))
+
+
+# --- what a student begins with ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("depth", "count", "expected"),
+    [(12, 6, [0, 2, 4, 7, 9, 11]), (4, 2, [0, 3]), (12, 12, list(range(12))), (6, 3, [0, 2, 5]), (4, 1, [0])],
+)
+def test_layers_are_spread_from_the_first_to_the_last(depth: int, count: int, expected: list[int]) -> None:
+    """The first is the authors' choice, in scripts/extract.py of their code."""
+    assert kept_layers(depth, count) == expected
+
+
+def test_a_student_begins_with_its_teachers_weights(teacher: Path, data: TaskData, tmp_path: Path) -> None:
+    still = {**BRIEF, "peak_lr": 1e-30, "weight_decay": 0.0}  # what is left is the start
+    distill(teacher, out=tmp_path, data=data, overrides=still)
+    own, whole = (load_file(folder / "model.safetensors") for folder in (tmp_path, teacher))
+    source = {"0": "0", "1": "3"}
+    for name, weight in own.items():
+        before, is_layer, rest = name.partition("encoder.layer.")
+        number, _, part = rest.partition(".")
+        original = f"{before}{is_layer}{source[number]}.{part}" if is_layer else name
+        assert torch.allclose(weight, whole[original], atol=1e-20), name
+    assert len(whole) - len(own) == 2 * sum(".layer.1." in name for name in whole)
+    assert json.loads((tmp_path / "config.json").read_text())["num_hidden_layers"] == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_student_of_an_untrained_teacher_has_nothing_to_learn_but_labels(
+    kind: str, encoder: Path, tmp_path: Path
+) -> None:
+    teaching, batch = teaching_of(kind, encoder, tmp_path)
+    config = DistillConfig(layers=4, hard_weight=0.0)
+    student = teaching.student(config).eval()
+    assert teaching.loss(student, batch, config).item() == pytest.approx(0.0, abs=1e-5)
+    labels = DistillConfig(layers=4, soft_weight=1e-9, hard_weight=2.0, cosine_weight=0.0)
+    expected = 2 * student(**batch).loss.item()
+    assert teaching.loss(student, batch, labels).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_is_no_part_of_the_loss(kind: str, encoder: Path, tmp_path: Path) -> None:
+    teaching, batch = teaching_of(kind, encoder, tmp_path)
+    config = DistillConfig(layers=2, hard_weight=0.0)  # in that of spans transformers counts padding
+    student = teaching.student(config).eval()
+    wider = {
+        name: torch.nn.functional.pad(rows, (0, 7), value=-100 if name == "labels" else 0)
+        if rows.shape == batch["input_ids"].shape
+        else rows
+        for name, rows in batch.items()
+    }
+    short, wide = (teaching.loss(student, rows, config).item() for rows in (batch, wider))
+    assert wide == pytest.approx(short, rel=1e-3, abs=1e-6)
+    assert short > 0
+
+
+# --- the losses -------------------------------------------------------------------------------------------------------
+
+
+def test_the_soft_loss_is_hintons() -> None:
+    """By hand: softened by 2, the distributions are (.5, .5) and (.75, .25)."""
+    own, taught = torch.tensor([[0.0, 0.0]]), torch.tensor([[2 * np.log(3.0), 0.0]])
+    expected = 4 * (0.75 * np.log(0.75 / 0.5) + 0.25 * np.log(0.25 / 0.5))
+    mask = torch.ones(1, 3, dtype=torch.int64)
+    assert float(soft_loss(get_task("nsmc").family, own, taught, mask, 2.0)) == pytest.approx(expected)
+
+
+def test_scores_are_compared_by_their_squared_difference() -> None:
+    mask = torch.ones(2, 3, dtype=torch.int64)
+    own, taught = torch.tensor([[1.0], [2.0]]), torch.tensor([[4.0], [2.0]])
+    assert float(soft_loss(get_task("klue-sts").family, own, taught, mask, 9.0)) == pytest.approx(4.5)
+
+
+def test_texts_without_labels_are_no_part_of_the_hard_loss(teacher: Path, data: TaskData) -> None:
+    teaching = Teaching(teacher)
+    student = teaching.student(DistillConfig(layers=2)).eval()
+    features = teaching.task.family.featurize(data.train.examples[:4], teaching.tokenizer, 32, with_labels=True)
+    bare = [feature | {"labels": -100} for feature in features]
+    collate = _Collator(teaching.tokenizer)
+    soft = DistillConfig(layers=2, hard_weight=0.0)
+    hard = DistillConfig(layers=2, hard_weight=1.0)
+    batches = [collate(_Columns(rows)) for rows in (features, bare)]
+    labelled, unlabelled = (teaching.loss(student, batch, hard).item() for batch in batches)
+    assert unlabelled == pytest.approx(teaching.loss(student, batches[1], soft).item())
+    assert labelled > unlabelled
+
+
+def test_the_teacher_does_not_change(teacher: Path, data: TaskData) -> None:
+    before = (teacher / "model.safetensors").read_bytes()
+    teaching = Teaching(teacher)
+    kept = {name: weight.clone() for name, weight in teaching._model.state_dict().items()}
+    student = teaching.student(DistillConfig(layers=2)).train()
+    features = teaching.task.family.featurize(data.train.examples[:4], teaching.tokenizer, 32, with_labels=True)
+    teaching.loss(student, _Collator(teaching.tokenizer)(_Columns(features)), DistillConfig(layers=2)).backward()
+    assert not teaching._model.training
+    assert all(parameter.grad is None for parameter in teaching._model.parameters())
+    assert all(torch.equal(weight, kept[name]) for name, weight in teaching._model.state_dict().items())
+    assert (teacher / "model.safetensors").read_bytes() == before
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def student(teacher: Path, data: TaskData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("student") / "out"
+    distill(teacher, out=out, data=data)
+    return out
+
+
+def test_a_student_of_half_the_layers_keeps_what_its_teacher_knows(teacher: Path, student: Path) -> None:
+    own, whole = (read_result(folder / "result.json") for folder in (student, teacher))
+    assert accuracy(own) >= 0.97 * accuracy(whole)
+    assert own.num_parameters < whole.num_parameters
+    assert own.model == "mentor-2l"
+    settings = own.recipe["finetune"]
+    assert settings["layers"] == 2
+    assert {key: settings[key] for key in whole.recipe["finetune"]} == whole.recipe["finetune"]
+    assert own.recipe["encoder_sha256"] != whole.recipe["encoder_sha256"]
+
+
+def test_a_student_is_a_fine_tuned_folder(student: Path, data: TaskData) -> None:
+    from downstream.runtime import Predictor
+
+    model, _, task = load_finetuned(student)
+    assert (task.name, len(model.base_model.encoder.layer)) == ("nsmc-sample", 2)
+    finetuned = read_finetuned(student)
+    assert finetuned.max_length == 32
+    result = read_result(student / "result.json")
+    assert Predictor.load(student, "torch").predict(data.eval.examples) == result.predictions
+    card = ModelCard.load(student / "README.md")
+    assert "2 of its teacher's 4 layers" in card.text
+    assert "python -m downstream.distill TEACHER --out DIR --seed 0" in card.text
+    assert {path.name for path in student.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+
+
+def test_a_student_may_be_a_teacher(student: Path, data: TaskData, tmp_path: Path) -> None:
+    result = distill(student, out=tmp_path, data=data, overrides=BRIEF)
+    assert result.recipe["finetune"]["layers"] == 1
+    assert result.model == "mentor-2l-1l"
+
+
+def test_a_seed_fixes_every_byte_and_a_finished_folder_is_left(
+    teacher: Path, data: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    for name, seed in (("one", 3), ("again", 3), ("other", 4)):
+        distill(teacher, out=tmp_path / name, data=data, overrides=BRIEF, seed=seed)
+    one, again, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "again", "other"))
+    assert one == again != other
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("it trains")
+
+    monkeypatch.setattr(Trainer, "train", never)
+    kept = distill(teacher, out=tmp_path / "one", data=data, overrides=BRIEF, seed=3)
+    assert kept == read_result(tmp_path / "one" / "result.json")
+    with fails(UsageError, tmp_path / "one", "another run"):
+        distill(teacher, out=tmp_path / "one", data=data, overrides={**BRIEF, "temperature": 4}, seed=3)
+
+
+def test_an_interrupted_run_ends_like_one_that_was_not(
+    teacher: Path, data: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downstream.finetune, "CHECKPOINT_STEPS", 5)
+    whole = distill(teacher, out=tmp_path / "whole", data=data, overrides=BRIEF)
+    original = Trainer.training_step
+    with monkeypatch.context() as patch:
+
+        def step(trainer: Trainer, *arguments: Any, **options: Any) -> Any:
+            if trainer.state.global_step == 12:
+                raise KeyboardInterrupt
+            return original(trainer, *arguments, **options)
+
+        patch.setattr(Trainer, "training_step", step)
+        with pytest.raises(KeyboardInterrupt):
+            distill(teacher, out=tmp_path / "cut", data=data, overrides=BRIEF)
+    assert not (tmp_path / "cut" / "result.json").exists()
+    continued = distill(teacher, out=tmp_path / "cut", data=data, overrides=BRIEF)
+    assert continued.predictions == whole.predictions
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut"))
+    assert one == other
+
+
+# --- texts without labels ---------------------------------------------------------------------------------------------
+
+
+def test_texts_without_labels_are_learned_from_and_those_of_the_splits_left_out(
+    teacher: Path, data: TaskData, tmp_path: Path
+) -> None:
+    fresh = [example.text for example in reviews(40, first=5000)]
+    known = [data.eval.examples[0].text, data.train.examples[0].text.replace(" ", "  "), fresh[0]]
+    (tmp_path / "texts.txt").write_text("\n".join(fresh + known) + "\n", encoding="utf-8")
+    plain = distill(teacher, out=tmp_path / "plain", data=data, overrides=BRIEF)
+    more = distill(teacher, out=tmp_path / "more", data=data, overrides=BRIEF, unlabelled=[tmp_path / "texts.txt"])
+    assert (more.recipe["unlabelled"]["num_texts"], more.recipe["unlabelled"]["num_left_out"]) == (40, 3)
+    assert more.recipe_sha256 != plain.recipe_sha256
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "more"))
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+    assert "40 further texts" in ModelCard.load(tmp_path / "more" / "README.md").text
+
+
+def test_texts_for_a_task_of_pairs_are_refused(encoder: Path, tmp_path: Path, fails: Fails) -> None:
+    teaching_of("klue-nli-sample", encoder, tmp_path / "teacher")
+    (tmp_path / "texts.txt").write_text("글\n", encoding="utf-8")
+    with fails(UsageError, "--unlabelled", "no classification of single texts"):
+        distill(tmp_path / "teacher", out=tmp_path / "out", unlabelled=[tmp_path / "texts.txt"])
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what"),
+    [
+        ({"layer": 2}, "did you mean 'layers'?"),
+        ({"layers": 5}, "layers=5, the teacher has 4"),
+        ({"layers": 0}, "layers=0"),
+        ({"features": "last"}, "a student has its teacher's head"),
+        ({"temperature": 0}, "temperature=0"),
+        ({"soft_weight": -1}, "soft_weight=-1"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    teacher: Path, data: TaskData, tmp_path: Path, overrides: dict[str, Any], what: str, fails: Fails
+) -> None:
+    where = "distillation" if overrides in ({"layers": 5}, {"features": "last"}) else "nsmc-sample distillation"
+    with fails(RecipeError, where, what):
+        distill(teacher, out=tmp_path / "out", data=data, overrides=overrides)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_teacher_is_refused(encoder: Path, tmp_path: Path, data: TaskData, fails: Fails) -> None:
+    with fails(CheckpointError, encoder, "which task it was fine-tuned on"):
+        distill(encoder, out=tmp_path / "out", data=data)
+    task, tokenizer = get_task("nsmc-sample"), load_tokenizer(encoder)
+    config = XLNetConfig(vocab_size=len(tokenizer), d_model=32, n_layer=2, n_head=2, d_inner=64, num_labels=2)
+    config.update({TASK_KEY: task.name})
+    XLNetForSequenceClassification(config).save_pretrained(tmp_path / "xlnet")
+    for path in encoder.glob("*token*"):
+        shutil.copy(path, tmp_path / "xlnet")
+    with fails(CheckpointError, tmp_path / "xlnet", "cannot be left out one by one"):
+        distill(tmp_path / "xlnet", out=tmp_path / "out", data=data)
+
+
+def test_a_teacher_with_another_kind_of_head_is_refused(
+    encoder: Path, tmp_path: Path, data: TaskData, fails: Fails
+) -> None:
+    few = TaskData(Split(data.train.examples[:16], "0" * 64), Split(data.eval.examples[:8], "1" * 64))
+    finetune("nsmc-sample", encoder, out=tmp_path / "bilstm", data=few, overrides={**BRIEF, "features": "last"})
+    with fails(CheckpointError, tmp_path / "bilstm", "cannot be left out one by one"):
+        distill(tmp_path / "bilstm", out=tmp_path / "out", data=few)
+
+
+def test_the_command_prints_student_and_teacher(encoder: Path, tmp_path: Path) -> None:
+    teacher, out = tmp_path / "teacher", tmp_path / "out"
+    settings = {**BRIEF, "max_length": 16}
+    taught = finetune("nsmc-sample", encoder, out=teacher, overrides=settings)
+    command = [sys.executable, "-m", "downstream.distill", str(teacher), "--out", str(out), "--set", "temperature=3"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PRESSBERT_DATA": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    result = read_result(out / "result.json")
+    assert json.loads(done.stdout) == {"task": "nsmc-sample", "metrics": result.metrics, "teacher": taught.metrics}
+    assert result.recipe["finetune"]["temperature"] == 3
+    assert "Traceback" not in done.stderr
