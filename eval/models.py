@@ -29,7 +29,6 @@ from downstream.classification import Regression
 from downstream.encoders import HUB_ID, resolve, weights_sha256_paths
 from downstream.finetune import (
     METRICS_FILE,
-    RESULT_FILE,
     TASK_KEY,
     TaskData,
     finetune,
@@ -37,7 +36,7 @@ from downstream.finetune import (
     load_finetuned,
     predict,
 )
-from downstream.result import Result, read_result, score
+from downstream.result import Result, score
 from downstream.sentence_choice import SentenceChoice, choose_sentences
 from downstream.task import FinetuneConfig, Prediction, Task, TextExample
 from eval.cost import Cost, measure, measure_model
