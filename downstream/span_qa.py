@@ -105,12 +105,12 @@ class SpanQA:
         for scores, feature in zip(outputs, features, strict=True):
             owner = feature["_example"]
             null[owner] = min(null[owner], scores[0][0] + scores[1][0])
-            score, start, end = self._best_span(scores, feature["_offsets"])
+            score, start, end = self.best_span(scores, feature["_offsets"])
             if score > best[owner][0]:
                 best[owner] = (score, examples[owner].context[start:end])
         return ["" if self.has_unanswerable and null[k] > score else answer for k, (score, answer) in enumerate(best)]
 
-    def _best_span(self, scores: Any, offsets: Sequence[tuple[int, int] | None]) -> tuple[float, int, int]:
+    def best_span(self, scores: Any, offsets: Sequence[tuple[int, int] | None]) -> tuple[float, int, int]:
         """Return score, start and end (code points) of the best allowed span of a window."""
         allowed = np.array([span is not None and span[1] > span[0] for span in offsets])
         length = len(offsets)

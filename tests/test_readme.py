@@ -176,7 +176,8 @@ def test_the_sources_of_the_sample_count_what_is_there() -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_shell_blocks_hold_known_commands_only(name: str) -> None:
-    assert {words[0] for words in commands(name)} <= {"echo", "make", "python", "source", "export", "torchrun", "accelerate"}
+    known = {"echo", "make", "python", "source", "export", "torchrun", "accelerate"}
+    assert {words[0] for words in commands(name)} <= known
 
 
 @pytest.mark.parametrize("command", PROGRAMS, ids=" ".join)

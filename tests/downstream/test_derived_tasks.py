@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -190,15 +191,32 @@ def test_length_does_not_find_the_continuation(swag: TaskData, rule: str) -> Non
 
 @pytest.mark.real_data
 def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
-    """The features of the `tfidf` baseline for pairs, and a ranking of the choices by how right they look."""
-    from eval.baselines import _Similarity
+    """What the `tfidf` baseline reads of pairs, n-grams and likeness, ranks the choices."""
+    from eval.baselines import _Similarity, _vectorizer
 
     def pairs(examples: Sequence[ChoiceExample]) -> tuple[list[str], list[str]]:
         return [e.text for e in examples for _ in e.choices], [choice for e in examples for choice in e.choices]
 
-    similarity = _Similarity([text for some in pairs(swag.train.examples) for text in some])
-    model = make_pipeline(StandardScaler(), LogisticRegression())
+    known = [text for some in pairs(swag.train.examples) for text in some]
+    likeness, vectorizer = _Similarity(known), _vectorizer(1, 4).fit(known)
+
+    def features(examples: Sequence[ChoiceExample]) -> Any:
+        texts, choices = pairs(examples)
+        a, b = vectorizer.transform(texts), vectorizer.transform(choices)
+        return sparse.hstack([b, a.multiply(b), b - a.multiply(b > 0), likeness(texts, choices)]).tocsr()
+
     is_right = [str(k) == e.label for e in swag.train.examples for k in range(4)]
-    model.fit(similarity(*pairs(swag.train.examples)), is_right)
-    scores = model.decision_function(similarity(*pairs(swag.eval.examples))).reshape(-1, 4)
+    model = LogisticRegression(C=4.0, max_iter=300).fit(features(swag.train.examples), is_right)
+    scores = model.decision_function(features(swag.eval.examples)).reshape(-1, 4)
     assert is_at_chance(scores.argmax(1) == np.array([int(e.label) for e in swag.eval.examples]), 0.25)
+
+
+@pytest.mark.real_data
+def test_likeness_to_the_context_does_not_find_the_continuation(swag: TaskData) -> None:
+    from eval.baselines import _Similarity
+
+    known = [text for e in swag.train.examples for text in (e.text, *e.choices)]
+    likeness = _Similarity(known)
+    for measure in range(6):
+        values = np.array([likeness([e.text] * 4, list(e.choices))[:, measure] for e in swag.eval.examples])
+        assert is_at_chance(values.argmax(1) == np.array([int(e.label) for e in swag.eval.examples]), 0.25)

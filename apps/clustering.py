@@ -1,0 +1,277 @@
+"""A day of news on one page: which stories there are, which articles tell them, and which are copies of one text.
+
+    python -m apps.clustering FILE --out DIR
+    python -m apps.clustering morning.xlsx --out DIR --stories STATE     # and at noon again, with the new file:
+    python -m apps.clustering noon.xlsx --out DIR --stories STATE        # new articles join, ids stay
+
+FILE is an export of BigKinds (XLSX), the sample of KPFBERT/kpfSBERT_Clustering (JSON), JSONL, CSV, TSV, or lines of
+titles; without one, the bundled sample is taken. DIR gets `stories.html` to look at, `stories.json` and `stories.csv`
+to go on with, pictures, and `rejected.jsonl` if records could not be read. Vectors are kept in `DIR/cache`: a run that
+was interrupted goes on, and the next one is faster. From Python: `cluster(articles)`.
+"""
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from apps.articles import Article, read_articles
+from apps.clusters import (
+    Cluster,
+    ClusteringConfig,
+    Clusters,
+    Day,
+    Member,
+    cluster,
+    clusterer_of,
+    default_embedder,
+    describe,
+    find_groups,
+    reducer_of,
+)
+from apps.duplicates import DuplicateConfig, DuplicateGroup, find_duplicates
+from apps.keywords import Keyword
+from apps.space import Embedder, EmbeddingCache, Letters
+from apps.stories import STATE_FILE, Stories
+from apps.story_page import Report, write_report
+from corpora.documents import RejectedRecord
+from corpora.runtime import (
+    EXIT_DONE,
+    ArgumentParser,
+    UsageError,
+    atomic_file,
+    run_command,
+    validate,
+    write_text,
+)
+
+__all__ = [
+    "Article",
+    "Cluster",
+    "ClusteringConfig",
+    "Clusters",
+    "DuplicateGroup",
+    "Keyword",
+    "Letters",
+    "Member",
+    "Stories",
+    "cluster",
+    "find_duplicates",
+]
+
+logger = logging.getLogger(__name__)
+
+SAMPLE = Path(__file__).resolve().parents[1] / "corpora" / "sample" / "news.jsonl"
+LETTERS = "letters"
+REJECTED_FILE = "rejected.jsonl"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Find the stories of a file and write them; returns the exit code."""
+    arguments = _parser().parse(argv)
+    config = validate(ClusteringConfig, _overrides(arguments), "--set")
+    # Found out now rather than after the embedding.
+    with atomic_file(arguments.out / ".probe"):
+        pass
+    (arguments.out / ".probe").unlink()
+    steps = _Steps()
+    source = arguments.file or SAMPLE
+    rejected: list[RejectedRecord] = []
+    with steps.step("read"):
+        articles = read_articles(source, columns=dict(_pairs(arguments.column, "--column")), rejected=rejected)
+    _write_rejected(arguments.out / REJECTED_FILE, rejected)
+    with steps.step("model"):
+        embedder = _open_embedder(arguments)
+    if arguments.stories is None:
+        clusters = _one_day(articles, embedder, config, steps)
+    else:
+        clusters = _next_batch(arguments, articles, embedder, config, steps)
+    with steps.step("duplicates"):
+        duplicates = _duplicates(clusters, arguments.duplicates_by)
+    report = Report(
+        clusters=clusters,
+        duplicates=duplicates,
+        title=arguments.title,
+        source=source.name,
+        num_rejected=len(rejected),
+        settings={"embedder": embedder.sha256[:12]} | _departures(config),
+        seed=config.seed,
+    )
+    with steps.step("page"):
+        files = write_report(arguments.out, report)
+    _tell(_summary(clusters, duplicates, rejected, arguments.out))
+    if arguments.json:
+        sys.stdout.write(json.dumps(_figures(clusters, duplicates, rejected, steps), ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(f"{files[0]}\n")
+    return EXIT_DONE
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser("python -m apps.clustering", "Find the stories of a day and show them on one page.")
+    parser.add_argument("file", nargs="?", type=Path, help=".xlsx, .json, .jsonl, .csv, .tsv, .txt; default: a sample")
+    parser.add_argument("--out", type=Path, default=Path("reports/stories"), help="folder (default: reports/stories)")
+    parser.add_argument("--model", help=f"embedder: folder or hub id; '{LETTERS}' for none; default: the bundled one")
+    parser.add_argument(
+        "--stories", type=Path, metavar="STATE", help="folder of stories that live on over several runs"
+    )
+    parser.add_argument("--by-category", action="store_true", help="find stories within each category")
+    parser.add_argument("--noise", choices=["assign", "keep"], help="what becomes of titles that HDBSCAN leaves out")
+    parser.add_argument("--min-size", type=int, help="titles of the smallest story (default: 3)")
+    parser.add_argument("--seed", type=int, help="of projection and map (default: 0)")
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="FIELD=NAME", help="e.g. title=헤드라인; see apps/articles.py"
+    )
+    parser.add_argument(
+        "--duplicates-by", choices=["title", "text"], default="title", help="what copies have in common"
+    )
+    parser.add_argument("--title", default="오늘의 이야기", help="of the page")
+    parser.add_argument("--cache", type=Path, help="folder of vectors (default: OUT/cache)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="see apps.clusters.ClusteringConfig"
+    )
+    parser.add_argument("--json", action="store_true", help="print figures and times of the steps as JSON")
+    return parser
+
+
+def _pairs(values: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
+    for value in values:
+        name, separator, content = value.partition("=")
+        if not separator or not content:
+            raise UsageError(option, f"'{value}' has no value", f"write {option} NAME=VALUE")
+        yield name, content
+
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that were given, options before `--set`."""
+    given = dict(_pairs(arguments.set, "--set"))
+    options = {"noise": arguments.noise, "min_size": arguments.min_size, "seed": arguments.seed}
+    given |= {name: value for name, value in options.items() if value is not None}
+    return given | ({"by_category": True} if arguments.by_category else {})
+
+
+def _departures(config: ClusteringConfig) -> dict[str, Any]:
+    defaults = ClusteringConfig().model_dump()
+    return {name: value for name, value in config.model_dump().items() if value != defaults[name]}
+
+
+def _open_embedder(arguments: argparse.Namespace) -> Embedder:
+    if arguments.model == LETTERS:
+        return Letters()
+    if arguments.model is None:
+        embedder = default_embedder()
+    else:
+        from downstream.embed import Embedder as SentenceEmbedder
+
+        embedder = SentenceEmbedder.load(arguments.model)
+    if isinstance(embedder, Letters):
+        return embedder
+    return EmbeddingCache(arguments.cache or arguments.out / "cache", embedder)
+
+
+def _one_day(articles: Sequence[Article], embedder: Embedder, config: ClusteringConfig, steps: "_Steps") -> Clusters:
+    with steps.step("embed"):
+        day = Day.of(articles, embedder, reducer_of(config))
+    with steps.step("group"):
+        labels, is_core = find_groups(day, config, clusterer_of(config))
+    with steps.step("label"):
+        return describe(day, labels, is_core, config)
+
+
+def _next_batch(
+    arguments: argparse.Namespace,
+    articles: Sequence[Article],
+    embedder: Embedder,
+    config: ClusteringConfig,
+    steps: "_Steps",
+) -> Clusters:
+    """Let articles join the stories of a folder, or make the first ones; the settings are those of the first run."""
+    if (arguments.stories / STATE_FILE).exists():
+        stories = Stories.load(arguments.stories)
+        if given := _overrides(arguments):
+            what = f"these stories have their own settings; '{min(given)}' would change them"
+            raise UsageError(arguments.stories, what, "leave the option out, or begin in another folder")
+        with steps.step("embed"):
+            stories.assign(articles, embedder=embedder)
+        with steps.step("group"):
+            stories.found()
+    else:
+        with steps.step("group"):
+            stories = Stories.fit(articles, config, embedder=embedder)
+    with steps.step("label"):
+        clusters = stories.clusters()
+    stories.save(arguments.stories)
+    return clusters
+
+
+def _duplicates(clusters: Clusters, by: str) -> list[DuplicateGroup]:
+    if by == "title":
+        return find_duplicates([article.title for article in clusters.articles], clusters.points, DuplicateConfig())
+    return find_duplicates([article.text or article.title for article in clusters.articles])
+
+
+def _write_rejected(path: Path, rejected: Sequence[RejectedRecord]) -> None:
+    path.unlink(missing_ok=True)
+    if rejected:
+        write_text(path, "".join(json.dumps(vars(record), ensure_ascii=False) + "\n" for record in rejected))
+
+
+def _summary(
+    clusters: Clusters, duplicates: Sequence[DuplicateGroup], rejected: Sequence[RejectedRecord], out: Path
+) -> str:
+    size = len(clusters.articles)
+    copies = sum(len(group.members) - 1 for group in duplicates)
+    parts = [
+        f"{size} articles",
+        f"{len(clusters.stories)} stories",
+        f"{len(clusters.noise)} in none",
+        f"{copies} copies",
+    ]
+    parts += [f"{len(clusters.new)} new"] if clusters.new else []
+    parts += [f"{len(rejected)} records set aside in {out / REJECTED_FILE}"] if rejected else []
+    return ", ".join(parts)
+
+
+def _figures(
+    clusters: Clusters, duplicates: Sequence[DuplicateGroup], rejected: Sequence[RejectedRecord], steps: "_Steps"
+) -> dict[str, Any]:
+    return {
+        "num_articles": len(clusters.articles),
+        "num_stories": len(clusters.stories),
+        "num_noise": len(clusters.noise),
+        "num_copies": sum(len(group.members) - 1 for group in duplicates),
+        "num_new": len(clusters.new),
+        "num_rejected": len(rejected),
+        "elapsed_s": {name: round(seconds, 2) for name, seconds in steps.elapsed_s.items()},
+    }
+
+
+class _Steps:
+    """Tells on stderr what is being done, and how long it took."""
+
+    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+        self.elapsed_s: dict[str, float] = {}
+        self._tell = tell or _tell
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time a step; steps of one name add up."""
+        started = time.perf_counter()
+        yield
+        elapsed_s = time.perf_counter() - started
+        self.elapsed_s[name] = self.elapsed_s.get(name, 0.0) + elapsed_s
+        self._tell(f"{name}: {elapsed_s:.1f} s")
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,74 @@
+"""Page 빈칸 채우기: what the encoder expects in the blanks of a sentence, with probabilities."""
+
+import streamlit as st
+
+from apps.demo_pages.frame import Desk, Given, given_to, heading, missing_model, take, tell, tell_refusal
+from apps.demo_pages.inputs import MAX_BLANKS, check_text
+from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
+from apps.demo_pages.texts import Say
+from corpora.documents import nfc
+from corpora.runtime import SuiteError
+from downstream.fill_mask import Blank, filled
+
+EXAMPLES = ("blanks.example_1", "blanks.example_2", "blanks.example_3")
+SHOWN_FILLED = 3
+
+
+def show(desk: Desk) -> None:
+    """Draw the page."""
+    say = desk.say
+    heading(say, "blanks")
+    if desk.choice is None:
+        missing_model(say, "encoder")
+        return
+    with st.container(horizontal=True):
+        for key in EXAMPLES:
+            text = say(key)
+            st.button(
+                literal(one_line(text, 26).replace("[MASK]", "□")),
+                key=f"example-{key}",
+                icon=":material/edit_note:",
+                on_click=_take,
+                args=(text,),
+            )
+    with st.form("blanks-form", border=False):
+        st.text_area(say("blanks.text"), key="blanks-text", height=90, placeholder=say("blanks.placeholder"))
+        st.form_submit_button(say("blanks.go"), type="primary", icon=":material/edit_note:", on_click=_take)
+    count = st.slider(say("blanks.count"), 3, 20, 8, key="candidates", bind="query-params")
+    tell_refusal("blanks", say)
+    given = given_to("blanks")
+    if given is None:
+        return
+    [text] = given.records
+    try:
+        with desk.model() as filler:
+            blanks: tuple[Blank, ...] = filler.fill(text, count)
+    except (SuiteError, ValueError) as error:
+        tell(error, say)
+        return
+    for number, blank in enumerate(blanks, start=1):
+        _blank(say, nfc(text), number, blank)
+    st.caption(say("blanks.note"))
+
+
+def _take(text: str | None = None) -> None:
+    if text is not None:
+        st.session_state["blanks-text"] = text
+    take("blanks", lambda: Given((check_text(st.session_state["blanks-text"], MAX_BLANKS),), "text"))
+
+
+def _blank(say: Say, text: str, number: int, blank: Blank) -> None:
+    st.subheader(say("blanks.blank", number=number), anchor=False)
+    pieces, sentences = st.columns([2, 3], gap="large")
+    with pieces:
+        rows = [
+            (f"…{c.text}" if c.is_continuation else c.text, c.probability, f"{c.probability:.1%}")
+            for c in blank.candidates
+        ]
+        st.html(bars(rows, max((value for _, value, _ in rows), default=1.0)))
+    with sentences:
+        lines = []
+        for candidate in blank.candidates[:SHOWN_FILLED]:
+            whole, start, end = filled(text, blank, candidate)
+            lines.append(f"<p>{marked(whole, [Mark(start, end, 'filled')])}</p>")
+        st.html(paper("".join(lines)))

@@ -1,0 +1,391 @@
+"""Page 댓글·감성 분석: labels with probabilities, a threshold and what it costs, and the words that weighed most."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import streamlit as st
+from numpy.typing import NDArray
+
+from apps.demo_pages.frame import (
+    Desk,
+    Given,
+    file_field,
+    given_to,
+    heading,
+    missing_model,
+    run_job,
+    take,
+    tell,
+    tell_refusal,
+)
+from apps.demo_pages.inputs import MAX_COMMENT, check_text, read_comment_file
+from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
+from apps.demo_pages.texts import Say
+from apps.demo_pages.work import Progress
+from apps.story_page import FORMULA
+from corpora.official import data_root
+from corpora.runtime import SuiteError
+from downstream.classify import Classifier
+from downstream.task import SAMPLE_ROOT, Task, get_task
+from downstream.thresholds import ThresholdPoint, threshold_points, wilson95
+
+BLOCK = 64
+"""Comments that are computed between two looks at whether to stop."""
+NUM_MEASURED = 1_000
+"""Examples of a large evaluation set that are measured, from its beginning."""
+SHOWN_ROWS = 500
+EXAMPLES = ("comments.example_1", "comments.example_2", "comments.example_3")
+THRESHOLDS = tuple(k / 100 for k in range(5, 100, 5))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Scores of labelled examples."""
+
+    labels: tuple[str, ...]
+    probabilities: NDArray[np.float64]
+    """(N, C)"""
+    golds: tuple[str, ...]
+
+    def points(self, label: str, thresholds: Sequence[float]) -> list[ThresholdPoint]:
+        """Return what thresholds on a label's probability flag."""
+        scores = self.probabilities[:, self.labels.index(label)]
+        return threshold_points(scores.tolist(), [gold == label for gold in self.golds], thresholds)
+
+
+def show(desk: Desk) -> None:
+    """Draw the page."""
+    say = desk.say
+    heading(say, "comments")
+    if desk.choice is None:
+        missing_model(say, "classifier")
+        return
+    try:
+        with desk.model() as classifier:
+            labels, task = classifier.labels, classifier.predictor.finetuned.task
+    except SuiteError as error:
+        tell(error, say)
+        return
+    label, threshold = _settings(say, labels)
+    _cost(desk, task, label, threshold)
+    st.divider()
+    single, batch = say("comments.single"), say("comments.batch")
+    mode = st.segmented_control(
+        say("comments.mode"),
+        (single, batch),
+        default=single,
+        required=True,
+        key="mode",
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    if mode == batch:
+        _batch(desk, label, threshold)
+    else:
+        _single(desk, label, threshold)
+
+
+def label_name(say: Say, label: str) -> str:
+    """Return a label in the visitor's language; those that are not known stay as they are."""
+    return say.known(f"label.{label}", label)
+
+
+def _settings(say: Say, labels: Sequence[str]) -> tuple[str, float]:
+    which, where = st.columns([2, 3], gap="large")
+    with which:
+        label = st.selectbox(
+            say("comments.label"),
+            labels,
+            index=len(labels) - 1,
+            format_func=partial(label_name, say),
+            key="label",
+            bind="query-params",
+            help=say("comments.label_help"),
+        )
+    with where:
+        threshold = st.slider(say("comments.threshold"), 0.05, 0.95, 0.5, 0.05, key="threshold", bind="query-params")
+    return label, threshold
+
+
+# ---- what a threshold costs ----
+
+
+def measurable_tasks(task: Task) -> list[Task]:
+    """Return the tasks with labelled examples at hand: the embedded sample, and the official file if it is here."""
+    official = get_task(task.official_name)
+    found = [get_task(f"{official.name}-sample")] if official.sample_num_examples else []
+    if (data_root(None) / official.files[official.eval_split].path).is_file():
+        found.append(official)
+    return found
+
+
+def measure(desk: Desk, task: Task, progress: Progress) -> Measured:
+    """Score labelled examples."""
+    progress("read")
+    root = SAMPLE_ROOT if task.is_sample else data_root(None)
+    examples = task.read_split(task.eval_split, root).examples[:NUM_MEASURED]
+    with desk.borrow() as classifier:
+        rows = score(classifier, [example.text for example in examples], progress)
+        return Measured(classifier.labels, rows, tuple(str(example.label) for example in examples))
+
+
+def score(classifier: Classifier, texts: Sequence[str], progress: Progress) -> NDArray[np.float64]:
+    """Return the probabilities of texts, (N, C), block by block."""
+    blocks = []
+    for first in range(0, len(texts), BLOCK):
+        progress("classify", first, len(texts))
+        blocks.append(classifier.probabilities(texts[first : first + BLOCK]))
+    return np.vstack(blocks)
+
+
+def _cost(desk: Desk, task: Task, label: str, threshold: float) -> None:
+    say = desk.say
+    tasks = {found.name: found for found in measurable_tasks(task)}
+    if not tasks:
+        st.caption(say("comments.no_data", task=task.title))
+        return
+    name = next(iter(tasks))
+    if len(tasks) > 1:
+        name = st.selectbox(
+            say("comments.measured_on"),
+            list(tasks),
+            format_func=lambda key: tasks[key].title,
+            key="measured",
+            bind="query-params",
+        )
+    found = run_job(say, "measure", (desk.choice, name), partial(measure, desk, tasks[name]))
+    if found is None:
+        return
+    if label not in found.labels:
+        return
+    [point] = found.points(label, [threshold])
+    figures = (
+        ("precision", point.precision, wilson95(point.num_right, point.num_flagged)),
+        ("recall", point.recall, wilson95(point.num_right, point.num_positive)),
+    )
+    first, second, third = st.columns(3)
+    for column, (key, value, ends) in zip((first, second), figures, strict=True):
+        shown = "—" if value is None else f"{value:.1%}"
+        column.metric(say(f"comments.{key}"), shown, help=say(f"comments.{key}_help"))
+        if ends:
+            column.caption(say("comments.interval", low=ends[0], high=ends[1]))
+    third.metric(say("comments.flagged"), f"{point.num_flagged:,} / {len(found.golds):,}")
+    third.caption(say("comments.basis", task=tasks[name].title, count=len(found.golds)))
+    with st.expander(say("comments.curve"), icon=":material/monitoring:"):
+        st.vega_lite_chart(cost_chart(say, found, label, threshold), key="cost", alt=say("comments.curve_alt"))
+        st.caption(say("comments.curve_note"))
+
+
+def cost_chart(say: Say, found: Measured, label: str, threshold: float) -> dict[str, Any]:
+    """Return precision and recall by threshold as a chart; lines differ in dashes and marks, too."""
+    rows = [
+        {"threshold": point.threshold, "share": value, "figure": say(f"comments.{key}")}
+        for point in found.points(label, THRESHOLDS)
+        for key, value in (("precision", point.precision), ("recall", point.recall))
+        if value is not None
+    ]
+    figure = {"field": "figure", "type": "nominal", "title": None}
+    lines = {
+        "mark": {"type": "line", "point": {"size": 45}},
+        "encoding": {
+            "x": {
+                "field": "threshold",
+                "type": "quantitative",
+                "title": say("comments.threshold"),
+                "scale": {"domain": [0, 1]},
+            },
+            "y": {
+                "field": "share",
+                "type": "quantitative",
+                "title": None,
+                "axis": {"format": ".0%"},
+                "scale": {"domain": [0, 1]},
+            },
+            "color": figure | {"scale": {"range": ["#1d5fae", "#c2562d"]}},
+            "strokeDash": figure,
+            "shape": figure,
+            "tooltip": [
+                {"field": "threshold", "title": say("comments.threshold")},
+                {"field": "share", "format": ".1%", "title": say("comments.share")},
+                figure,
+            ],
+        },
+    }
+    rule = {
+        "data": {"values": [{"threshold": threshold}]},
+        "mark": {"type": "rule", "strokeDash": [2, 3]},
+        "encoding": {"x": {"field": "threshold", "type": "quantitative"}},
+    }
+    legend = {"legend": {"orient": "bottom"}}
+    return {"data": {"values": rows}, "layer": [lines, rule], "height": 260, "config": legend}
+
+
+# ---- one comment ----
+
+
+def _single(desk: Desk, label: str, threshold: float) -> None:
+    say = desk.say
+    with st.container(horizontal=True):
+        for key in EXAMPLES:
+            text = say(key)
+            st.button(literal(one_line(text, 24)), key=f"example-{key}", on_click=_take, args=(text,))
+    with st.form("comment-form", border=False):
+        st.text_area(say("comments.text"), key="comment-text", height=110, placeholder=say("comments.placeholder"))
+        st.form_submit_button(say("comments.go"), type="primary", icon=":material/sentiment_satisfied:", on_click=_take)
+    tell_refusal("comment", say)
+    if given := given_to("comment"):
+        [text] = given.records
+        with desk.model() as classifier:
+            [row] = classifier.probabilities([text])
+            weights = classifier.weigh(text, label)
+            is_cut = classifier.is_cut(text)
+            labels = classifier.labels
+        value = float(row[labels.index(label)])
+        _verdict(say, label, value, threshold)
+        st.html(bars([(label_name(say, name), p, f"{p:.1%}") for name, p in zip(labels, row.tolist(), strict=True)], 1))
+        if is_cut:
+            st.caption(say("comments.cut"))
+        st.subheader(say("comments.why", label=label_name(say, label)), anchor=False)
+        st.html(paper(marked(text, weight_marks(say, [(w.start, w.end, w.weight) for w in weights]))))
+        st.caption(say("comments.why_note"))
+
+
+def _take(text: str | None = None) -> None:
+    if text is not None:
+        st.session_state["comment-text"] = text
+    take("comment", lambda: Given((check_text(st.session_state["comment-text"], MAX_COMMENT),), "text"))
+
+
+def _verdict(say: Say, label: str, value: float, threshold: float) -> None:
+    name = label_name(say, label)
+    if value >= threshold:
+        st.success(say("comments.is", label=name, value=value, threshold=threshold), icon=":material/flag:")
+    else:
+        st.info(say("comments.is_not", label=name, value=value, threshold=threshold), icon=":material/outlined_flag:")
+
+
+def weight_marks(say: Say, weights: Sequence[tuple[int, int, float]]) -> list[Mark]:
+    """Return marks for the words that weigh most: a plus speaks for the label, a minus against it."""
+    largest = max((abs(weight) for _, _, weight in weights), default=0.0)
+    return [
+        Mark(
+            start,
+            end,
+            "for" if weight > 0 else "against",
+            "+" if weight > 0 else "−",
+            strength=abs(weight) / largest,
+            hint=say("comments.weight", weight=weight),
+        )
+        for start, end, weight in weights
+        if abs(weight) >= max(0.1 * largest, 0.01)
+    ]
+
+
+# ---- many comments ----
+
+
+def _batch(desk: Desk, label: str, threshold: float) -> None:
+    say = desk.say
+    file_field(say, "comments", read_comment_file)
+    if st.button(say("comments.sample"), icon=":material/forum:"):
+        take("comments", lambda: Given(_sample(), "sample"))
+    tell_refusal("comments", say)
+    given = given_to("comments")
+    if given is None:
+        return
+
+    def work(progress: Progress) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+        with desk.borrow() as classifier:
+            return classifier.labels, score(classifier, given.records, progress)
+
+    found = run_job(say, "comments", (desk.choice, given), work)
+    if found is not None and label in found[0]:
+        _table(say, given.records, *found, label, threshold)
+
+
+@st.cache_data(show_spinner=False)
+def _sample() -> tuple[str, ...]:
+    split = get_task("nsmc-sample").read_split("test", SAMPLE_ROOT)
+    return tuple(example.text for example in split.examples if example.text.strip())
+
+
+def _table(
+    say: Say,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    probabilities: NDArray[np.float64],
+    label: str,
+    threshold: float,
+) -> None:
+    scores = probabilities[:, labels.index(label)]
+    flagged = scores >= threshold
+    st.html(f'<p class="pb-lead">{say("comments.found", count=int(flagged.sum()), total=len(texts))}</p>')
+    only = st.toggle(say("comments.only"), key="only", bind="query-params")
+    order = [int(k) for k in np.argsort(-scores, kind="stable") if flagged[k] or not only]
+    st.dataframe(
+        {
+            say("comments.column_flag"): [
+                "● " + say("yes") if flagged[k] else "○ " + say("no") for k in order[:SHOWN_ROWS]
+            ],
+            say("comments.column_score"): [float(scores[k]) for k in order[:SHOWN_ROWS]],
+            say("comments.column_text"): [one_line(texts[k], 300) for k in order[:SHOWN_ROWS]],
+        },
+        hide_index=True,
+        column_config={
+            say("comments.column_score"): st.column_config.ProgressColumn(min_value=0, max_value=1, format="percent"),
+            say("comments.column_text"): st.column_config.TextColumn(width="large"),
+        },
+    )
+    if len(order) > SHOWN_ROWS:
+        st.caption(say("comments.more", shown=SHOWN_ROWS, total=len(order)))
+    with st.container(horizontal=True):
+        st.download_button(
+            say("download.csv"),
+            to_csv(texts, labels, probabilities, flagged),
+            "comments.csv",
+            "text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+        st.download_button(
+            say("download.jsonl"),
+            to_jsonl(texts, labels, probabilities, flagged),
+            "comments.jsonl",
+            "application/jsonl",
+            icon=":material/data_object:",
+            on_click="ignore",
+        )
+
+
+def to_csv(
+    texts: Sequence[str], labels: Sequence[str], probabilities: NDArray[np.float64], flagged: NDArray[np.bool_]
+) -> bytes:
+    """Return a row for each comment, in their order.
+
+    As in `apps.story_page`: a byte order mark for Excel, and an apostrophe before what Excel would compute.
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["text", "flagged", *labels])
+    for text, row, is_flagged in zip(texts, probabilities.tolist(), flagged.tolist(), strict=True):
+        safe = f"'{text}" if text.startswith(FORMULA) else text
+        writer.writerow([safe, int(is_flagged), *(f"{value:.6f}" for value in row)])
+    return ("\ufeff" + buffer.getvalue()).encode("utf-8", "replace")
+
+
+def to_jsonl(
+    texts: Sequence[str], labels: Sequence[str], probabilities: NDArray[np.float64], flagged: NDArray[np.bool_]
+) -> bytes:
+    """Return a line of JSON for each comment, in their order."""
+    lines = []
+    for text, row, is_flagged in zip(texts, probabilities.tolist(), flagged.tolist(), strict=True):
+        scores = {label: round(value, 6) for label, value in zip(labels, row, strict=True)}
+        record = {"text": text, "flagged": bool(is_flagged), "scores": scores}
+        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+    return "".join(lines).encode("utf-8", "replace")

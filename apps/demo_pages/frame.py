@@ -1,0 +1,326 @@
+"""What every page has around it: language, choice of model and runtime, what is loaded, errors, long work."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import streamlit as st
+
+from apps.demo_pages.inputs import MAX_UPLOAD_MB, InputError, ReadFile, explain, explain_rejected
+from apps.demo_pages.marking import literal
+from apps.demo_pages.shelf import RUNTIMES, ModelChoice, Shelf, resident_bytes
+from apps.demo_pages.texts import LANGUAGES, Say
+from apps.demo_pages.work import Job, Progress
+from corpora.documents import RejectedRecord
+from corpora.runtime import CheckpointError, SuiteError
+from downstream.bundle import BUNDLED
+from downstream.catalogue import Kind, ModelFolder, describe_model, find_models
+
+T = TypeVar("T")
+MODELS = "PRESSBERT_MODELS"
+"""Environment variable: folders with models, or of models, divided like PATH."""
+LETTERS = "letters"
+POLL_S = 0.8
+FIRST_LOOK_S = 0.3
+"""Work that is done by then is shown without a bar."""
+SHOWN_REJECTED = 5
+
+
+@st.cache_resource(show_spinner=False)
+def shared_shelf() -> Shelf:
+    """Return the models of this process."""
+    return Shelf()
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a page is given."""
+
+    say: Say
+    shelf: Shelf
+    choice: ModelChoice | None
+    """The model chosen for the page's kind; None if there is none."""
+
+    @contextmanager
+    def model(self) -> Iterator[Any]:
+        """Lend the chosen model to the page; while it is being loaded, the page says so.
+
+        Raises:
+            SuiteError: it cannot be loaded.
+        """
+        assert self.choice is not None
+        if not self.shelf.has(self.choice):
+            with st.spinner(literal(self.say("model.loading", name=self.choice.name)), show_time=True), self.borrow():
+                pass
+        with self.borrow() as model:
+            yield model
+
+    def load(self) -> bool:
+        """Load the chosen model before a job begins, whose looks at it would slow the loading down.
+
+        Returns:
+            Whether it is there; if not, the page has told why.
+        """
+        try:
+            with self.model():
+                return True
+        except SuiteError as error:
+            tell(error, self.say)
+            return False
+
+    def borrow(self) -> AbstractContextManager[Any]:
+        """Lend the chosen model to a job, which has no page to write on."""
+        assert self.choice is not None
+        return self.shelf.use(self.choice)
+
+
+# ---- sidebar ----
+
+
+def choose_language() -> Say:
+    """Show the switch of languages."""
+    language = st.sidebar.segmented_control(
+        "언어 · Language",
+        LANGUAGES,
+        default=LANGUAGES[0],
+        required=True,
+        format_func=dict(zip(LANGUAGES, ("한국어", "English"), strict=True)).__getitem__,
+        key="lang",
+        bind="query-params",
+    )
+    return Say(language or LANGUAGES[0])
+
+
+def choose_model(say: Say, kind: Kind) -> ModelChoice | None:
+    """Show the choice of model and runtime for a page; returns None if there is no model for it."""
+    models = {str(model.folder): model for model in find_models(_model_folders()) if model.kind == kind}
+    options = [*models, *([LETTERS] if kind == "embedder" else [])]
+    with st.sidebar:
+        st.subheader(say("sidebar.model"))
+        if options:
+            chosen = st.selectbox(
+                say(f"kind.{kind}"),
+                options,
+                format_func=lambda folder: _model_title(models.get(folder), say),
+                key=f"{kind}-model",
+                bind="query-params",
+            )
+            runtime = st.selectbox(
+                say("sidebar.runtime"),
+                RUNTIMES,
+                key="runtime",
+                bind="query-params",
+                help=say("sidebar.runtime_help"),
+                disabled=kind == "encoder" or chosen == LETTERS,
+            )
+        _add_folder(say)
+    if not options:
+        return None
+    return ModelChoice(kind, None if chosen == LETTERS else Path(chosen), "torch" if kind == "encoder" else runtime)
+
+
+def _model_folders() -> list[Path]:
+    named = [Path(name) for name in os.environ.get(MODELS, "").split(os.pathsep) if name]
+    return [BUNDLED, *named, *st.session_state.get("added-folders", [])]
+
+
+def _model_title(model: ModelFolder | None, say: Say) -> str:
+    if model is None:
+        return say("model.letters")
+    size = f"{model.size_bytes / 1e6:.1f} MB" if model.size_bytes >= 100_000 else f"{model.size_bytes / 1e3:.0f} KB"
+    facts = " · ".join(fact for fact in (model.task, size) if fact)
+    return f"{say('model.bundled') if model.is_bundled else model.name} ({facts})"
+
+
+def is_served_here_only() -> bool:
+    """Whether nobody but this machine can reach the demo, as is the default."""
+    return st.get_option("server.address") in ("localhost", "127.0.0.1", "::1")
+
+
+def _add_folder(say: Say) -> None:
+    """Let somebody at this machine name a folder; visitors from elsewhere must not look about in its files."""
+    if not is_served_here_only():
+        return
+    with st.expander(say("sidebar.add"), key="add-folder"):
+        st.text_input(say("sidebar.folder"), key="folder", placeholder="runs/klue-mrc", on_change=_added)
+        if error := st.session_state.get("folder-error"):
+            st.error(literal(explain(error, say)), icon=":material/error:")
+        elif added := st.session_state.get("added-folders"):
+            found = describe_model(added[-1])
+            text = say("sidebar.added", name=found.name, kind=say(f"kind.{found.kind}"))
+            st.success(literal(text), icon=":material/check:")
+
+
+def _added() -> None:
+    name = st.session_state["folder"].strip()
+    st.session_state["folder-error"] = None
+    if name:
+        folder = Path(name).expanduser()
+        try:
+            describe_model(folder)
+        except SuiteError as error:
+            st.session_state["folder-error"] = error
+        else:
+            st.session_state["added-folders"] = [*st.session_state.get("added-folders", []), folder]
+
+
+def tell_loaded(say: Say, shelf: Shelf) -> None:
+    """Show which models are in memory, and how much of it this process holds."""
+    st.subheader(say("sidebar.loaded"))
+    loaded = shelf.loaded()
+    for entry in loaded:
+        st.text(f"✓ {say(f'kind.{entry.choice.kind}')} · {entry.choice.name} · {entry.choice.runtime}")
+    if not loaded:
+        st.caption(say("sidebar.none_loaded"))
+    st.caption(say("sidebar.memory", megabytes=resident_bytes() / 1e6))
+    st.caption(say("sidebar.privacy"))
+
+
+# ---- messages ----
+
+
+def missing_model(say: Say, kind: Kind) -> None:
+    """Tell that there is no model for a page, and the command that makes one."""
+    st.info(say(f"missing.{kind}"), icon=":material/info:")
+    command = {
+        "reader": "python -m downstream.finetune klue-mrc --model ENCODER --out runs/klue-mrc",
+        "summarizer": "python -m downstream.summarize train corpora/sample/news.jsonl --out runs/summarizer",
+    }.get(kind, "make bundled")
+    st.code(command, language="bash", wrap_lines=True)
+    if kind in ("reader", "summarizer"):
+        out = command.rsplit(" ", 1)[-1]
+        st.code(f"{MODELS}={out} make demo", language="bash", wrap_lines=True)
+
+
+def tell(error: Exception, say: Say) -> None:
+    """Show an error as one sentence."""
+    st.error(literal(explain(error, say)), icon=":material/error:")
+    if isinstance(error, CheckpointError):
+        st.code(str(error), language=None, wrap_lines=True)
+
+
+def tell_rejected(rejected: Sequence[RejectedRecord], say: Say) -> None:
+    """Show which records of a file were set aside, and why."""
+    if rejected:
+        with st.expander(say("rejected.title", count=len(rejected)), icon=":material/warning:"):
+            for record in rejected[:SHOWN_REJECTED]:
+                st.text(explain_rejected(record, say))
+            if len(rejected) > SHOWN_REJECTED:
+                st.caption(say("rejected.more", count=len(rejected) - SHOWN_REJECTED))
+
+
+def heading(say: Say, page: str) -> None:
+    """Show a page's title and what it does."""
+    st.title(say(f"{page}.title"), anchor=False)
+    st.html(f'<p class="pb-lead">{say(f"{page}.lead")}</p>')
+
+
+# ---- long work ----
+
+
+def run_job(say: Say, name: str, asked: object, work: Callable[[Progress], T]) -> T | None:
+    """Have WORK done in the background of this session, once for what is ASKED.
+
+    Args:
+        say: language.
+        name: of the job in the session.
+        asked: everything that decides the result; another value begins the work anew.
+        work: is given a `Progress` to call between its steps.
+
+    Returns:
+        Its result; None while it runs, and if it failed or was cancelled, which is shown.
+    """
+    entry = st.session_state.get(f"job-{name}")
+    if entry is None or entry[0] != asked:
+        if entry is not None:
+            entry[1].progress.cancel()
+        entry = (asked, Job(work))
+        st.session_state[f"job-{name}"] = entry
+        entry[1].wait(FIRST_LOOK_S)
+    job: Job[T] = entry[1]
+    if job.state == "running":
+        _watch(say, name)
+        return None
+    if job.state == "done":
+        return job.result
+    if job.state == "failed":
+        assert job.error is not None
+        tell(job.error, say)
+    else:
+        st.warning(say("job.cancelled"), icon=":material/cancel:")
+    if st.button(say("job.again"), key=f"again-{name}", icon=":material/refresh:"):
+        del st.session_state[f"job-{name}"]
+        st.rerun()
+    return None
+
+
+@st.fragment(run_every=POLL_S)
+def _watch(say: Say, name: str) -> None:
+    """Show how far a job is until it ends."""
+    job: Job[Any] = st.session_state[f"job-{name}"][1]
+    progress = job.progress
+    progress.look()
+    if job.state != "running":
+        st.rerun()
+    share = min(1.0, progress.done / progress.total) if progress.total else 0.0
+    step = say(f"step.{progress.step}") if progress.step else say("step.start")
+    count = f" · {progress.done:,} / {progress.total:,}" if progress.total else ""
+    st.progress(share, text=f"{step}{count}")
+    if st.button(say("job.cancel"), key=f"cancel-{name}", icon=":material/stop_circle:"):
+        progress.cancel()
+
+
+# ---- what is given ----
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a visitor has given to a page; its records keep their identity from one run of the page to the next."""
+
+    records: tuple[Any, ...]
+    source: str
+    rejected: tuple[RejectedRecord, ...] = ()
+
+
+def given_to(page: str) -> Given | None:
+    """Return what was given to a page last; None if nothing, or nothing usable."""
+    given: Given | None = st.session_state.get(f"{page}-given")
+    return given
+
+
+def take(page: str, read: Callable[[], Given]) -> None:
+    """Keep what READ returns as given to a page, or the error for `tell_refusal`."""
+    given, error = None, None
+    try:
+        given = read()
+    except (InputError, SuiteError, ValueError) as found:
+        error = found
+    st.session_state[f"{page}-given"], st.session_state[f"{page}-error"] = given, error
+
+
+def tell_refusal(page: str, say: Say) -> None:
+    """Show why what was given last cannot be used, if so, and which records of it were set aside."""
+    if error := st.session_state.get(f"{page}-error"):
+        tell(error, say)
+    if given := given_to(page):
+        tell_rejected(given.rejected, say)
+
+
+def file_field(say: Say, page: str, read: Callable[[str, bytes], ReadFile]) -> None:
+    """Show the field for a file, and take what is put there, once.
+
+    The browser is not told which types fit: it would refuse others in English, and the page tells it better.
+    """
+    file = st.file_uploader(say(f"{page}.upload"), key=f"{page}-file", help=say("upload.help", limit=MAX_UPLOAD_MB))
+    if file is None or st.session_state.get(f"{page}-taken") == file.file_id:
+        return
+    st.session_state[f"{page}-taken"] = file.file_id
+
+    def given() -> Given:
+        found = read(file.name, file.getvalue())
+        return Given(found.records, file.name, found.rejected)
+
+    take(page, given)

@@ -1,0 +1,208 @@
+"""What visitors give: texts and files, read with limits; and every error as one plain sentence of theirs.
+
+Files are read by the readers of `corpora.documents`, `apps.articles` and `apps.summarize` from a temporary file that is
+gone when they are done.
+"""
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from apps.articles import Article, read_articles
+from apps.demo_pages.texts import Say
+from apps.summarize import Item, read_items
+from corpora.documents import Document, RejectedRecord, read_documents
+from corpora.runtime import CheckpointError, SuiteError, UsageError
+
+MAX_UPLOAD_MB = 20
+MAX_ARTICLE, MAX_PASSAGE, MAX_COMMENT, MAX_BLANKS = 2_000_000, 100_000, 5_000, 1_000
+"""Characters of one text."""
+MAX_ARTICLES, MAX_TITLES, MAX_COMMENTS = 5_000, 50_000, 20_000
+"""Records of one file."""
+ARTICLE_TYPES = ("txt", "jsonl", "csv", "json", "tsv")
+TITLE_TYPES = ("txt", "jsonl", "csv", "json", "tsv", "xlsx")
+COMMENT_TYPES = ("txt", "jsonl", "csv", "json", "tsv")
+
+
+class InputError(Exception):
+    """Something a visitor gave cannot be used: the key of a sentence in `apps.demo_pages.texts`, and its values."""
+
+    def __init__(self, key: str, **values: object) -> None:
+        """Keep key and values; the language is chosen when it is shown."""
+        super().__init__(key)
+        self.key, self.values = key, values
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """Records of a file, and what was set aside."""
+
+    records: tuple[Any, ...]
+    rejected: tuple[RejectedRecord, ...] = ()
+
+
+def check_text(text: str, limit: int, empty: str = "error.empty") -> str:
+    """Return a text that is not blank and not too long.
+
+    Raises:
+        InputError: it is.
+    """
+    if not text.strip():
+        raise InputError(empty)
+    if len(text) > limit:
+        raise InputError("error.long", size=len(text), limit=limit)
+    return text
+
+
+@contextmanager
+def as_file(name: str, content: bytes, types: Sequence[str]) -> Iterator[Path]:
+    """Put an upload into a temporary file of the same name.
+
+    Raises:
+        InputError: it is too large, empty, or its name ends in none of TYPES.
+    """
+    plain = re.sub(r"[/\\\0]", "_", name)[-120:] or "upload"
+    suffix = Path(plain).suffix.lower().removeprefix(".")
+    if suffix not in types:
+        raise InputError("error.format", name=plain, types=", ".join(f".{kind}" for kind in types))
+    if not content:
+        raise InputError("error.empty_file", name=plain)
+    if len(content) > MAX_UPLOAD_MB * 1_000_000:
+        raise InputError("error.large", size=len(content) / 1e6, limit=MAX_UPLOAD_MB)
+    with tempfile.TemporaryDirectory(prefix="pressbert-demo-") as folder:
+        path = Path(folder) / plain
+        path.write_bytes(content)
+        yield path
+
+
+def read_article_file(name: str, content: bytes) -> ReadFile:
+    """Read articles to summarise, as `apps.summarize.Item`s whose source is the name of the file.
+
+    Texts of `.txt` and `.jsonl` stay as they are, so that offsets count the file's own characters; other formats are
+    composed (NFC) by their reader.
+
+    Raises:
+        InputError: see `as_file`; too many articles, or one too long.
+        DataError: the file cannot be read.
+    """
+    with as_file(name, content, ARTICLE_TYPES) as path:
+        if path.suffix.lower() in (".txt", ".jsonl"):
+            found = list(_limited(read_items([str(path)]), MAX_ARTICLES))
+            items = [_renamed(item, path) for item in found if item.error is None]
+            rejected = [
+                RejectedRecord(f"{path.name}:{item.line}", item.error.what, "")
+                for item in found
+                if item.error is not None
+            ]
+        else:
+            rejected = []
+            documents = _limited(read_documents(path, rejected=rejected), MAX_ARTICLES)
+            items = [_item_of(document, path.name, number) for number, document in enumerate(documents, start=1)]
+    if not items:
+        raise InputError("error.no_records")
+    for item in items:
+        check_text(item.text, MAX_ARTICLE)
+    return ReadFile(tuple(items), tuple(rejected))
+
+
+def _renamed(item: Item, path: Path) -> Item:
+    return replace(item, source=path.name, id=item.id.removeprefix(f"{path.parent}/"))
+
+
+def _item_of(document: Document, source: str, number: int) -> Item:
+    return Item(source, number, document.id, document.text, document.title)
+
+
+def read_title_file(name: str, content: bytes) -> ReadFile:
+    """Read a day's articles, as `apps.articles.Article`s.
+
+    Raises:
+        InputError: see `as_file`; too many titles, or hardly any.
+        DataError: the file cannot be read.
+    """
+    rejected: list[RejectedRecord] = []
+    with as_file(name, content, TITLE_TYPES) as path:
+        articles: Sequence[Article] = read_articles(path, rejected=rejected)
+    if len(articles) > MAX_TITLES:
+        raise InputError("error.many", limit=MAX_TITLES)
+    if len(articles) < 2:
+        raise InputError("error.few_titles")
+    return ReadFile(tuple(articles), tuple(rejected))
+
+
+def read_comment_file(name: str, content: bytes) -> ReadFile:
+    """Read comments, one a line or record, as texts.
+
+    Raises:
+        InputError: see `as_file`; too many comments, or none.
+        DataError: the file cannot be read.
+    """
+    rejected: list[RejectedRecord] = []
+    with as_file(name, content, COMMENT_TYPES) as path:
+        documents = _limited(read_documents(path, text_unit="line", rejected=rejected), MAX_COMMENTS)
+        texts = tuple(document.text[:MAX_COMMENT] for document in documents)
+    if not texts:
+        raise InputError("error.no_records")
+    return ReadFile(texts, tuple(rejected))
+
+
+def _limited(records: Iterator[Any], limit: int) -> Iterator[Any]:
+    for number, record in enumerate(records, start=1):
+        if number > limit:
+            raise InputError("error.many", limit=limit)
+        yield record
+
+
+# ---- errors ----
+
+KNOWN: Sequence[tuple[str, str]] = (
+    ("zero bytes", "error.empty_file"),
+    ("not UTF-8", "error.not_utf8"),
+    ("no text column|no titles|no text in it", "error.no_column"),
+    ("not valid JSON|an object is expected|an array is expected", "error.json"),
+    ("not valid CSV|where the header has", "error.csv"),
+    ("not an Excel workbook", "error.xlsx"),
+    ("no documents in it|no articles in it|empty document", "error.no_records"),
+    ("duplicate id", "error.duplicate_id"),
+    ("lone surrogate", "error.surrogate"),
+)
+"""What readers find wrong, by a pattern of their words → sentence."""
+
+
+def explain(error: Exception, say: Say) -> str:
+    """Return what is wrong, and what to do, in the visitor's language.
+
+    An error that nobody foresaw is told as such, without its inside.
+    """
+    match error:
+        case InputError():
+            return say(error.key, **error.values)
+        case CheckpointError():
+            return say("error.model", where=Path(error.where).name, what=error.what, fix=error.fix)
+        case UsageError() if error.where.startswith("runtime"):
+            return say("error.runtime", what=error.what)
+        case SuiteError():
+            return _reader_error(error.where, error.what, error.fix, say)
+        case ValueError() if "no blank" in str(error):
+            return say("error.no_blank")
+        case ValueError() if found := re.search(r"has (\d+) tokens and the model reads (\d+)", str(error)):
+            return say("error.tokens", size=int(found[1]), limit=int(found[2]))
+    return say("error.unforeseen", kind=type(error).__name__)
+
+
+def explain_rejected(record: RejectedRecord, say: Say) -> str:
+    """Return why a record was set aside, with its place."""
+    return _reader_error(record.where, record.reason, "", say)
+
+
+def _reader_error(where: str, what: str, fix: str, say: Say) -> str:
+    key = next((key for pattern, key in KNOWN if re.search(pattern, what)), "error.unreadable")
+    if key == "error.not_utf8" and "CP949" in fix:
+        key = "error.cp949"
+    sentence = say(key, name=Path(where.rsplit(":", 1)[0]).name, what=what)
+    line = re.search(r":(\d+)$", where)
+    return f"{say('error.line', line=int(line[1]))} {sentence}" if line else sentence

@@ -1,0 +1,307 @@
+"""Page 모델 비교: the leaderboard with filters, its report as a file, and the examples that a model got wrong."""
+
+import base64
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from apps.demo_pages.frame import Desk, heading, tell
+from apps.demo_pages.marking import escaped, one_line
+from apps.demo_pages.texts import Say
+from corpora.official import data_root
+from corpora.runtime import ResultError, SuiteError
+from downstream.result import Result
+from downstream.task import all_tasks
+from eval.leaderboard import Board, Line, build_board, figure, model_title, to_csv
+from eval.mistakes import Mistake, find_mistakes
+from eval.report import Report, to_html
+from eval.results import LeaderboardFile, Row, find_cells, read_reported
+from eval.words import HOW_TO_READ, Words
+
+REPORTS = "PRESSBERT_REPORTS"
+"""Environment variable: the folder that `eval/run_all.py` wrote; default `reports`."""
+FILE = "leaderboard.json"
+PER_PAGE = 10
+
+
+def show(desk: Desk) -> None:
+    """Draw the page."""
+    say = desk.say
+    heading(say, "leaderboard")
+    folder = Path(os.environ.get(REPORTS) or "reports")
+    board_file = None
+    if (folder / FILE).is_file():
+        try:
+            board_file = read_board(folder / FILE, (folder / FILE).stat().st_mtime_ns)
+        except ResultError as error:
+            tell(error, say)
+    if board_file is None:
+        st.info(say("leaderboard.only_reported"), icon=":material/info:")
+        st.code("make leaderboard", language="bash")
+    rows = board_file.rows if board_file is not None else read_reported()
+    _table(say, rows)
+    if board_file is not None:
+        _report(say, folder, board_file)
+        _mistakes(say, folder)
+
+
+@st.cache_data(show_spinner=False, max_entries=4)
+def read_board(path: Path, _written: int) -> LeaderboardFile:
+    """Read a leaderboard.
+
+    Raises:
+        ResultError: it is damaged.
+    """
+    try:
+        return LeaderboardFile.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ResultError(path, "not a leaderboard of schema 1", "run make leaderboard again") from error
+
+
+# ---- table ----
+
+
+def _table(say: Say, rows: Sequence[Row]) -> None:
+    tasks, known = list(dict.fromkeys(row.task for row in rows)), all_tasks()
+    models = list(dict.fromkeys(row.model for row in rows))
+    first, second, third = st.columns(3)
+    with first:
+        chosen_tasks = st.multiselect(
+            say("leaderboard.tasks"),
+            tasks,
+            key="tasks",
+            bind="query-params",
+            placeholder=say("leaderboard.all"),
+            format_func=lambda name: known[name].title if name in known else name,
+        )
+    with second:
+        chosen_models = st.multiselect(
+            say("leaderboard.models"),
+            models,
+            key="models",
+            bind="query-params",
+            placeholder=say("leaderboard.all"),
+            format_func=model_title,
+        )
+    with third:
+        sources = st.multiselect(
+            say("leaderboard.sources"),
+            ("measured", "reported"),
+            key="sources",
+            bind="query-params",
+            placeholder=say("leaderboard.all"),
+            format_func=lambda name: say(f"leaderboard.{name}"),
+        )
+    kept = [
+        row
+        for row in rows
+        if row.task in (chosen_tasks or tasks)
+        and row.model in (chosen_models or models)
+        and row.source in (sources or ("measured", "reported"))
+    ]
+    if not kept:
+        st.info(say("leaderboard.nothing"), icon=":material/filter_alt_off:")
+        return
+    board = build_board(kept)
+    st.html(board_html(say, board))
+    if board.footnotes:
+        with st.expander(say("leaderboard.notes", count=len(board.footnotes)), icon=":material/notes:"):
+            lines = "".join(f"<li>{escaped(worded(say, note))}</li>" for note in board.footnotes)
+            st.html(f'<ol class="pb-notes" lang="ko">{lines}</ol>')
+    with st.expander(say("leaderboard.how"), icon=":material/help:"):
+        st.html(f'<p lang="ko">{escaped(worded(say, HOW_TO_READ))}</p>')
+    _chart(say, board)
+
+
+def worded(say: Say, words: Words) -> str:
+    """Return a text of the leaderboard in the visitor's language."""
+    return words.ko if say.language == "ko" else words.en
+
+
+def board_html(say: Say, board: Board) -> str:
+    """Return the table as HTML; the best figure of a column in its block is bold and has a star."""
+    head = "".join(f'<th scope="col">{escaped(column.title)}</th>' for column in board.columns)
+    body = []
+    for title, lines in board.blocks:
+        body.append(
+            f'<tr><th scope="rowgroup" colspan="{len(board.columns) + 1}">{escaped(worded(say, title))}</th></tr>'
+        )
+        best = [_best(lines, place) for place in range(len(board.columns))]
+        for line in lines:
+            cells = "".join(_cell(say, row, board, is_best=row is best[k]) for k, row in enumerate(line.rows))
+            body.append(f'<tr><th scope="row">{escaped(model_title(line.model))}</th>{cells}</tr>')
+    return (
+        f'<div class="pb-scroll" tabindex="0" role="region" aria-label="{say("leaderboard.title")}">'
+        f'<table class="pb-board"><thead><tr><th scope="col">{say("leaderboard.model")}</th>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _best(lines: Sequence[Line], place: int) -> Row | None:
+    rows = [row for line in lines if (row := line.rows[place]) is not None and row.value is not None]
+    return max(rows, key=lambda row: row.value or 0.0) if len(rows) > 1 else None
+
+
+def _cell(say: Say, row: Row | None, board: Board, *, is_best: bool) -> str:
+    if row is None:
+        return "<td></td>"
+    # Line by line: the figure with its marks, then interval, spread and places.
+    value, *rest = figure(row, board, "\n", "ko" if say.language == "ko" else "en").split("\n")
+    shown = f"<b>★ {escaped(value)}</b>" if is_best else escaped(value)
+    return f"<td>{shown}{''.join(f'<small>{escaped(line)}</small>' for line in rest)}</td>"
+
+
+def _chart(say: Say, board: Board) -> None:
+    """Show one column as dots with their intervals; what was measured and what was published differ in shape."""
+    titles = [column.title for column in board.columns]
+    chosen = st.selectbox(say("leaderboard.chart"), titles, key="column", bind="query-params")
+    place = titles.index(chosen)
+    rows = [
+        {
+            "model": model_title(line.model),
+            "block": worded(say, title),
+            "value": 100 * row.value,
+            "low": 100 * (row.ci95 or (row.value, row.value))[0],
+            "high": 100 * (row.ci95 or (row.value, row.value))[1],
+        }
+        for title, lines in board.blocks
+        for line in lines
+        if (row := line.rows[place]) is not None and row.value is not None
+    ]
+    model = {"field": "model", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 200}}
+    block = {"field": "block", "type": "nominal", "title": None, "legend": {"orient": "bottom", "labelLimit": 400}}
+    scale, axis = {"zero": False, "padding": 12}, {"tickCount": 6}
+    layers = [
+        {
+            "mark": {"type": "rule", "strokeWidth": 2},
+            "encoding": {
+                "y": model,
+                "color": block,
+                "x2": {"field": "high"},
+                "x": {"field": "low", "type": "quantitative", "scale": scale, "axis": axis, "title": f"{chosen} ×100"},
+            },
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 90},
+            "encoding": {
+                "y": model,
+                "color": block,
+                "shape": block,
+                "x": {"field": "value", "type": "quantitative"},
+                "tooltip": [{"field": name} for name in ("model", "value", "low", "high")],
+            },
+        },
+    ]
+    chart = {"data": {"values": rows}, "layer": layers, "height": 26 * len({row["model"] for row in rows}) + 40}
+    st.vega_lite_chart(chart, key="board-chart", alt=say("leaderboard.chart_alt", column=chosen))
+
+
+def _report(say: Say, folder: Path, board_file: LeaderboardFile) -> None:
+    """Offer the report as it was written, with all that stands beside the figures."""
+    written = folder / "leaderboard.html"
+    page = written.read_bytes() if written.is_file() else to_html(Report(board_file)).encode()
+    with st.container(horizontal=True):
+        st.download_button(
+            say("leaderboard.report"),
+            page,
+            "leaderboard.html",
+            "text/html",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+        st.download_button(
+            say("download.csv"),
+            to_csv(board_file.rows).encode(),
+            "leaderboard.csv",
+            "text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+    st.caption(say("leaderboard.created", when=board_file.created[:16].replace("T", " ")))
+    if st.toggle(say("leaderboard.show_report"), key="report", bind="query-params"):
+        # As a data address the page is of no origin, and its script cannot reach this one.
+        source = f"data:text/html;charset=utf-8;base64,{base64.b64encode(page).decode()}"
+        st.iframe(source, height=800, alt=say("leaderboard.report"))
+
+
+# ---- errors ----
+
+
+@st.cache_data(show_spinner=False, max_entries=2)
+def _cells(folder: Path, _written: float) -> list[Result]:
+    return find_cells(folder)[0]
+
+
+def _mistakes(say: Say, folder: Path) -> None:
+    """Show what a model got wrong."""
+    st.header(say("mistakes.title"), anchor=False)
+    results = folder / "results"
+    cells = _cells(folder, max((path.stat().st_mtime for path in results.glob("*/*/*.json")), default=0.0))
+    if not cells:
+        st.info(say("mistakes.none"), icon=":material/info:")
+        return
+    by_task: dict[str, dict[str, Result]] = {}
+    for cell in cells:
+        by_task.setdefault(cell.task, {})[f"{model_title(cell.model)} · seed {cell.seed}"] = cell
+    known = all_tasks()
+    first, second, third = st.columns(3)
+    with first:
+        task = st.selectbox(
+            say("mistakes.task"),
+            list(by_task),
+            key="task",
+            bind="query-params",
+            format_func=lambda name: known[name].title if name in known else name,
+        )
+    with second:
+        name = st.selectbox(say("mistakes.model"), list(by_task[task]), key="cell", bind="query-params")
+    with third:
+        others = [other for other in by_task[task] if other != name]
+        other = st.selectbox(say("mistakes.other"), others, index=None, placeholder=say("mistakes.nobody"), key="other")
+    try:
+        against = by_task[task][other] if other else None
+        found = find_mistakes(by_task[task][name], data_root(None), against=against)
+    except SuiteError as error:
+        tell(error, say)
+        return
+    _filtered(say, found, by_task[task][name], has_other=other is not None)
+
+
+def _filtered(say: Say, found: Sequence[Mistake], cell: Result, *, has_other: bool) -> None:
+    first, second = st.columns([3, 2], vertical_alignment="bottom")
+    with first:
+        words = st.text_input(say("mistakes.find"), key="mistake", bind="query-params", max_chars=60).split()
+    with second:
+        only = has_other and st.toggle(say("mistakes.only"), key="otherright", bind="query-params")
+    kept = [
+        mistake
+        for mistake in found
+        if (not only or mistake.is_other_right)
+        and all(any(word in text for text in mistake.texts) or word == mistake.gold for word in words)
+    ]
+    st.caption(say("mistakes.count", shown=len(kept), wrong=len(found), total=cell.num_examples))
+    if not kept:
+        return
+    num_pages = -(-len(kept) // PER_PAGE)
+    page = st.pagination(num_pages, key="mistakes-page") if num_pages > 1 else 1
+    st.html("".join(mistake_html(say, mistake) for mistake in kept[(page - 1) * PER_PAGE : page * PER_PAGE]))
+
+
+def mistake_html(say: Say, mistake: Mistake) -> str:
+    """Return a mistake as HTML: the texts, what was right, what was said."""
+    texts = "".join(
+        f"<p>{escaped(one_line(text, 400))}</p>"
+        if len(text) <= 400
+        else f"<details><summary>{escaped(one_line(text, 160))}</summary><p>{escaped(text)}</p></details>"
+        for text in mistake.texts
+    )
+    said = [
+        f"<span>✓ {say('mistakes.gold')} <b>{escaped(mistake.gold) or say('answers.none')}</b></span>",
+        f"<span>✗ {say('mistakes.said')} <b>{escaped(mistake.prediction) or say('answers.none')}</b></span>",
+    ]
+    if mistake.is_other_right is not None:
+        sign = "✓" if mistake.is_other_right else "✗"
+        said.append(f"<span>{sign} {say('mistakes.other_said')} <b>{escaped(mistake.other) or '—'}</b></span>")
+    return f'<article class="pb-mistake" lang="ko">{texts}<p class="pb-said">{"".join(said)}</p></article>'

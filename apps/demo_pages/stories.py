@@ -1,0 +1,458 @@
+"""Page 오늘의 뉴스 묶음: a day's titles as stories, with map, timeline and copies; editors merge, rename and pin."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import streamlit as st
+from numpy.typing import NDArray
+
+from apps.articles import Article, read_articles
+from apps.clusters import Cluster, ClusteringConfig, Clusters
+from apps.demo_pages.frame import (
+    Desk,
+    Given,
+    file_field,
+    given_to,
+    heading,
+    missing_model,
+    run_job,
+    take,
+    tell_refusal,
+)
+from apps.demo_pages.inputs import read_title_file
+from apps.demo_pages.marking import escaped, one_line
+from apps.demo_pages.texts import Say
+from apps.demo_pages.work import Progress
+from apps.duplicates import DuplicateGroup, find_duplicates
+from apps.space import Embedder
+from apps.stories import Stories
+from apps.story_page import (
+    MAP_HEIGHT,
+    MAP_WIDTH,
+    Report,
+    category_colours,
+    circles,
+    layout,
+    main_category,
+    timeline,
+    to_csv,
+    to_html,
+    to_json,
+)
+from corpora.runtime import UsageError
+from downstream.task import SAMPLE_ROOT
+
+BLOCK = 256
+"""Titles that are embedded between two looks at whether to stop."""
+PER_PAGE = 10
+NUM_LABELS = 20
+LABEL_WIDTH, LABEL_HEIGHT = 16, 24
+"""Of a character of a label, in units of the map."""
+PLAIN_COLOUR = "#5a7fae"
+SHOWN_MEMBERS, SHOWN_GROUPS, SHOWN_COPIES = 300, 100, 50
+SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down")
+VIEWS = ("list", "map", "time", "copies")
+
+
+@dataclass
+class Day:
+    """The stories of a session, as they were found and edited."""
+
+    stories: Stories
+    clusters: Clusters
+    duplicates: list[DuplicateGroup]
+    places: dict[str, tuple[float, float]]
+    """Where each story was put on the map at first; editing moves none."""
+    given: Given
+
+    def report(self, title: str) -> Report:
+        """Return what is written to files."""
+        return Report(
+            clusters=self.clusters,
+            duplicates=self.duplicates,
+            title=title,
+            source=self.given.source,
+            num_rejected=len(self.given.rejected),
+            seed=self.stories.config.seed,
+        )
+
+    def map_places(self) -> NDArray[np.float64]:
+        """Return the places of the stories as they stand, (K, 2)."""
+        return np.array([self.places[story.id] for story in self.clusters.stories], np.float64).reshape(-1, 2)
+
+
+class WatchedEmbedder:
+    """An embedder that tells how far it is, and stops between two blocks."""
+
+    def __init__(self, embedder: Embedder, progress: Progress) -> None:
+        """Watch EMBEDDER."""
+        self._embedder, self._progress = embedder, progress
+
+    @property
+    def sha256(self) -> str:
+        """The embedder's own."""
+        return self._embedder.sha256
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embedder's vectors, (N, D)."""
+        blocks = []
+        for first in range(0, max(1, len(texts)), BLOCK):
+            self._progress("embed", first, len(texts))
+            blocks.append(np.asarray(self._embedder.encode(texts[first : first + BLOCK]), np.float32))
+        return np.vstack(blocks)
+
+
+def show(desk: Desk) -> None:
+    """Draw the page."""
+    say = desk.say
+    heading(say, "stories")
+    if desk.choice is None or desk.choice.folder is None:
+        missing_model(say, "embedder")
+    if desk.choice is None:
+        return
+    _input(say)
+    tell_refusal("stories", say)
+    given = given_to("stories")
+    if given is None:
+        return
+    config = _config(say)
+    if not desk.load():
+        return
+    day = run_job(say, "stories", (desk.choice, given, config), partial(find_day, desk, given, config))
+    if day is not None:
+        _result(say, day)
+
+
+def find_day(desk: Desk, given: Given, config: ClusteringConfig, progress: Progress) -> Day:
+    """Find the stories of articles, step by step."""
+    with desk.borrow() as embedder:
+        stories = Stories.fit(given.records, config, embedder=WatchedEmbedder(embedder, progress))
+    progress("label")
+    clusters = stories.clusters()
+    progress("duplicates")
+    duplicates = find_duplicates([article.title for article in clusters.articles], clusters.points)
+    progress("layout")
+    places = layout(clusters.centres, config.seed)
+    where = {story.id: (float(x), float(y)) for story, (x, y) in zip(clusters.stories, places, strict=True)}
+    return Day(stories, clusters, duplicates, where, given)
+
+
+# ---- what is given ----
+
+
+def _input(say: Say) -> None:
+    file, sample = st.columns([3, 2], gap="large", vertical_alignment="center")
+    with file:
+        file_field(say, "stories", read_title_file)
+    with sample:
+        st.button(
+            say("stories.sample"), icon=":material/newspaper:", key="stories-sample", on_click=_take_sample, args=(say,)
+        )
+        st.caption(say("stories.sample_note"))
+
+
+@st.cache_data(show_spinner=False)
+def _sample() -> tuple[Article, ...]:
+    return tuple(read_articles(SAMPLE_ROOT / "news.jsonl", columns={"title": "title"}))
+
+
+def _take_sample(say: Say) -> None:
+    take("stories", lambda: Given(_sample(), say("stories.sample_name")))
+
+
+def _config(say: Say) -> ClusteringConfig:
+    with st.expander(say("stories.settings"), icon=":material/tune:"):
+        st.caption(say("stories.settings_note"))
+        size = st.slider(say("stories.min_size"), 2, 10, 3, key="min", bind="query-params")
+        by_category = st.toggle(say("stories.by_category"), key="bycategory", bind="query-params")
+    return ClusteringConfig(min_size=size, by_category=by_category)
+
+
+# ---- what comes out ----
+
+
+def _result(say: Say, day: Day) -> None:
+    clusters = day.clusters
+    copies = sum(len(group.members) - 1 for group in day.duplicates)
+    inside = sum(map(len, clusters.stories))
+    facts = {
+        "articles": f"{len(clusters.articles):,}",
+        "stories": f"{len(clusters.stories):,}",
+        "inside": f"{inside / max(1, len(clusters.articles)):.0%}",
+        "copies": f"{copies:,}",
+    }
+    for column, (name, value) in zip(st.columns(4), facts.items(), strict=True):
+        column.metric(say(f"stories.{name}"), value)
+    if not clusters.stories:
+        st.info(say("stories.none"), icon=":material/info:")
+        return
+    view = st.segmented_control(
+        say("stories.view"),
+        VIEWS,
+        default="list",
+        required=True,
+        format_func=lambda name: say(f"stories.view_{name}"),
+        key="view",
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    {"list": _list, "map": _map, "time": _time, "copies": _copies}[view or "list"](say, day)
+    _downloads(say, day)
+
+
+def _downloads(say: Say, day: Day) -> None:
+    st.divider()
+    report = day.report(say("stories.title"))
+    files: Mapping[str, tuple[str, Callable[[], bytes]]] = {
+        "json": ("application/json", lambda: json.dumps(to_json(report), ensure_ascii=False, indent=1).encode()),
+        "csv": ("text/csv", lambda: to_csv(report).encode()),
+        "html": ("text/html", lambda: to_html(report, day.map_places()).encode()),
+    }
+    with st.container(horizontal=True):
+        for kind, (mime, make) in files.items():
+            st.download_button(
+                say(f"download.{kind}"),
+                make,
+                f"stories.{kind}",
+                mime,
+                icon=":material/download:",
+                on_click="ignore",
+                key=f"stories-{kind}",
+            )
+
+
+# ---- stories, one by one ----
+
+
+def _list(say: Say, day: Day) -> None:
+    _tools(say, day)
+    wanted = st.text_input(
+        say("stories.find"), key="find", bind="query-params", icon=":material/search:", max_chars=60
+    ).split()
+    found = [story for story in day.clusters.stories if all(word in _searched(story, day.clusters) for word in wanted)]
+    if not found:
+        st.info(say("stories.not_found"), icon=":material/search_off:")
+        return
+    num_pages = -(-len(found) // PER_PAGE)
+    page = st.pagination(num_pages, key="page") if num_pages > 1 else 1
+    for story in found[(page - 1) * PER_PAGE : page * PER_PAGE]:
+        _story(say, day, story)
+
+
+def _searched(story: Cluster, clusters: Clusters) -> str:
+    titles = (clusters.articles[member.index].title for member in story.members)
+    return " ".join([story.title, *(keyword.text for keyword in story.keywords), *titles])
+
+
+def _tools(say: Say, day: Day) -> None:
+    """Show what joins stories, and what takes the last edit back."""
+    titles = {story.id: f"{one_line(story.title, 40)} ({len(story)})" for story in day.clusters.stories}
+    merge, undo = st.columns([5, 2], vertical_alignment="bottom")
+    with merge, st.container(horizontal=True, vertical_alignment="bottom"):
+        chosen = st.multiselect(
+            say("stories.merge_which"),
+            list(titles),
+            format_func=lambda id_: titles.get(id_, id_),
+            key="merge-chosen",
+            placeholder=say("stories.merge_hint"),
+        )
+        st.button(
+            say("stories.merge"),
+            icon=":material/merge:",
+            disabled=len(chosen) < 2,
+            key="merge",
+            on_click=_edit,
+            args=(day, "merge", *chosen),
+        )
+    with undo:
+        last = day.stories.edits[-1].kind if day.stories.edits else ""
+        label = say("stories.undo_what", what=say(f"edit.{last}")) if last else say("stories.undo")
+        st.button(label, icon=":material/undo:", disabled=not last, key="undo", on_click=_edit, args=(day, "undo"))
+
+
+def _edit(day: Day, action: str, *values: Any) -> None:
+    """Carry out an edit on this session's stories."""
+    try:
+        match action, *values:
+            case "merge", first, *others:
+                day.stories.merge(first, *others)
+                st.session_state["merge-chosen"] = []
+            case "rename", story:
+                day.stories.rename(story, st.session_state[f"name-{story}"])
+            case "pin", story, is_pinned:
+                day.stories.pin(story, is_pinned=is_pinned)
+            case ("undo",):
+                day.stories.undo()
+    except UsageError:
+        # Pressed twice: the story is gone already, or nothing is left to be taken back.
+        return
+    day.clusters = day.stories.clusters()
+
+
+def _story(say: Say, day: Day, story: Cluster) -> None:
+    with st.container(border=True, key=f"story-{story.id}"):
+        text, tools = st.columns([5, 2])
+        with text:
+            st.html(story_html(say, story, day.clusters))
+        with tools, st.container(horizontal=True, horizontal_alignment="right"):
+            st.button(
+                say("stories.unpin" if story.is_pinned else "stories.pin"),
+                icon=":material/keep:",
+                key=f"pin-{story.id}",
+                on_click=_edit,
+                args=(day, "pin", story.id, not story.is_pinned),
+                type="tertiary",
+            )
+            with st.popover(say("stories.rename"), icon=":material/edit:", type="tertiary"):
+                st.text_input(say("stories.name"), story.name, key=f"name-{story.id}", placeholder=story.headline[:60])
+                st.button(say("stories.save"), key=f"save-{story.id}", on_click=_edit, args=(day, "rename", story.id))
+
+
+def story_html(say: Say, story: Cluster, clusters: Clusters) -> str:
+    """Return a story as HTML: what it is called, its keywords, its articles."""
+    articles = [clusters.articles[member.index] for member in story.members]
+    facts = [say("stories.count", count=len(story))]
+    if category := main_category(story, clusters):
+        facts.append(category)
+    if publishers := {article.publisher for article in articles} - {""}:
+        facts.append(say("stories.publishers", count=len(publishers)))
+    if dates := sorted({article.date[:10] for article in articles} - {""}):
+        facts.append(dates[0] if dates[0] == dates[-1] else f"{dates[0]} – {dates[-1]}")
+    pin = f'<span class="pb-pin">{say("stories.pinned")}</span>' if story.is_pinned else ""
+    was = f'<p class="pb-quiet">{escaped(one_line(story.headline, 120))}</p>' if story.name else ""
+    words = "".join(f"<span>{escaped(keyword.text)}</span>" for keyword in story.keywords)
+    lines = "".join(f"<li>{escaped(one_line(article.title, 200))}</li>" for article in articles[:SHOWN_MEMBERS])
+    return (
+        f'<article class="pb-story" lang="ko"><h3>{pin}{escaped(one_line(story.title, 160))}</h3>{was}'
+        f'<p class="pb-quiet">{escaped(" · ".join(facts))}</p><p class="pb-words">{words}</p>'
+        f"<details><summary>{say('stories.members', count=len(story))}</summary><ul>{lines}</ul></details></article>"
+    )
+
+
+# ---- map, time, copies ----
+
+
+def _map(say: Say, day: Day) -> None:
+    st.caption(say("stories.map_note"))
+    st.vega_lite_chart(map_chart(say, day), key="stories-map", alt=say("stories.map_alt"))
+
+
+def map_chart(say: Say, day: Day) -> dict[str, Any]:
+    """Return the map as a Vega-Lite chart: area by articles, colour and shape by category."""
+    colours = dict(list(category_colours(day.clusters).items())[: len(SHAPES) - 1])
+    by_id = {story.id: story for story in day.clusters.stories}
+    other = say("stories.other")
+    rows = []
+    for circle in circles(day.clusters, day.map_places(), colours):
+        story = by_id[circle["id"]]
+        category = main_category(story, day.clusters)
+        rows.append(
+            {
+                "x": circle["x"],
+                "y": MAP_HEIGHT - circle["y"],
+                "size": circle["size"],
+                "label": one_line(circle["label"], 16),
+                "title": one_line(circle["title"], 80),
+                "category": category if category in colours else other,
+                "keywords": ", ".join(keyword.text for keyword in story.keywords[:5]),
+            }
+        )
+    place = {
+        "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, MAP_WIDTH]}},
+        "y": {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [0, MAP_HEIGHT]}},
+    }
+    category_of: dict[str, Any] = {"field": "category", "type": "nominal", "title": say("stories.category")}
+    if not colours:
+        category_of["legend"] = None
+    names, shapes = [*colours, other], [*SHAPES[1 : len(colours) + 1], SHAPES[0]]
+    told = (("title", "story"), ("size", "size"), ("category", "category"), ("keywords", "keywords"))
+    largest = max(row["size"] for row in rows)
+    size = {"field": "size", "type": "quantitative", "scale": {"domain": [0, largest], "range": [30, 1500]}}
+    marks = {
+        "mark": {"type": "point", "filled": True, "opacity": 0.6},
+        "encoding": {
+            **place,
+            "size": size | {"legend": None},
+            "color": category_of | {"scale": {"domain": names, "range": [*colours.values(), PLAIN_COLOUR]}},
+            "shape": category_of | {"scale": {"domain": names, "range": shapes}},
+            "tooltip": [{"field": name, "type": "nominal", "title": say(f"stories.{key}")} for name, key in told],
+        },
+    }
+    labels = {
+        "data": {"values": _labelled(rows)},
+        "mark": {"type": "text", "fontSize": 12.5, "fontWeight": 600},
+        "encoding": {**place, "text": {"field": "label", "type": "nominal"}},
+    }
+    legend = {"orient": "bottom", "columns": len(SHAPES), "labelLimit": 120}
+    return {"data": {"values": rows}, "layer": [marks, labels], "height": 520, "config": {"legend": legend}}
+
+
+def _labelled(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the largest stories whose labels do not lie on each other."""
+    kept: list[dict[str, Any]] = []
+    for row in rows:
+        width = LABEL_WIDTH * len(row["label"])
+        if len(kept) < NUM_LABELS and all(
+            abs(row["x"] - other["x"]) > (width + LABEL_WIDTH * len(other["label"])) / 2
+            or abs(row["y"] - other["y"]) > LABEL_HEIGHT
+            for other in kept
+        ):
+            kept.append(row)
+    return kept
+
+
+def _time(say: Say, day: Day) -> None:
+    chart = time_chart(say, day.clusters)
+    if chart is None:
+        st.info(say("stories.no_time"), icon=":material/info:")
+        return
+    st.caption(say("stories.time_note"))
+    st.vega_lite_chart(chart, key="stories-time", alt=say("stories.time_alt"))
+
+
+def time_chart(say: Say, clusters: Clusters) -> dict[str, Any] | None:
+    """Return when the articles of the largest stories appeared; None if their dates tell nothing."""
+    found = timeline(clusters)
+    if not found:
+        return None
+    kept = [k for k in range(len(found["labels"])) if any(row["counts"][k] for row in found["rows"])]
+    order = [found["labels"][k] for k in kept]
+    rows = [
+        {"when": found["labels"][k], "story": f"{row['id']} {one_line(row['title'], 34)}", "count": row["counts"][k]}
+        for row in found["rows"]
+        for k in kept
+        if row["counts"][k]
+    ]
+    place = {
+        "x": {"field": "when", "type": "ordinal", "sort": order, "title": None, "axis": {"labelAngle": -40}},
+        "y": {"field": "story", "type": "ordinal", "sort": None, "title": None, "axis": {"labelLimit": 260}},
+    }
+    count = {"field": "count", "type": "quantitative", "title": say("stories.size")}
+    return {
+        "data": {"values": rows},
+        "layer": [
+            {"mark": {"type": "rect", "opacity": 0.45}, "encoding": place | {"color": count | {"legend": None}}},
+            {"mark": {"type": "text", "fontSize": 12}, "encoding": place | {"text": count}},
+        ],
+        "height": 28 * len(found["rows"]) + 60,
+    }
+
+
+def _copies(say: Say, day: Day) -> None:
+    if not day.duplicates:
+        st.info(say("stories.no_copies"), icon=":material/info:")
+        return
+    st.caption(say("stories.copies_note", shown=min(SHOWN_GROUPS, len(day.duplicates)), count=len(day.duplicates)))
+    articles = day.clusters.articles
+    parts = []
+    for group in day.duplicates[:SHOWN_GROUPS]:
+        others = [articles[index].title for index in group.members if index != group.representative][:SHOWN_COPIES]
+        lines = "".join(f"<li>{escaped(one_line(title, 200))}</li>" for title in others)
+        head = escaped(one_line(articles[group.representative].title, 160))
+        count = say("stories.count", count=len(group.members))
+        parts.append(f"<details><summary>{head} <small>{count}</small></summary><ul>{lines}</ul></details>")
+    st.html(f'<div class="pb-copies" lang="ko">{"".join(parts)}</div>')

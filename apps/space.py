@@ -1,0 +1,257 @@
+"""The space that titles are compared in: what a sentence embedder says of them, and the letters they are made of.
+
+Stories hang on names and figures. A small embedder knows that 대면 면회 and 접촉면회 are the same thing, and confuses
+one name with another; character n-grams do the opposite. So a point is the two side by side, each of unit length and
+weighted. `benchmarks/clustering.py` tells what each is worth.
+
+* The embedder's part is centred and turned onto its principal axes, which takes out the direction that all vectors of
+  an encoder share (Mu and Viswanath 2018).
+* The letters' part is TF-IDF over n-grams of 2 to 4 characters within an eojeol, hashed and projected at random
+  (Achlioptas 2003): cosines stay what they are to within 0.05, and nothing but the idf has to be kept for tomorrow.
+
+Equal texts give equal bytes whatever the number of threads: sums whose order a thread could change run in one.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.feature_extraction.text import HashingVectorizer
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from corpora.runtime import CheckpointError, atomic_file
+
+logger = logging.getLogger(__name__)
+
+Vectors: TypeAlias = NDArray[np.float32]
+
+NUM_HASHES = 1 << 18
+NGRAMS = (2, 4)
+SIGNS_PER_HASH = 8
+BLOCK = 1024
+"""Texts that are embedded between two writes of the cache, and placed at a time."""
+FULL_WEIGHT = 1.0 - 1e-9
+
+
+class Embedder(Protocol):
+    """Texts in, vectors out. `downstream.embed.Embedder` is one."""
+
+    @property
+    def sha256(self) -> str:
+        """Digest of all that decides the vectors; vectors of another digest are not mixed with these."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return float32 (N, D); rows need not have length 1."""
+
+
+class Letters:
+    """The embedder that says nothing, so that titles are compared by their letters alone. Needs no model."""
+
+    sha256 = "letters"
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return (N, 0)."""
+        return np.zeros((len(texts), 0), np.float32)
+
+
+class Space(Protocol):
+    """A space that new texts can be placed in."""
+
+    def place(self, texts: Sequence[str], vectors: Vectors) -> Vectors:
+        """Return a point for each text: float32 (N, P), of length 1, or 0 where there is nothing to go by."""
+
+
+class Reducer(Protocol):
+    """How a space is made of a day's texts."""
+
+    def fit(self, texts: Sequence[str], vectors: Vectors) -> Space:
+        """Return the space of distinct texts and their vectors."""
+
+
+@dataclass(frozen=True)
+class LettersAndMeaning:
+    """The reducer described above."""
+
+    dimensions: int = 256
+    """Principal axes that are kept of the embedder's vectors; more than it has means all."""
+    letter_dimensions: int = 512
+    letter_weight: float = 0.5
+    """Share of the letters in a cosine; 1 leaves the embedder out, and 0 the letters."""
+    seed: int = 0
+    """Of the random projection."""
+
+    def fit(self, texts: Sequence[str], vectors: Vectors) -> "LettersAndMeaningSpace":
+        """Learn axes from vectors of distinct texts, and idf from the texts."""
+        usable = vectors[np.isfinite(vectors).all(axis=1)]
+        with threadpool_limits(1):
+            mean = usable.mean(axis=0, dtype=np.float64) if len(usable) else np.zeros(vectors.shape[1])
+            covariance = np.zeros((vectors.shape[1], vectors.shape[1]))
+            for first in range(0, len(usable), BLOCK):
+                centred = usable[first : first + BLOCK] - mean
+                covariance += centred.T @ centred
+            _, axes = np.linalg.eigh(covariance)
+        counts = _ngram_counts(texts)
+        num_texts = np.bincount(counts.indices, minlength=NUM_HASHES)
+        return LettersAndMeaningSpace(
+            mean=mean.astype(np.float32),
+            axes=axes[:, ::-1][:, : self.dimensions].astype(np.float32),
+            idf=(np.log((1 + len(texts)) / (1 + num_texts)) + 1).astype(np.float32),
+            letter_dimensions=self.letter_dimensions,
+            letter_weight=self.letter_weight,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True)
+class LettersAndMeaningSpace:
+    """What `LettersAndMeaning` has learnt."""
+
+    mean: Vectors
+    """(D,)"""
+    axes: Vectors
+    """(D, P)"""
+    idf: Vectors
+    """(NUM_HASHES,)"""
+    letter_dimensions: int
+    letter_weight: float
+    seed: int
+
+    def place(self, texts: Sequence[str], vectors: Vectors) -> Vectors:
+        """Return float32 (N, P + letter dimensions), rounded to what half precision holds: so they are saved.
+
+        A vector that is not finite counts as none, and the letters go on alone.
+        """
+        usable = np.asarray(np.isfinite(vectors).all(axis=1))
+        if not usable.all():
+            logger.warning("%d of %d vectors are not finite: their texts go by letters", (~usable).sum(), len(usable))
+            vectors = np.where(usable[:, None], vectors, self.mean)
+        with threadpool_limits(1):
+            meaning = _unit((vectors - self.mean) @ self.axes)
+        letters = self._letters(texts) if self.letter_weight else np.zeros((len(texts), 0), np.float32)
+        weight = self.letter_weight if self.axes.size else FULL_WEIGHT
+        # Python's own numbers leave an array in single precision.
+        points = _unit(np.hstack([float(np.sqrt(1 - weight)) * meaning, float(np.sqrt(weight)) * letters]))
+        return points.astype(np.float16).astype(np.float32)
+
+    def _letters(self, texts: Sequence[str]) -> Vectors:
+        projection = self._projection()
+        rows = np.zeros((len(texts), self.letter_dimensions), np.float32)
+        for first in range(0, len(texts), BLOCK):
+            counts = _ngram_counts(texts[first : first + BLOCK])
+            counts.data = (1 + np.log(counts.data)) * self.idf[counts.indices]
+            rows[first : first + BLOCK] = (counts @ projection).toarray()
+        return _unit(rows)
+
+    def _projection(self) -> sparse.csr_array:
+        """Return (NUM_HASHES, letter dimensions): a few random signs in each row, the same for the same seed."""
+        random = np.random.default_rng(self.seed)
+        size = NUM_HASHES * SIGNS_PER_HASH
+        signs = random.choice(np.array([-1, 1], np.float32), size)
+        places = random.integers(0, self.letter_dimensions, size, dtype=np.int32)
+        return sparse.csr_array(
+            (signs, places, np.arange(0, size + 1, SIGNS_PER_HASH)), shape=(NUM_HASHES, self.letter_dimensions)
+        )
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.floating]]) -> "LettersAndMeaningSpace":
+        """Return the space that `arrays` was called of."""
+        dimensions, weight, seed = arrays["settings"].tolist()
+        learnt = {name: arrays[name].astype(np.float32) for name in ("mean", "axes", "idf")}
+        return cls(**learnt, letter_dimensions=int(dimensions), letter_weight=weight, seed=int(seed))
+
+    def arrays(self) -> dict[str, NDArray[np.floating]]:
+        """Return what is to be saved."""
+        settings = np.array([self.letter_dimensions, self.letter_weight, self.seed], np.float64)
+        return {"mean": self.mean, "axes": np.ascontiguousarray(self.axes), "idf": self.idf, "settings": settings}
+
+
+def _ngram_counts(texts: Sequence[str]) -> sparse.csr_array:
+    if not texts:
+        return sparse.csr_array(np.zeros((0, NUM_HASHES), np.float32))  # the vectorizer wants a first text
+    vectorizer = HashingVectorizer(
+        analyzer="char_wb", ngram_range=NGRAMS, n_features=NUM_HASHES, norm=None, alternate_sign=False, dtype=np.float32
+    )
+    return sparse.csr_array(vectorizer.transform(texts))
+
+
+def _unit(rows: NDArray[np.floating]) -> Vectors:
+    """Return rows of length 1; rows of zeros stay."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Vectors = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0).astype(np.float32)
+    return unit
+
+
+class EmbeddingCache:
+    """Vectors on the disk by model and text: an interrupted embedding goes on where it stopped.
+
+    A folder for each model holds files of some vectors each, with a digest of each text; written once, never changed.
+    """
+
+    def __init__(self, folder: Path, embedder: Embedder) -> None:
+        """Open the vectors that FOLDER has of this embedder; files that are damaged are made again."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        self._embedder = embedder
+        self._folder = folder / embedder.sha256[:16]
+        self._vectors: dict[bytes, Vectors] = {}
+        for file in sorted(self._folder.glob("*.safetensors")):
+            try:
+                tensors = load_file(file)
+                pairs = zip(tensors["keys"], tensors["vectors"], strict=True)
+                self._vectors.update({key.tobytes(): vector for key, vector in pairs})
+            except (SafetensorError, OSError, KeyError, ValueError) as error:
+                logger.warning("%s is damaged (%s): its texts are embedded again", file, error)
+
+    @property
+    def sha256(self) -> str:
+        """The embedder's own digest."""
+        return self._embedder.sha256
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Return what the embedder gives; asked for are only texts that are not here."""
+        keys = [_digest(text) for text in texts]
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._vectors}
+        with tqdm(total=len(missing), desc="embed", unit="title", disable=None) as bar:
+            new = list(missing)
+            for first in range(0, len(new), BLOCK):
+                some = new[first : first + BLOCK]
+                vectors = self._embedder.encode([missing[key] for key in some])
+                self._write(some, vectors)
+                self._vectors.update(zip(some, vectors, strict=True))
+                bar.update(len(some))
+        if not texts:
+            return self._embedder.encode([])
+        return np.stack([self._vectors[key] for key in keys])
+
+    def _write(self, keys: Sequence[bytes], vectors: Vectors) -> None:
+        from safetensors.numpy import save
+
+        rows = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)
+        name = hashlib.blake2b(b"".join(keys), digest_size=8).hexdigest()
+        with atomic_file(self._folder / f"{name}.safetensors", "wb") as file:
+            file.write(save({"keys": rows, "vectors": np.ascontiguousarray(vectors)}))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
+
+
+def checked(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """Return the embedder's vectors, made sure to be a row for each text.
+
+    Raises:
+        CheckpointError: they are not.
+    """
+    vectors = np.asarray(embedder.encode(texts), np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(texts):
+        what = f"vectors of shape {vectors.shape} for {len(texts)} texts"
+        raise CheckpointError(type(embedder).__name__, what, "give an embedder that returns a row for each text")
+    return vectors

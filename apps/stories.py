@@ -1,0 +1,556 @@
+"""Stories that live on: new articles join them without anything being fitted again, editors change them, undo included.
+
+    python -m apps.stories DIR list
+    python -m apps.stories DIR merge s3 s17
+    python -m apps.stories DIR rename s3 "얀센 백신 예약"
+    python -m apps.stories DIR undo
+
+DIR is what `python -m apps.clustering FILE --stories DIR` keeps: `stories.json`, and vectors as safetensors. A story
+keeps its id for good; an id is never given twice.
+"""
+
+import datetime
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+from scipy.cluster.hierarchy import fcluster
+
+from apps.articles import Article, Articles, to_articles
+from apps.clusters import (
+    ClusteringConfig,
+    Clusters,
+    Day,
+    Identity,
+    clusterer_of,
+    default_embedder,
+    describe,
+    distinct_texts,
+    find_groups,
+    reducer_of,
+)
+from apps.grouping import Groups, Labels, Points, Yardstick, average_linkage, nearest_centres
+from apps.space import Embedder, LettersAndMeaningSpace, checked
+from corpora.runtime import (
+    EXIT_DONE,
+    ArgumentParser,
+    CheckpointError,
+    Config,
+    DataError,
+    UsageError,
+    atomic_file,
+    nearest,
+    run_command,
+    write_json,
+)
+
+STATE_FILE = "stories.json"
+SCHEMA = 1
+MAX_UNDO = 100
+"""Edits that can be taken back."""
+
+
+class Story(Config):
+    """What a story is besides its articles."""
+
+    name: str = ""
+    is_pinned: bool = False
+    batch: int = 0
+    """Number of the batch of articles that it began with."""
+
+
+class Edit(Config):
+    """What an editor did, and what is needed to take it back."""
+
+    kind: Literal["merge", "split", "rename", "pin"]
+    story: str
+    before: Story | None = None
+    """The story as it was, of `rename` and `pin`."""
+    gone: dict[str, Story] = Field(default_factory=dict)
+    """Stories that `merge` took in, and their articles."""
+    moved: dict[str, list[int]] = Field(default_factory=dict)
+    made: list[str] = Field(default_factory=list)
+    """Stories that `split` made."""
+
+
+class _StateFile(Config):
+    schema_version: int = Field(alias="schema")
+    embedder: str
+    vectors: str
+    config: ClusteringConfig
+    next_story: int
+    num_batches: int
+    stories: dict[str, Story]
+    articles: list[dict[str, str]]
+    story_of: list[str]
+    is_core: list[bool]
+    batch_of: list[int]
+    texts: list[str]
+    of_article: list[int]
+    edits: list[Edit]
+
+
+@dataclass
+class Stories:
+    """Articles in stories; made by `fit` or `load`."""
+
+    config: ClusteringConfig
+    embedder_sha256: str
+    space: LettersAndMeaningSpace
+    yardstick: Yardstick
+    """Of the first stories."""
+    articles: list[Article] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    """Distinct titles as they are compared, in the order they came."""
+    points: Points = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    """(U, P) of `texts`."""
+    of_article: list[int] = field(default_factory=list)
+    """Place of each article's title in `texts`; −1 for none."""
+    story_of: list[str] = field(default_factory=list)
+    """Id of each article's story; empty for none."""
+    is_core: list[bool] = field(default_factory=list)
+    batch_of: list[int] = field(default_factory=list)
+    stories: dict[str, Story] = field(default_factory=dict)
+    edits: list[Edit] = field(default_factory=list)
+    num_batches: int = 0
+    next_story: int = 1
+
+    # ---- articles ----
+
+    @classmethod
+    def fit(
+        cls, articles: Articles, config: ClusteringConfig | None = None, *, embedder: Embedder | None = None
+    ) -> "Stories":
+        """Find the first stories.
+
+        Args:
+            articles: see `apps.clusters.cluster`.
+            config: settings, kept with the stories.
+            embedder: default: see `apps.clusters.default_embedder`.
+
+        Raises:
+            CheckpointError: the embedder or its vectors are unusable.
+        """
+        config = config or ClusteringConfig()
+        embedder = embedder or default_embedder()
+        day = Day.of(to_articles(articles), embedder, reducer_of(config))
+        labels, is_core = find_groups(day, config, clusterer_of(config))
+        core = np.full(len(day.texts), -1)
+        members = is_core & (day.of_article >= 0)
+        core[day.of_article[members]] = labels[members]
+        assert isinstance(day.space, LettersAndMeaningSpace)
+        yardstick = Yardstick.of(day.points, Groups.of(day.points, core))
+        stories = cls(config, embedder.sha256, day.space, yardstick)
+        stories._add(day.articles, day.texts, day.points, day.of_article)
+        stories._begin(labels, is_core, np.arange(len(day.articles)))
+        stories.num_batches = 1
+        return stories
+
+    def assign(self, articles: Articles, *, embedder: Embedder | None = None) -> list[str | None]:
+        """Let new articles join the stories they belong to; the rest waits for `found`.
+
+        An article joins the nearest story if it is as near to the centre as all but `min_typicality` of the first
+        stories' members are to theirs, and a copy joins where its original is. All of a batch are compared with the
+        stories as they were before it. Articles that are known by id and title stay where they are.
+
+        Args:
+            articles: see `apps.clusters.cluster`.
+            embedder: the one that `fit` had; default: see `apps.clusters.default_embedder`.
+
+        Returns:
+            The story's id for each article, None for none.
+
+        Raises:
+            CheckpointError: it is another embedder, or its vectors are unusable.
+        """
+        embedder = embedder or default_embedder()
+        if embedder.sha256 != self.embedder_sha256:
+            what = f"the stories were made with embedder {self.embedder_sha256[:12]}, this is {embedder.sha256[:12]}"
+            raise CheckpointError("stories", what, "give the same --model, or begin anew in another folder")
+        listed = to_articles(articles)
+        known = {(article.id, article.title): index for index, article in enumerate(self.articles)}
+        new = [article for article in dict.fromkeys(listed) if (article.id, article.title) not in known]
+        texts, of_article = distinct_texts(new)
+        points = self.space.place(texts, checked(embedder, texts))
+        ids, centres, categories = self._centres(_newest(new))
+        places = {text: place for place, text in enumerate(self.texts)}
+        joined = [""] * len(new)
+        for category in sorted({article.category for article in new}) if self.config.by_category else [None]:
+            chosen = [k for k, article in enumerate(new) if category in (None, article.category)]
+            is_open = np.array([category in (None, other) for other in categories], bool)
+            nearest_of, cosines = nearest_centres(points, centres[is_open])
+            open_ids = [id_ for id_, is_one in zip(ids, is_open, strict=True) if is_one]
+            level = self.yardstick.level(self.config.min_typicality)
+            for index in chosen:
+                text = int(of_article[index])
+                if text >= 0 and points[text].any() and cosines[text] >= level:
+                    joined[index] = open_ids[int(nearest_of[text])]
+        originals = self._stories_of_texts()
+        for index, text in enumerate(of_article.tolist()):
+            original = originals.get(places.get(texts[text], -1), "") if text >= 0 else ""
+            if original in ids:
+                joined[index] = original
+        self._add(new, texts, points, of_article)
+        self.story_of[len(self.story_of) - len(new) :] = joined
+        self.num_batches += 1
+        known = {(article.id, article.title): index for index, article in enumerate(self.articles)}
+        return [self.story_of[known[article.id, article.title]] or None for article in listed]
+
+    def found(self) -> list[str]:
+        """Find new stories among the articles that are in none.
+
+        A group whose centre is as near to a story's as `join_at` says joins that story instead.
+
+        Returns:
+            The ids of the new stories.
+        """
+        waiting = np.flatnonzero([not story for story in self.story_of])
+        day = self._day()
+        pool = Day(tuple(self.articles[k] for k in waiting), day.texts, day.of_article[waiting], day.points, self.space)
+        labels, is_core = find_groups(pool, self.config, clusterer_of(self.config), self.yardstick)
+        groups = Groups.of(pool.article_points, labels)
+        labels = groups.labels  # in the order of the centres
+        ids, centres, _ = self._centres(_newest(self.articles))
+        places, cosines = nearest_centres(groups.centres, centres)
+        near = self.yardstick.similarity_at(self.config.join_at) if self.config.join_at <= 1 else 2.0
+        for label, (place, cosine) in enumerate(zip(places.tolist(), cosines.tolist(), strict=True)):
+            if cosine >= near and not self.config.by_category:
+                for index in waiting[labels == label].tolist():
+                    self.story_of[index] = ids[place]
+                labels[labels == label] = -1
+        return self._begin(labels, is_core, waiting)
+
+    def _add(self, articles: Sequence[Article], texts: Sequence[str], points: Points, of_article: Labels) -> None:
+        """Append articles that are in no story, and the texts that are new."""
+        places = {text: place for place, text in enumerate(self.texts)}
+        is_new = [text not in places for text in texts]
+        for text in texts:
+            if text not in places:
+                places[text] = len(self.texts)
+                self.texts.append(text)
+        self.points = np.vstack([self.points, points[is_new]]) if self.points.size else points[is_new]
+        self.articles.extend(articles)
+        self.of_article.extend(places[texts[text]] if text >= 0 else -1 for text in of_article.tolist())
+        self.story_of.extend([""] * len(articles))
+        self.is_core.extend([False] * len(articles))
+        self.batch_of.extend([self.num_batches] * len(articles))
+
+    def _begin(self, labels: Labels, is_core: NDArray[np.bool_], indices: NDArray[np.int64]) -> list[str]:
+        """Make stories of labelled articles, the largest first."""
+        found: dict[int, list[int]] = {}
+        for label, index in zip(labels.tolist(), indices.tolist(), strict=True):
+            if label >= 0:
+                found.setdefault(label, []).append(index)
+        core = dict(zip(indices.tolist(), is_core.tolist(), strict=True))
+        ids = []
+        for members in sorted(found.values(), key=lambda members: (-len(members), self.articles[members[0]].title)):
+            ids.append(self._new_story(members, max(self.batch_of[index] for index in members)))
+            for index in members:
+                self.is_core[index] = core[index]
+        return ids
+
+    def _new_story(self, members: Sequence[int], batch: int) -> str:
+        id_ = f"s{self.next_story}"
+        self.next_story += 1
+        self.stories[id_] = Story(batch=batch)
+        for index in members:
+            self.story_of[index] = id_
+        return id_
+
+    def _day(self) -> Day:
+        return Day(
+            tuple(self.articles), tuple(self.texts), np.array(self.of_article, np.int64), self.points, self.space
+        )
+
+    def _stories_of_texts(self) -> dict[int, str]:
+        return {text: story for text, story in zip(self.of_article, self.story_of, strict=True) if story and text >= 0}
+
+    def _centres(self, newest: str) -> tuple[list[str], Points, list[str]]:
+        """Return ids, centres and categories of the stories that new articles may join: pinned or not yet too old."""
+        latest: dict[str, str] = {}
+        category: dict[str, str] = {}
+        for article, story in zip(self.articles, self.story_of, strict=True):
+            latest[story] = max(latest.get(story, ""), article.date)
+            category.setdefault(story, article.category)
+        ids = [
+            id_
+            for id_, story in self.stories.items()
+            if id_ in latest and (story.is_pinned or _days_between(latest[id_], newest) <= self.config.max_age_days)
+        ]
+        place = {id_: number for number, id_ in enumerate(ids)}
+        pairs = {(place[s], t) for s, t in zip(self.story_of, self.of_article, strict=True) if s in place}
+        numbers, texts = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
+        return ids, Groups.of(self.points[texts], numbers).centres, [category[id_] for id_ in ids]
+
+    # ---- editing ----
+
+    def members(self, story: str) -> list[int]:
+        """Return the places of a story's articles.
+
+        Raises:
+            UsageError: there is no such story.
+        """
+        if story not in self.stories:
+            raise UsageError(story, "no such story", nearest(story, self.stories) if self.stories else "there are none")
+        return [index for index, other in enumerate(self.story_of) if other == story]
+
+    def merge(self, story: str, *others: str) -> None:
+        """Make stories one, under the id, name and pin of the first.
+
+        Raises:
+            UsageError: there is no such story, or one is named twice.
+        """
+        self.members(story)
+        if not others or len({story, *others}) != 1 + len(others):
+            raise UsageError("merge", f"stories {', '.join((story, *others))}", "name two or more, each once")
+        moved = {other: self.members(other) for other in others}
+        for members in moved.values():
+            for index in members:
+                self.story_of[index] = story
+        gone = {other: self.stories.pop(other) for other in others}
+        self._remember(Edit(kind="merge", story=story, gone=gone, moved=moved))
+
+    def split(self, story: str, parts: int = 2) -> list[str]:
+        """Divide a story by average linkage; the largest part keeps the id.
+
+        Returns:
+            The ids of the other parts.
+
+        Raises:
+            UsageError: there is no such story, or it has fewer distinct titles than parts.
+        """
+        members = self.members(story)
+        texts = sorted({self.of_article[index] for index in members})
+        if not 2 <= parts <= len(texts):
+            raise UsageError(
+                story, f"{len(texts)} different titles cannot make {parts} parts", "give 2 or more, or fewer"
+            )
+        labels = fcluster(average_linkage(self.points[texts]), parts, criterion="maxclust")
+        label_of = dict(zip(texts, labels.tolist(), strict=True))
+        groups: dict[int, list[int]] = {}
+        for index in members:
+            groups.setdefault(label_of[self.of_article[index]], []).append(index)
+        _, *smaller = sorted(groups.values(), key=lambda group: (-len(group), group))
+        batch = self.stories[story].batch
+        made = [self._new_story(group, batch) for group in smaller]
+        self._remember(Edit(kind="split", story=story, made=made))
+        return made
+
+    def rename(self, story: str, name: str) -> None:
+        """Give a story a name of its own; an empty one gives it its headline back.
+
+        Raises:
+            UsageError: there is no such story.
+        """
+        self._change(story, "rename", {"name": " ".join(name.split())})
+
+    def pin(self, story: str, *, is_pinned: bool = True) -> None:
+        """Keep a story at the top, and open to new articles however old it is.
+
+        Raises:
+            UsageError: there is no such story.
+        """
+        self._change(story, "pin", {"is_pinned": is_pinned})
+
+    def _change(self, story: str, kind: Literal["rename", "pin"], values: Mapping[str, Any]) -> None:
+        self.members(story)
+        before = self.stories[story]
+        self.stories[story] = before.model_copy(update=dict(values))
+        self._remember(Edit(kind=kind, story=story, before=before))
+
+    def _remember(self, edit: Edit) -> None:
+        self.edits = [*self.edits, edit][-MAX_UNDO:]
+
+    def undo(self) -> Edit:
+        """Take back the last edit that was not taken back.
+
+        Articles that joined a merged story since stay in it; those that joined a part return with the part.
+
+        Returns:
+            The edit.
+
+        Raises:
+            UsageError: there is nothing to take back.
+        """
+        if not self.edits:
+            raise UsageError("undo", "there is no edit to take back", "nothing has to be done")
+        edit = self.edits.pop()
+        if edit.before is not None:
+            self.stories[edit.story] = edit.before
+        self.stories |= edit.gone
+        for other, members in edit.moved.items():
+            for index in members:
+                self.story_of[index] = other
+        for index, story in enumerate(self.story_of):
+            if story in edit.made:
+                self.story_of[index] = edit.story
+        for made in edit.made:
+            del self.stories[made]
+        return edit
+
+    # ---- views ----
+
+    def clusters(self) -> Clusters:
+        """Return the stories as they are now; what came with the last batch is new, if there was one before it."""
+        ids = [id_ for id_ in self.stories if id_ in set(self.story_of)]
+        place = {id_: number for number, id_ in enumerate(ids)} | {"": -1}
+        last = self.num_batches - 1
+        is_later = self.num_batches > 1
+        identities = [
+            Identity(id_, story.name, story.is_pinned, is_later and story.batch == last)
+            for id_, story in self.stories.items()
+            if id_ in place
+        ]
+        return describe(
+            self._day(),
+            np.array([place[story] for story in self.story_of], np.int64),
+            np.array(self.is_core, bool),
+            self.config,
+            identities=identities,
+            new=frozenset(k for k, batch in enumerate(self.batch_of) if is_later and batch == last),
+        )
+
+    # ---- files ----
+
+    def save(self, folder: Path) -> None:
+        """Write the stories to a folder, so that a reader sees the old or the new ones.
+
+        Raises:
+            ResultError: the folder cannot be written.
+        """
+        from safetensors.numpy import save
+
+        arrays = {f"space.{name}": array for name, array in self.space.arrays().items()}
+        data = save({**arrays, "points": self.points.astype(np.float16), **vars(self.yardstick)})
+        name = f"vectors-{self.num_batches:05d}.safetensors"
+        with atomic_file(folder / name, "wb") as file:
+            file.write(data)
+        state = _StateFile(
+            schema=SCHEMA,
+            embedder=self.embedder_sha256,
+            vectors=name,
+            config=self.config,
+            next_story=self.next_story,
+            num_batches=self.num_batches,
+            stories=self.stories,
+            articles=[asdict(article) for article in self.articles],
+            story_of=self.story_of,
+            is_core=self.is_core,
+            batch_of=self.batch_of,
+            texts=self.texts,
+            of_article=self.of_article,
+            edits=self.edits,
+        )
+        write_json(folder / STATE_FILE, state.model_dump(by_alias=True), indent=None)
+        for old in folder.glob("vectors-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    @classmethod
+    def load(cls, folder: Path) -> "Stories":
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: there are no stories, or the files are damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        path = folder / STATE_FILE
+        missing = path
+        try:
+            state = _StateFile(**json.loads(path.read_text(encoding="utf-8")))
+            missing = folder / Path(state.vectors).name
+            arrays = load_file(missing)
+        except FileNotFoundError as error:
+            raise DataError(missing, "no such file", "make it with apps.clustering --stories") from error
+        except (ValueError, ValidationError, SafetensorError, OSError, TypeError) as error:
+            first = str(error).splitlines()[0]
+            raise DataError(path, f"damaged ({first})", "restore the folder from a copy, or begin anew") from error
+        if state.schema_version != SCHEMA:
+            raise DataError(path, f"schema {state.schema_version}", f"this version reads schema {SCHEMA}")
+        space = {name.removeprefix("space."): array for name, array in arrays.items() if name.startswith("space.")}
+        return cls(
+            config=state.config,
+            embedder_sha256=state.embedder,
+            space=LettersAndMeaningSpace.from_arrays(space),
+            yardstick=Yardstick(arrays["own"], arrays["strange"]),
+            articles=[Article(**article) for article in state.articles],
+            texts=state.texts,
+            points=arrays["points"].astype(np.float32),
+            of_article=state.of_article,
+            story_of=state.story_of,
+            is_core=state.is_core,
+            batch_of=state.batch_of,
+            stories=dict(state.stories),
+            edits=list(state.edits),
+            num_batches=state.num_batches,
+            next_story=state.next_story,
+        )
+
+
+def _newest(articles: Sequence[Article]) -> str:
+    return max((article.date for article in articles), default="")
+
+
+def _days_between(earlier: str, later: str) -> float:
+    """Return the days between two ISO dates; 0 if one is unknown."""
+    if not earlier or not later:
+        return 0.0
+    first, second = (datetime.datetime.fromisoformat(date) for date in (earlier, later))
+    return (second - first).total_seconds() / 86_400
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Edit the stories of a folder; returns the exit code."""
+    parser = ArgumentParser("python -m apps.stories", "List, merge, split, rename, pin stories, and undo that.")
+    parser.add_argument("folder", type=Path, help="what apps.clustering keeps with --stories")
+    parser.add_argument("action", choices=["list", "merge", "split", "rename", "pin", "unpin", "undo"])
+    parser.add_argument("arguments", nargs="*", metavar="STORY", help="ids; then a name to rename, a number to split")
+    options = parser.parse(argv)
+    stories = Stories.load(options.folder)
+    if options.action == "list":
+        for story in stories.clusters().stories:
+            sys.stdout.write(f"{story.id}\t{len(story)}\t{'*' if story.is_pinned else ''}\t{story.title}\n")
+        return EXIT_DONE
+    sys.stdout.write(_edit(stories, options.action, options.arguments) + "\n")
+    stories.save(options.folder)
+    return EXIT_DONE
+
+
+def _edit(stories: Stories, action: str, arguments: Sequence[str]) -> str:
+    """Carry out one edit, and say what was done.
+
+    Raises:
+        UsageError: the arguments do not fit the action.
+    """
+    match action, *arguments:
+        case "merge", story, *others if others:
+            stories.merge(story, *others)
+            return f"{story}: {len(stories.members(story))} articles"
+        case "split", story:
+            return " ".join([story, *stories.split(story)])
+        case "split", story, parts if parts.isdecimal():
+            return " ".join([story, *stories.split(story, int(parts))])
+        case "rename", story, name:
+            stories.rename(story, name)
+            return f"{story}: {name}"
+        case "pin" | "unpin", story:
+            stories.pin(story, is_pinned=action == "pin")
+            return f"{story}: {action}ned"
+        case ("undo",):
+            edit = stories.undo()
+            return f"{edit.kind} {edit.story}: undone"
+    usage = {"merge": "STORY STORY…", "split": "STORY [PARTS]", "rename": "STORY NAME", "undo": "nothing"}
+    what = f"'{' '.join(arguments)}' does not fit"
+    raise UsageError(f"python -m apps.stories {action}", what, f"give {usage.get(action, 'STORY')}")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,187 @@
+"""What `benchmarks/clustering.py` measures by: pairs of titles that tell one event, and pairs that must stay apart."""
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.articles import Article, clean_title
+from apps.duplicates import letters_of
+from apps.keywords import kiwi
+from corpora.documents import read_text
+
+Labels = NDArray[np.int64]
+
+MAX_ENTITY, MAX_NUMBER = 20, 50
+"""Titles that a name and a number may be in at most, to be rare."""
+NUM_RANDOM_PAIRS = 1_000_000
+
+
+class Judge:
+    """Measures that need no one to look: pairs that share what is rare, and categories.
+
+    Two titles are a *pair* if they share a rare name (a proper noun or Latin word of two letters or more, by Kiwi, in
+    at most MAX_ENTITY titles) and a number (a run of digits, in at most MAX_NUMBER titles), and are not equal.
+    """
+
+    def __init__(self, articles: Sequence[Article]) -> None:
+        """Find the pairs."""
+        titles = [clean_title(article.title) for article in articles]
+        tokens = kiwi().tokenize(titles)
+        names = [{t.form for t in some if t.tag in {"NNP", "SL"} and len(t.form) > 1} for some in tokens]
+        numbers = [set(re.findall(r"\d+(?:[.,]\d+)*", title)) for title in titles]
+        name_counts, number_counts = (Counter(itertools.chain(*sets)) for sets in (names, numbers))
+        holders: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for index, both in enumerate(zip(names, numbers, strict=True)):
+            for name, number in itertools.product(*both):
+                if name_counts[name] <= MAX_ENTITY and number_counts[number] <= MAX_NUMBER:
+                    holders[name, number].append(index)
+        pairs = {pair for some in holders.values() for pair in itertools.combinations(some, 2)}
+        self.pairs = np.array(sorted(pair for pair in pairs if titles[pair[0]] != titles[pair[1]]))
+        drawn = np.random.default_rng(0).integers(0, len(titles), (NUM_RANDOM_PAIRS, 2))
+        self.random = drawn[drawn[:, 0] != drawn[:, 1]]
+        self.categories = np.unique([article.category for article in articles], return_inverse=True)[1]
+
+    def judge(self, labels: Labels) -> dict[str, float]:
+        """Return the measures of a clustering; −1 is noise."""
+        from sklearn.metrics import adjusted_mutual_info_score
+
+        inside = labels >= 0
+        together = [
+            float((inside[some[:, 0]] & (labels[some[:, 0]] == labels[some[:, 1]])).mean())
+            for some in (self.pairs, self.random)
+        ]
+        sizes = np.bincount(labels[inside]) if inside.any() else np.zeros(1)
+        return {
+            "num_stories": int((sizes > 0).sum()),
+            "largest": int(sizes.max()),
+            "noise": float(1 - inside.mean()),
+            "pairs": together[0],
+            "random": together[1],
+            "ami": float(adjusted_mutual_info_score(self.categories[inside], labels[inside])),
+            "ami_all": float(adjusted_mutual_info_score(self.categories, labels)),
+        }
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """TF-IDF of the titles, as points for the usual algorithms."""
+
+    texts: Sequence[str]
+    of_article: Labels
+
+    def points(self) -> NDArray[np.float64]:
+        """Return LSA vectors of unit length of TF-IDF over white-space words."""
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.preprocessing import normalize
+
+        table = TfidfVectorizer(min_df=2).fit_transform(self.texts)
+        rows: NDArray[np.float64] = normalize(TruncatedSVD(100, random_state=0).fit_transform(table))
+        return rows
+
+    def hdbscan(self, points: NDArray[np.float64]) -> Labels:
+        """Cluster by density with the notebook's smaller size."""
+        from sklearn.cluster import HDBSCAN
+
+        found = HDBSCAN(min_cluster_size=5, min_samples=5, cluster_selection_method="leaf", copy=True).fit(points)
+        return self._expand(found.labels_)
+
+    def kmeans(self, points: NDArray[np.float64], number: int) -> Labels:
+        """Cluster into a number of groups."""
+        from sklearn.cluster import MiniBatchKMeans
+
+        return self._expand(MiniBatchKMeans(number, random_state=0, n_init=3).fit(points).labels_)
+
+    def _expand(self, labels: NDArray[np.integer]) -> Labels:
+        expanded: Labels = np.where(self.of_article >= 0, labels[self.of_article], -1).astype(np.int64)
+        return expanded
+
+
+def brute_force(texts: Sequence[str], least: float) -> set[tuple[int, int]]:
+    """Return all pairs whose sets of 5 letters have a Jaccard index of at least LEAST, by comparing all with all."""
+    from scipy import sparse
+
+    letters = [letters_of(text) for text in texts]
+    sets = [{some[k : k + 5] for k in range(max(1, len(some) - 4))} for some in letters]
+    columns = {shingle: number for number, shingle in enumerate(set().union(*sets))}
+    rows = np.repeat(np.arange(len(texts)), [len(some) for some in sets])
+    places = [columns[shingle] for some in sets for shingle in some]
+    table = sparse.csr_array((np.ones(len(rows), np.int32), (rows, places)), shape=(len(texts), len(columns)))
+    shared = sparse.triu(table @ table.T, 1).tocoo()
+    sizes = np.array([len(some) for some in sets])
+    is_near = shared.data >= least * (sizes[shared.row] + sizes[shared.col] - shared.data)
+    return set(zip(shared.row[is_near].tolist(), shared.col[is_near].tolist(), strict=True))
+
+
+def marked_names(data: Path) -> dict[str, list[str]]:
+    """Return the names of people, organisations and places that KLUE-NER's annotators marked, by kind."""
+    text = read_text(data / "klue" / "klue-ner-v1.1" / "klue-ner-v1.1_dev.tsv")
+    marked = re.findall(r"<([가-힣A-Za-z]{2,8}):(PS|OG|LC)>", text)
+    return {kind: sorted({name for name, other in marked if other == kind}) for kind in ("PS", "OG", "LC")}
+
+
+NEGATED = (
+    (re.compile(r"없(?=[다는이음을])"), "있"),
+    (re.compile(r"있(?=[다는음을])"), "없"),
+    (re.compile(r"(?<= )(?=[가-힣]{1,3}(?:는다|한다|했다|된다|왔다|간다))"), "안 "),
+    (re.compile(r"(?<=[가-힣])(?<!지 )않(?=[다는았])"), ""),
+    (re.compile(r"(?<= )(?:안|못) (?=[가-힣])"), ""),
+    (re.compile(r"(?<![가-힣])비공개"), "공개"),
+    (re.compile(r"(?<![가-힣비])공개(?= )"), "비공개"),
+    (re.compile(r"(?<=[가-힣])했다(?![가-힣])"), "하지 않았다"),
+    (re.compile(r"(?<=[가-힣])한다(?![가-힣])"), "하지 않는다"),
+)
+
+
+def minimal_pairs(
+    titles: Sequence[str], entities: Mapping[str, Sequence[str]], count: int, seed: int
+) -> list[tuple[str, str, str]]:
+    """Make pairs of titles that differ in one number, one name or one negation.
+
+    Names are those of KLUE-NER, so that the analyser that guards has no part in choosing them.
+
+    Returns:
+        Kind, title and changed title; a title is used once for each kind.
+    """
+    draw = np.random.default_rng(seed)
+    order = [titles[place] for place in draw.permutation(len(titles))]
+    kind_of = {name: kind for kind, names in entities.items() for name in names}
+    known = re.compile(r"(?<![가-힣A-Za-z])(" + "|".join(sorted(map(re.escape, kind_of), key=len, reverse=True)) + ")")
+    wanted = {"number": count - 2 * (count // 3), "name": count // 3, "negation": count // 3}
+    made: list[tuple[str, str, str]] = []
+
+    def change_number(title: str) -> str:
+        found = list(re.finditer(r"\d+", title))
+        if not found:
+            return title
+        place = found[draw.integers(len(found))]
+        digit = place.start() + int(draw.integers(len(place[0])))
+        other = (int(title[digit]) + int(draw.integers(1, 10))) % 10
+        return f"{title[:digit]}{other}{title[digit + 1 :]}"
+
+    def change_name(title: str) -> str:
+        found = list(known.finditer(title))
+        if not found:
+            return title
+        place = found[draw.integers(len(found))]
+        others = [name for name in entities[kind_of[place[1]]] if name not in title and len(name) == len(place[1])]
+        return title[: place.start()] + others[draw.integers(len(others))] + title[place.end() :] if others else title
+
+    def change_negation(title: str) -> str:
+        for number in draw.permutation(len(NEGATED)):
+            pattern, replacement = NEGATED[number]
+            if pattern.search(title):
+                return pattern.sub(replacement, title, count=1)
+        return title
+
+    changes = {"number": change_number, "name": change_name, "negation": change_negation}
+    for kind, change in changes.items():
+        pairs = ((kind, title, change(title)) for title in order)
+        made += itertools.islice((pair for pair in pairs if pair[1] != pair[2]), wanted[kind])
+    return made

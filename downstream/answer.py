@@ -1,0 +1,89 @@
+"""Answer questions from a passage, with the place of the answer in it, or tell that the passage holds none.
+
+    reader = Reader.load(folder)
+    found = reader.answer("금리는 몇 %인가?", passage)
+    passage[found.start : found.end]
+
+The model is a folder that `downstream.finetune` saved for KorQuAD or KLUE-MRC. Only the latter has learnt to say that
+there is no answer.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from corpora.runtime import CheckpointError
+from downstream.runtime import Predictor
+from downstream.span_qa import SpanQA
+from downstream.task import QuestionExample
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer: `passage[start:end] == text`, in code points; an empty text where there is none."""
+
+    text: str
+    start: int
+    end: int
+    confidence: float
+    """Share of the answer against "no answer", in [0, 1]. Means little for a model that never learnt to refuse."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the passage holds an answer, as far as the model can tell."""
+        return self.end > self.start
+
+
+class Reader:
+    """A loaded model. Not for several threads at a time."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        """Use a loaded model.
+
+        Raises:
+            CheckpointError: it answers no questions.
+        """
+        family = predictor.finetuned.family
+        if not isinstance(family, SpanQA):
+            what = f"a model for {predictor.finetuned.task.title}, which answers no questions"
+            raise CheckpointError(predictor.finetuned.folder, what, "give a folder fine-tuned on korquad or klue-mrc")
+        self.predictor, self._family = predictor, family
+
+    @classmethod
+    def load(cls, folder: Path, runtime: str = "torch", *, threads: int = 1) -> "Reader":
+        """Load a fine-tuned folder; see `downstream.runtime.Predictor.load`.
+
+        Raises:
+            CheckpointError: the folder is no fine-tuned model that answers questions.
+            UsageError: the runtime is unknown or not installed.
+        """
+        return cls(Predictor.load(folder, runtime, threads=threads))
+
+    @property
+    def can_refuse(self) -> bool:
+        """Whether it was trained on questions without an answer."""
+        return self._family.has_unanswerable
+
+    def answer(self, question: str, passage: str) -> Found:
+        """Find the answer to a question in a passage of any length.
+
+        Raises:
+            ValueError: the question or the passage is blank.
+        """
+        if not question.strip() or not passage.strip():
+            raise ValueError("the question or the passage is blank")
+        example = QuestionExample("", question, passage, ())
+        rows, features = self.predictor.outputs([example])
+        null = min(float(row[0][0] + row[1][0]) for row in rows)
+        score, start, end = max(
+            (self._family.best_span(row, feature["_offsets"]) for row, feature in zip(rows, features, strict=True)),
+            key=lambda span: span[0],
+        )
+        if not np.isfinite(score):
+            return Found("", 0, 0, 0.0)
+        confidence = 1 / (1 + math.exp(min(max(null - score, -500.0), 500.0)))
+        if self.can_refuse and null > score:
+            return Found("", 0, 0, confidence)
+        return Found(passage[start:end], start, end, confidence)

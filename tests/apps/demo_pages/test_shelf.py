@@ -1,0 +1,104 @@
+"""Models are loaded once for everybody, lent to one at a time, and make way for others."""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apps.demo_pages.shelf import MAX_LOADED, ModelChoice, Shelf, resident_bytes
+from apps.space import Letters
+from corpora.runtime import CheckpointError
+
+
+class Opener:
+    """Counts what it opens."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.opened: list[Path] = []
+        self._seconds = seconds
+
+    def __call__(self, folder: Path, _runtime: str) -> Any:
+        time.sleep(self._seconds)
+        self.opened.append(folder)
+        return folder.name
+
+
+def choice(folder: Path, runtime: str = "torch") -> ModelChoice:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").touch()
+    return ModelChoice("classifier", folder, runtime)
+
+
+def test_a_model_is_loaded_once_however_many_ask_at_once(tmp_path: Path) -> None:
+    opener = Opener(0.1)
+    shelf = Shelf({"classifier": opener})
+    wanted = choice(tmp_path / "a")
+    inside, most = 0, 0
+
+    def borrow() -> None:
+        nonlocal inside, most
+        with shelf.use(wanted) as model:
+            assert model == "a"
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.02)
+            inside -= 1
+
+    threads = [threading.Thread(target=borrow) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(opener.opened), most) == (1, 1)
+    assert shelf.has(wanted)
+    assert [loaded.choice for loaded in shelf.loaded()] == [wanted]
+
+
+def test_another_runtime_and_new_files_are_loaded_anew(tmp_path: Path) -> None:
+    opener = Opener()
+    shelf = Shelf({"classifier": opener})
+    for wanted in (choice(tmp_path / "a"), choice(tmp_path / "a", "onnx"), choice(tmp_path / "a")):
+        with shelf.use(wanted):
+            pass
+    assert len(opener.opened) == 2
+    os.utime(tmp_path / "a" / "config.json", (1, 1))
+    with shelf.use(ModelChoice("classifier", tmp_path / "a")):
+        pass
+    assert len(opener.opened) == 3
+
+
+def test_what_was_not_used_for_longest_makes_way(tmp_path: Path) -> None:
+    shelf = Shelf({"classifier": Opener()})
+    choices = [choice(tmp_path / str(k)) for k in range(MAX_LOADED + 1)]
+    for wanted in (*choices[:MAX_LOADED], choices[0], choices[MAX_LOADED]):
+        with shelf.use(wanted):
+            pass
+    assert shelf.has(choices[0])
+    assert not shelf.has(choices[1])
+    assert len(shelf.loaded()) == MAX_LOADED
+
+
+def test_a_model_that_cannot_be_loaded_can_be_tried_again(tmp_path: Path) -> None:
+    def refuse(folder: Path, _runtime: str) -> Any:
+        raise CheckpointError(folder, "damaged", "restore it")
+
+    shelf = Shelf({"classifier": refuse})
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="damaged"), shelf.use(choice(tmp_path / "a")):
+            pass
+    assert shelf.loaded() == []
+
+
+def test_letters_need_no_folder() -> None:
+    with Shelf({}).use(ModelChoice("embedder", None)) as model:
+        assert isinstance(model, Letters)
+
+
+def test_memory_is_told_in_bytes() -> None:
+    before = resident_bytes()
+    ballast = bytearray(b"x" * 60_000_000)
+    assert 50_000_000 < resident_bytes() - before < 200_000_000
+    assert len(ballast) == 60_000_000

@@ -1,0 +1,414 @@
+"""Stories that live on: joining, founding, editing and taking back, and what is on the disk."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from apps.articles import Article
+from apps.clusters import ClusteringConfig
+from apps.grouping import Yardstick
+from apps.space import Embedder, Letters
+from apps.stories import MAX_UNDO, STATE_FILE, Stories, main
+from corpora.runtime import CheckpointError, DataError, UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+Fails = Callable[..., AbstractContextManager[None]]
+
+
+class News(Protocol):
+    articles: tuple[Article, ...]
+    events: NDArray[np.int64]
+
+
+@pytest.fixture
+def morning(news: News) -> Stories:
+    """Return the stories of all but two tellings of each event."""
+    return Stories.fit(early(news), embedder=Letters())
+
+
+def early(news: News) -> list[Article]:
+    return [a for a in news.articles if not a.id.endswith(("-4", "-5"))]
+
+
+def late(news: News) -> list[Article]:
+    return [a for a in news.articles if a.id.endswith(("-4", "-5"))]
+
+
+def by_story(stories: Stories) -> dict[str, list[str]]:
+    return {id_: [stories.articles[k].id for k in stories.members(id_)] for id_ in stories.stories}
+
+
+def event_of(ids: list[str]) -> set[str]:
+    return {id_.partition("-")[0] for id_ in ids}
+
+
+# ---- articles ----
+
+
+def test_new_articles_join_the_story_of_their_event(news: News, morning: Stories) -> None:
+    before = by_story(morning)
+    joined = morning.assign(late(news), embedder=Letters())
+    hits = [story for story in joined if story is not None]
+    assert len(hits) >= 0.6 * len(joined)
+    for article, story in zip(late(news), joined, strict=True):
+        if story is not None:
+            assert event_of([article.id]) <= event_of(before[story])
+    # Nobody was moved, and no story got another id.
+    after = by_story(morning)
+    assert all(after[story][: len(ids)] == ids for story, ids in before.items())
+
+
+def test_what_fits_nowhere_waits_and_founds_a_story(morning: Stories) -> None:
+    strangers = [f"다람쥐 구조대 {what} 창설" for what in ("마침내", "드디어", "오늘", "내일", "곧")]
+    assert morning.assign(strangers, embedder=Letters()) == [None] * 5
+    ids = set(morning.stories)
+    (new,) = morning.found()
+    assert new not in ids
+    assert {morning.articles[k].title for k in morning.members(new)} == set(strangers)
+    assert morning.assign(["다람쥐 구조대 드디어 창설 기념"], embedder=Letters()) == [new]
+    assert morning.found() == []
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_late_articles_of_one_story_do_not_found_a_second_one(news: News, joins: bool) -> None:
+    first = [article for article in news.articles if article.id.endswith(("-0", "-1", "-2"))]
+    later = [article for article in news.articles if article.id.endswith(("-3", "-4", "-5"))]
+    stories = Stories.fit(first, ClusteringConfig(join_at=0.25 if joins else 2), embedder=Letters())
+    measure, before = stories.yardstick, set(stories.stories)
+    stories.yardstick = Yardstick(np.ones(9, np.float32), np.ones(9, np.float32))  # none alone is near enough
+    assert set(stories.assign(later, embedder=Letters())) == {None}
+    stories.yardstick = measure
+    assert len(stories.found()) == (0 if joins else len(before))
+    assert all(stories.story_of)
+    assert all(len(event_of(ids)) == 1 for ids in by_story(stories).values())
+
+
+def test_the_order_within_a_batch_decides_nothing(news: News) -> None:
+    states = []
+    for step in (1, -1):
+        stories = Stories.fit(early(news), embedder=Letters())
+        batch = late(news)[::step]
+        joined = stories.assign(batch, embedder=Letters())
+        states.append({article.id: story for article, story in zip(batch, joined, strict=True)})
+    assert states[0] == states[1]
+
+
+def test_known_articles_stay_where_they_are(news: News, morning: Stories) -> None:
+    size = len(morning.articles)
+    again = morning.assign([*early(news), *early(news)[:3]], embedder=Letters())
+    assert len(morning.articles) == size
+    assert again[: len(early(news))] == [story or None for story in morning.story_of]
+
+
+def test_a_copy_joins_where_its_original_is(morning: Stories) -> None:
+    id_ = next(iter(morning.stories))
+    odd = "아무 관계 없는 별자리 이야기"
+    morning.assign([odd], embedder=Letters())
+    morning.story_of[-1] = id_
+    assert morning.assign([f"[포토] {odd}"], embedder=Letters()) == [id_]
+
+
+def test_titles_with_nothing_to_compare_wait(morning: Stories) -> None:
+    assert morning.assign(["", "···", "🎉"], embedder=Letters()) == [None] * 3
+    assert morning.found() == []
+    assert morning.assign([], embedder=Letters()) == []
+
+
+def test_old_stories_take_nothing_unless_pinned(news: News) -> None:
+    stories = Stories.fit(early(news), ClusteringConfig(max_age_days=3), embedder=Letters())
+    days = [Article(a.title, f"n{a.id}", date="2021-06-09T08:00") for a in late(news)]
+    assert set(stories.assign(days, embedder=Letters())) == {None}
+    again = Stories.fit(early(news), ClusteringConfig(max_age_days=3), embedder=Letters())
+    pinned = next(iter(again.stories))
+    again.pin(pinned)
+    assert set(again.assign(days, embedder=Letters())) == {None, pinned}
+    kept = Stories.fit(early(news), ClusteringConfig(max_age_days=30), embedder=Letters())
+    assert len(set(kept.assign(days, embedder=Letters()))) > 5
+
+
+def test_within_categories_articles_join_their_own(news: News) -> None:
+    stories = Stories.fit(early(news), ClusteringConfig(by_category=True), embedder=Letters())
+    other = [Article(a.title, f"x{a.id}", category="날씨") for a in late(news)]
+    assert set(stories.assign(other, embedder=Letters())) == {None}
+    assert any(stories.assign(late(news), embedder=Letters()))
+
+
+def test_stories_of_no_articles_can_grow() -> None:
+    stories = Stories.fit([], embedder=Letters())
+    assert stories.clusters().stories == ()
+    assert stories.assign(["첫눈 온다 오늘 밤"] * 3, embedder=Letters()) == [None] * 3
+    assert stories.found() == ["s1"]
+
+
+def test_another_embedder_is_refused(morning: Stories, words: Embedder, fails: Fails) -> None:
+    with fails(CheckpointError, "stories", "were made with embedder letters"):
+        morning.assign(["첫눈"], embedder=words)
+
+
+def test_what_is_new_is_told(news: News, morning: Stories) -> None:
+    assert morning.clusters().new == frozenset()
+    assert not any(story.is_new for story in morning.clusters().stories)
+    morning.assign([*late(news), *(f"다람쥐 구조대 {k}명 창설 소식" for k in range(4))], embedder=Letters())
+    (new,) = morning.found()
+    clusters = morning.clusters()
+    assert {clusters.articles[k].id for k in clusters.new} == {a.id for a in late(news)} | {
+        str(k + 1) for k in range(len(late(news)), len(late(news)) + 4)
+    }
+    assert [story.id for story in clusters.stories if story.is_new] == [new]
+
+
+# ---- editing ----
+
+
+def snapshot(stories: Stories) -> object:
+    return dict(stories.stories), list(stories.story_of), [s.title for s in stories.clusters().stories]
+
+
+EDITS: dict[str, Callable[[Stories, list[str]], object]] = {
+    "merge": lambda stories, ids: stories.merge(ids[0], ids[1], ids[2]),
+    "split": lambda stories, ids: stories.split(ids[0], 3),
+    "rename": lambda stories, ids: stories.rename(ids[0], " 편집자가  붙인 이름 "),
+    "pin": lambda stories, ids: stories.pin(ids[-1]),
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_every_edit_can_be_taken_back(morning: Stories, kind: str) -> None:
+    before = snapshot(morning)
+    EDITS[kind](morning, list(morning.stories))
+    assert snapshot(morning) != before
+    assert morning.undo().kind == kind
+    assert snapshot(morning) == before
+
+
+def test_edits_are_taken_back_one_after_the_other(morning: Stories) -> None:
+    states = []
+    for kind in ("merge", "rename", "split", "pin", "rename"):
+        states.append(snapshot(morning))
+        EDITS[kind](morning, list(morning.stories))
+    for state in reversed(states):
+        morning.undo()
+        assert snapshot(morning) == state
+
+
+def test_merged_stories_are_one_under_the_first_id(morning: Stories) -> None:
+    first, second, *_ = morning.stories
+    members = {*morning.members(first), *morning.members(second)}
+    morning.merge(first, second)
+    assert set(morning.members(first)) == members
+    assert second not in morning.stories
+
+
+def test_what_joined_a_merged_story_stays_when_the_merger_is_taken_back(news: News, morning: Stories) -> None:
+    first, second, *_ = morning.stories
+    before = by_story(morning)
+    morning.merge(first, second)
+    morning.assign(late(news), embedder=Letters())
+    joined = set(by_story(morning)[first]) - set(before[first]) - set(before[second])
+    morning.undo()
+    after = by_story(morning)
+    assert set(after[first]) == set(before[first]) | joined
+    assert after[second] == before[second]
+
+
+def test_what_joined_a_part_returns_with_it(news: News, morning: Stories) -> None:
+    first = next(iter(morning.stories))
+    made = morning.split(first)
+    morning.assign(late(news), embedder=Letters())
+    inside = {index for story in (first, *made) for index in morning.members(story)}
+    morning.undo()
+    assert set(morning.members(first)) == inside
+
+
+def test_a_split_story_parts_where_its_titles_differ_most(news: News) -> None:
+    stories = Stories.fit(news.articles, embedder=Letters())
+    ids = list(stories.stories)
+    expected = {frozenset(stories.members(ids[0])), frozenset(stories.members(ids[1]))}
+    stories.merge(ids[0], ids[1])
+    made = stories.split(ids[0])
+    assert {frozenset(stories.members(story)) for story in (ids[0], *made)} == expected
+    assert len(stories.members(ids[0])) >= len(stories.members(made[0]))
+
+
+def test_ids_are_never_given_twice(morning: Stories) -> None:
+    first = next(iter(morning.stories))
+    made = morning.split(first)
+    morning.undo()
+    assert set(morning.split(first)).isdisjoint(made)
+
+
+def test_a_name_stands_in_for_the_headline_and_a_pin_goes_first(morning: Stories) -> None:
+    *_, last = morning.stories
+    morning.rename(last, "편집자가 붙인 이름")
+    morning.pin(last)
+    story = morning.clusters().stories[0]
+    assert (story.id, story.title, story.is_pinned) == (last, "편집자가 붙인 이름", True)
+    assert story.headline != story.title
+    morning.rename(last, "")
+    morning.pin(last, is_pinned=False)
+    assert not any(story.is_pinned or story.name for story in morning.clusters().stories)
+
+
+def test_only_so_many_edits_are_remembered(morning: Stories) -> None:
+    first = next(iter(morning.stories))
+    for number in range(MAX_UNDO + 5):
+        morning.rename(first, f"이름 {number}")
+    for _ in range(MAX_UNDO):
+        morning.undo()
+    assert morning.stories[first].name == "이름 4"
+
+
+def test_wrong_edits_are_told_in_one_line(morning: Stories, fails: Fails) -> None:
+    first, second, *_ = morning.stories
+    with fails(UsageError, "s99", "no such story", "did you mean"):
+        morning.merge(first, "s99")
+    with fails(UsageError, "merge", "two or more"):
+        morning.merge(first)
+    with fails(UsageError, "merge", "each once"):
+        morning.merge(first, second, second)
+    with fails(UsageError, first, "cannot make 1 parts"):
+        morning.split(first, 1)
+    with fails(UsageError, first, "cannot make 999 parts"):
+        morning.split(first, 999)
+    with fails(UsageError, "none", "no such story"):
+        morning.rename("none", "이름")
+    with fails(UsageError, "undo", "no edit"):
+        morning.undo()
+    with fails(UsageError, "s1", "no such story", "there are none"):
+        Stories.fit([], embedder=Letters()).pin("s1")
+
+
+# ---- files ----
+
+
+def test_what_is_saved_goes_on_as_if_it_had_not_been(news: News, morning: Stories, tmp_path: Path) -> None:
+    first, second, *_ = morning.stories
+    morning.merge(first, second)
+    morning.save(tmp_path)
+    loaded = Stories.load(tmp_path)
+    assert snapshot(loaded) == snapshot(morning)
+    for stories in (morning, loaded):
+        stories.assign(late(news), embedder=Letters())
+        stories.found()
+        stories.undo()
+    assert snapshot(loaded) == snapshot(morning)
+    assert np.array_equal(loaded.clusters().centres, morning.clusters().centres)
+
+
+def test_a_folder_holds_json_and_one_file_of_vectors(news: News, morning: Stories, tmp_path: Path) -> None:
+    morning.save(tmp_path)
+    morning.assign(late(news), embedder=Letters())
+    morning.save(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [STATE_FILE, "vectors-00002.safetensors"]
+    assert json.loads((tmp_path / STATE_FILE).read_text(encoding="utf-8"))["schema"] == 1
+
+
+def test_an_interrupted_save_leaves_the_old_stories(
+    news: News, morning: Stories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    morning.save(tmp_path)
+    before = snapshot(morning)
+    morning.assign(late(news), embedder=Letters())
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("apps.stories.write_json", fail)
+    with pytest.raises(KeyboardInterrupt):
+        morning.save(tmp_path)
+    assert snapshot(Stories.load(tmp_path)) == before
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"schema": 1}'])
+def test_damaged_stories_are_told_in_one_line(morning: Stories, tmp_path: Path, fails: Fails, damage: str) -> None:
+    morning.save(tmp_path)
+    (tmp_path / STATE_FILE).write_text(damage, encoding="utf-8")
+    with fails(DataError, tmp_path / STATE_FILE, "damaged"):
+        Stories.load(tmp_path)
+
+
+def test_missing_or_cut_files_are_told_in_one_line(morning: Stories, tmp_path: Path, fails: Fails) -> None:
+    with fails(DataError, tmp_path / STATE_FILE, "no such file"):
+        Stories.load(tmp_path)
+    morning.save(tmp_path)
+    vectors = tmp_path / "vectors-00001.safetensors"
+    vectors.write_bytes(vectors.read_bytes()[:100])
+    with fails(DataError, tmp_path / STATE_FILE, "damaged"):
+        Stories.load(tmp_path)
+    vectors.unlink()
+    with fails(DataError, vectors, "no such file"):
+        Stories.load(tmp_path)
+
+
+def test_a_newer_schema_is_refused(morning: Stories, tmp_path: Path, fails: Fails) -> None:
+    morning.save(tmp_path)
+    path = tmp_path / STATE_FILE
+    path.write_text(path.read_text(encoding="utf-8").replace('"schema": 1', '"schema": 2'), encoding="utf-8")
+    with fails(DataError, path, "schema 2"):
+        Stories.load(tmp_path)
+
+
+# ---- command ----
+
+
+def test_the_command_edits_and_takes_back(morning: Stories, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    morning.save(tmp_path)
+    first, second, *_ = morning.stories
+
+    def run(*arguments: str) -> str:
+        assert main([str(tmp_path), *arguments]) == 0
+        return capsys.readouterr().out
+
+    before = run("list")
+    assert len(before.splitlines()) == len(morning.stories)
+    assert run("merge", first, second).startswith(f"{first}: ")
+    made = run("split", first, "2").split()
+    assert made[0] == first
+    run("rename", first, "새 이름")
+    run("pin", first)
+    assert run("list").splitlines()[0].split("\t") == [
+        first,
+        str(len(Stories.load(tmp_path).members(first))),
+        "*",
+        "새 이름",
+    ]
+    for kind in ("pin", "rename", "split", "merge"):
+        assert run("undo") == f"{kind} {first}: undone\n"
+    assert run("list") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("merge", "s1"), "STORY STORY"),
+        (("split", "s1", "x"), "STORY [PARTS]"),
+        (("rename", "s1"), "STORY NAME"),
+        (("pin",), "STORY"),
+        (("undo", "s1"), "nothing"),
+        (("pin", "s999"), "no such story"),
+    ],
+)
+def test_wrong_commands_are_told_in_one_line(
+    morning: Stories, tmp_path: Path, arguments: tuple[str, ...], what: str
+) -> None:
+    morning.save(tmp_path)
+    with pytest.raises(UsageError, match=what.replace("[", r"\[")):
+        main([str(tmp_path), *arguments])
+
+
+def test_the_command_fails_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "apps.stories", str(tmp_path), "list"]
+    done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "no such file" in done.stderr
