@@ -157,8 +157,17 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def finetuned_network(finetuned: Finetuned) -> Network:
-    """Describe a fine-tuned model; its output is what its family's `decode` takes."""
+    """Describe a fine-tuned model; its output is what its family's `decode` takes.
+
+    Raises:
+        CheckpointError: the model cannot be exported.
+    """
+    from downstream.bilstm import WEIGHTS_FILE
+
     family, names = finetuned.family, tuple(finetuned.tokenizer.model_input_names)
+    if (finetuned.folder / WEIGHTS_FILE).is_file():
+        what = "a BiLSTM on top of its encoder cannot be exported"
+        raise CheckpointError(finetuned.folder, what, "use downstream.finetune.predict, or fine-tune without features=")
 
     def load() -> Any:
         with no_file_bars():

@@ -24,9 +24,10 @@ from sklearn.preprocessing import StandardScaler
 
 from downstream.classification import Regression
 from downstream.metrics import normalize_korquad
+from downstream.multiple_choice import MultipleChoice
 from downstream.span_qa import SpanQA
 from downstream.tagging import BLANK, Tagging
-from downstream.task import Prediction, QuestionExample, Task, TextExample
+from downstream.task import ChoiceExample, Prediction, QuestionExample, Task, TextExample
 
 # Everything that decides the predictions, for the result's recipe.
 SETTINGS: dict[str, Any] = {
@@ -79,6 +80,8 @@ def fit_tfidf(task: Task, train: Sequence[Any]) -> Baseline:
         return _rank_spans(train, has_unanswerable=task.family.has_unanswerable)
     if isinstance(task.family, Tagging):
         return _tag(train)
+    if isinstance(task.family, MultipleChoice):
+        return _choose(train)
     if train[0].pair is None:
         return _classify(train)
     if isinstance(task.family, Regression):
@@ -151,7 +154,16 @@ def _score_pairs(train: Sequence[TextExample]) -> Baseline:
     return Baseline(predict, similarity.num_parameters + scaling + _num_coefficients(model[-1]))
 
 
-def _classify_pairs(train: Sequence[TextExample]) -> Baseline:
+@dataclass(frozen=True)
+class _PairClassifier:
+    """A logistic regression over the n-grams of two texts and how alike they are."""
+
+    model: LogisticRegression
+    features: Callable[[Sequence[TextExample]], Any]
+    num_parameters: int
+
+
+def _fit_pairs(train: Sequence[TextExample]) -> _PairClassifier:
     one, two = _pair(train)
     vectorizer = _vectorizer(*SETTINGS["ngrams"]).fit(one + two)
     similarity = _Similarity(one + two)
@@ -162,11 +174,35 @@ def _classify_pairs(train: Sequence[TextExample]) -> Baseline:
         return sparse.hstack([b, a.multiply(b), b - a.multiply(b > 0), similarity(first, second)]).tocsr()
 
     model = _logistic_regression().fit(features(train), [e.label for e in train])
+    return _PairClassifier(model, features, similarity.num_parameters + _num_idf(vectorizer) + _num_coefficients(model))
+
+
+def _classify_pairs(train: Sequence[TextExample]) -> Baseline:
+    pairs = _fit_pairs(train)
 
     def predict(examples: Sequence[TextExample]) -> list[Prediction]:
-        return [str(label) for label in model.predict(features(examples))]
+        return [str(label) for label in pairs.model.predict(pairs.features(examples))]
 
-    return Baseline(predict, similarity.num_parameters + _num_idf(vectorizer) + _num_coefficients(model))
+    return Baseline(predict, pairs.num_parameters)
+
+
+def _choose(train: Sequence[ChoiceExample]) -> Baseline:
+    """Learn which text and choice belong together, and take the choice that seems to most."""
+
+    def split(examples: Sequence[ChoiceExample]) -> list[TextExample]:
+        return [
+            TextExample(f"{e.id}-{k}", e.text, choice, str(str(k) == e.label))
+            for e in examples
+            for k, choice in enumerate(e.choices)
+        ]
+
+    pairs = _fit_pairs(split(train))
+
+    def predict(examples: Sequence[ChoiceExample]) -> list[Prediction]:
+        scores = iter(pairs.model.decision_function(pairs.features(split(examples))))
+        return [str(int(np.argmax([next(scores) for _ in e.choices]))) for e in examples]
+
+    return Baseline(predict, pairs.num_parameters)
 
 
 # --- tags -----------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ from corpora.runtime import (
 from downstream.metrics import FloatArray, Metric, bootstrap_ci95
 from downstream.result import Result
 from downstream.sentence_choice import SummaryExample
-from downstream.task import SAMPLE_SUFFIX, Example, Split, Task, TextExample, get_task
+from downstream.task import SAMPLE_SUFFIX, ChoiceExample, Example, Split, Task, TextExample, get_task
 from eval.models import load_leaderboard
 from eval.results import CleanFigure, Status, Table
 from pretraining.machine import versions
@@ -444,6 +444,8 @@ def texts_of(example: Example | SummaryExample) -> dict[str, str]:
     """Return the texts of an example that a model reads, by field."""
     if isinstance(example, SummaryExample):
         return {"text": example.text}
+    if isinstance(example, ChoiceExample):
+        return {"text": example.text} | {f"choice {k}": choice for k, choice in enumerate(example.choices)}
     if isinstance(example, TextExample):
         return {"text": example.text} | ({} if example.pair is None else {"pair": example.pair})
     return {"question": example.question, "context": example.context}

@@ -466,7 +466,7 @@ def _training_texts(data: TaskData) -> list[str]:
     texts: list[str] = []
     for example in data.train.examples:
         if isinstance(example, TextExample):
-            texts += [example.text] if example.pair is None else [example.text, example.pair]
+            texts += [example.text, *getattr(example, "choices", ()), *([example.pair] if example.pair else [])]
         else:
             texts += [example.question, example.context]
     return list(dict.fromkeys(texts))

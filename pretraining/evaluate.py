@@ -94,7 +94,11 @@ def _load(folder: Path) -> Any:
 
     if not (folder / "config.json").is_file():
         raise CheckpointError(folder, "no config.json in it", "give a folder made by python -m pretraining.run")
-    model = MaskedLanguageModel(BertConfig.from_pretrained(folder), next_sentence=False)
+    config = BertConfig.from_pretrained(folder)
+    if config.is_decoder:
+        what = "it reads from left to right and fills no masks"
+        raise CheckpointError(folder, what, "its held-out loss stands in its metrics.jsonl")
+    model = MaskedLanguageModel(config, next_sentence=False)
     try:
         missing = model.load(read_weights(folder))
     except ValueError as error:

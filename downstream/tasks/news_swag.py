@@ -4,12 +4,11 @@ Made out of the Korean Wikinews when it is read; articles that share a sentence 
 of an example are of one side. The context is the three sentences before the right one. Wrong ones are sentences of the
 same article, out of reach of the context, and of the articles that are most like it by their letters.
 
-So that neither length nor what a choice shares with the context tells which is right, the right one's ranks among the
-four by both, likeness being a sum of TF-IDF cosines, are dealt out evenly at first: of each of the 4 × 4 pairs of ranks
-there are as many examples, and the wrong choices are those candidates nearest to the right one that give it its ranks.
-Since the cosines differ, one of them may still put the right choice first where their sum does not. Therefore those
-examples are kept that the fewest cosines put first, and a quarter as many of those that their sum puts first. Ranks by
-length stay even. Every wrong choice could be the right one of another example.
+So that letters and lengths do not tell which is right, examples come in *groups*: four contexts, and for each of them
+the same four sentences to choose from, every one of which is right once and wrong three times. A sentence alone, its
+length included, is therefore right in exactly a quarter. A group's *advantage* is how much more the right pairs of
+context and sentence are alike than the wrong ones, by cosines of TF-IDF. Groups are put together so that it is small,
+and taken from the least on as long as the advantages do not sum up to more than nothing, as in `korquad_qnli`.
 
 Encoders that were pretrained on Wikinews, ours on `open_korean` among them, have read these articles. `python -m
 eval.contamination` tells how many; a corpus recipe without that source is free of them.
@@ -17,11 +16,12 @@ eval.contamination` tells how many; a corpus recipe without that source is free 
 
 import logging
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.official import OfficialFile
@@ -40,12 +40,10 @@ CONTEXT = 3
 SHORTEST, LONGEST = 20, 200
 """Characters: shorter sentences are left out of their articles, longer ones are no choices."""
 LIKE_ARTICLES = 12
-MAX_USES = NUM_CHOICES - 1
-"""How often a sentence is a wrong choice, at most: no oftener than it would be if all were right once."""
+MIN_GROUPS = 30
+"""Of a split, whatever they sum up to: the embedded sample has few articles."""
 WEIGHTS = (0.5, 1.0, 1.0)
-"""Of the cosines of 1-, 2- and 3-grams."""
-KEPT = (0.15, 0.6, 0.6, 0.6)
-"""Share of the examples that are kept, by the right one's rank in likeness to the context."""
+"""Of the cosines over 1-, 2- and 3-grams: the first are large everywhere and say little."""
 MARKUP = re.compile(r"\[\[[^\]]*\]\]|\[\d+\]")
 
 
@@ -78,7 +76,7 @@ class _Place:
 
 
 def make_choices(_split: str, documents: Sequence[Document]) -> list[ChoiceExample]:
-    """Return examples of four choices, in the order of the articles."""
+    """Return examples of four choices, four a group."""
     articles = [sentences_of(document) for document in documents]
     likes = _most_alike([" ".join(sentences) for sentences in articles])
     places = [place for number, sentences in enumerate(articles) for place in _places(number, sentences)]
@@ -86,28 +84,51 @@ def make_choices(_split: str, documents: Sequence[Document]) -> list[ChoiceExamp
     for k, place in enumerate(places):
         by_article[place.article].append(k)
     likeness = _Likeness([place.text for place in places], [place.context for place in places])
-    made: dict[tuple[int, int], list[_Made]] = {(a, b): [] for a in range(NUM_CHOICES) for b in range(NUM_CHOICES)}
-    uses: Counter[str] = Counter()
-    pools = {article: [k for a in (article, *likes[article]) for k in by_article.get(a, [])] for article in by_article}
-    cosines = {article: likeness(pool, by_article[article]) for article, pool in pools.items()}
+    taken: set[int] = set()
+    groups: list[tuple[float, list[int]]] = []
     for k in sorted(range(len(places)), key=lambda k: draw(f"order {places[k].text}", 1 << 62)):
-        place = places[k]
-        own = by_article[place.article].index(k)  # of its article's pool the first are its own
-        # 1-grams are much alike everywhere: their cosines are large and say little.
-        advantages = (cosines[place.article][:, own] - cosines[place.article][own, own]) * WEIGHTS  # (candidates, 3)
-        quadrants = _by_quadrant(place, [places[other] for other in pools[place.article]], advantages, uses)
-        # Ranks that few examples can be given are filled first.
-        for ranks in sorted(made, key=lambda ranks: len(made[ranks])):
-            if (wrong := _with_ranks(quadrants, ranks)) is not None:
-                firsts = sum(all(candidate.advantages[n] < 0 for candidate in wrong) for n in range(len(GRAMS)))
-                made[ranks].append(_Made(firsts, k, [candidate.text for candidate in wrong]))
-                uses.update(candidate.text for candidate in wrong)
-                break
-    number = min(len(examples) for examples in made.values())
-    # What letters tell most clearly goes first.
-    chosen = [example for (rank, _), some in made.items() for example in sorted(some)[: round(KEPT[rank] * number)]]
-    chosen.sort(key=lambda example: example.place)
-    return [_example(documents[places[e.place].article].id, places[e.place], e.wrong) for e in chosen]
+        near = [o for article in (places[k].article, *likes[places[k].article]) for o in by_article.get(article, [])]
+        pool = [k, *(other for other in near if other not in taken and other != k)]
+        if k not in taken and (group := _group(pool, places, likeness(pool, pool))) is not None:
+            taken.update(group[1])
+            groups.append(group)
+    examples = []
+    total = 0.0
+    for number, (advantage, members) in enumerate(sorted(groups)):
+        if total + advantage > 0 and number >= MIN_GROUPS:
+            break
+        total += advantage
+        examples += [_example(documents[places[k].article].id, k, members, places) for k in members]
+    return examples
+
+
+def _group(pool: Sequence[int], places: Sequence[_Place], likeness: Any) -> tuple[float, list[int]] | None:
+    """Return the first of POOL with three others that make its advantage small; None if there are no three.
+
+    Args:
+        pool: numbers of places.
+        places: all of them.
+        likeness: (pool, pool), of sentences and contexts.
+    """
+    # What a pair of places adds to the advantage: right pairs against the two that are crossed.
+    own = likeness.diagonal()
+    added = own[:, None] + own[None, :] - likeness - likeness.T
+    chosen = [0]
+    while len(chosen) < NUM_CHOICES:
+        fitting = [
+            k for k in range(len(pool)) if all(_is_apart(places[pool[k]], places[pool[other]]) for other in chosen)
+        ]
+        if not fitting:
+            return None
+        chosen.append(min(fitting, key=lambda k: (round(float(added[k, chosen].sum()), DECIMALS), k)))
+    advantage = sum(float(added[a, b]) for a, b in combinations(chosen, 2))
+    return round(advantage, DECIMALS), [pool[k] for k in chosen]
+
+
+def _is_apart(one: _Place, other: _Place) -> bool:
+    """Whether neither sentence stands in the other's context or is the same."""
+    is_near = one.article == other.article and abs(one.number - other.number) <= CONTEXT
+    return not is_near and one.text != other.text and one.text not in other.context and other.text not in one.context
 
 
 def _places(article: int, sentences: Sequence[str]) -> Iterator[_Place]:
@@ -129,81 +150,30 @@ def _most_alike(texts: Sequence[str]) -> list[list[int]]:
 
 
 class _Likeness:
-    """How alike sentences and contexts are: cosines of TF-IDF over 1-, 2- and 3-grams."""
+    """How alike sentences and contexts are: a sum of cosines of TF-IDF over 1-, 2- and 3-grams."""
 
     def __init__(self, texts: Sequence[str], contexts: Sequence[str]) -> None:
+        from scipy import sparse
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        self._tables = []
-        for n in GRAMS:
+        weighted, plain = [], []
+        for n, weight in zip(GRAMS, WEIGHTS, strict=True):
             vectorizer = TfidfVectorizer(analyzer="char", ngram_range=(n, n), sublinear_tf=True, lowercase=False)
             table = vectorizer.fit_transform([*texts, *contexts])
-            self._tables.append((table[: len(texts)], table[len(texts) :]))
+            weighted.append(weight * table[: len(texts)])
+            plain.append(table[len(texts) :])
+        self._texts, self._contexts = sparse.hstack(weighted).tocsr(), sparse.hstack(plain).tocsr()
 
     def __call__(self, texts: Sequence[int], contexts: Sequence[int]) -> Any:
-        """Return float (texts, contexts, 3)."""
-        import numpy as np
-
-        return np.round(np.stack([(t[texts] @ c[contexts].T).toarray() for t, c in self._tables], axis=-1), DECIMALS)
+        """Return float (texts, contexts)."""
+        return (self._texts[texts] @ self._contexts[contexts].T).toarray()
 
 
-class _Candidate(NamedTuple):
-    """A sentence that may be a wrong choice."""
-
-    distance: float
-    text: str
-    advantages: tuple[float, ...]
-    """What its cosines with the context have above those of the right one."""
-
-
-class _Made(NamedTuple):
-    """An example to be, in the order in which they are taken."""
-
-    firsts: int
-    """By how many of the cosines the right choice is the one most like the context."""
-    place: int
-    wrong: list[str]
-
-
-_Quadrants = dict[tuple[bool, bool], list[_Candidate]]
-
-
-def _by_quadrant(
-    place: _Place, candidates: Sequence[_Place], advantages: Iterable[Sequence[float]], uses: Mapping[str, int]
-) -> _Quadrants:
-    """Return candidates by whether they are more like the context and whether they are longer, the nearest first."""
-    ranked: dict[tuple[bool, bool], dict[str, _Candidate]] = defaultdict(dict)
-    for other, cosines in zip(candidates, advantages, strict=True):
-        is_near = other.article == place.article and abs(other.number - place.number) <= CONTEXT
-        more, longer = sum(cosines), len(other.text) - len(place.text)
-        if more and longer and not is_near and uses.get(other.text, 0) < MAX_USES:
-            distance = sum(map(abs, cosines)) + abs(longer) / len(place.text) / 2
-            candidate = _Candidate(round(float(distance), DECIMALS), other.text, tuple(map(float, cosines)))
-            ranked[more > 0, longer > 0].setdefault(other.text, candidate)
-    return {quadrant: sorted(some.values()) for quadrant, some in ranked.items()}
-
-
-def _with_ranks(quadrants: _Quadrants, ranks: tuple[int, int]) -> list[_Candidate] | None:
-    """Return wrong choices of which as many as RANKS say share more, and are longer; None if there are none."""
-    more, longer = ranks
-    for both in range(max(0, more + longer - NUM_CHOICES + 1), min(more, longer) + 1):
-        wanted = {
-            (True, True): both,
-            (True, False): more - both,
-            (False, True): longer - both,
-            (False, False): NUM_CHOICES - 1 - more - longer + both,
-        }
-        if all(len(quadrants.get(quadrant, ())) >= number for quadrant, number in wanted.items()):
-            return [one for quadrant, number in wanted.items() for one in quadrants.get(quadrant, [])[:number]]
-    return None
-
-
-def _example(article: str, place: _Place, wrong: Sequence[str]) -> ChoiceExample:
-    id_ = f"{article}/{place.number}"
-    choices = sorted(wrong, key=lambda text: draw(f"{id_} {text}", 1 << 62))
-    right = draw(id_, NUM_CHOICES)
-    choices.insert(right, place.text)
-    return ChoiceExample(id_, place.context, None, str(right), tuple(choices))
+def _example(article: str, right: int, members: Sequence[int], places: Sequence[_Place]) -> ChoiceExample:
+    id_ = f"{article}/{places[right].number}"
+    order = sorted(members, key=lambda k: draw(f"{id_} {places[k].text}", 1 << 62))
+    choices = tuple(places[k].text for k in order)
+    return ChoiceExample(id_, places[right].context, None, str(order.index(right)), choices)
 
 
 WIKINEWS = OfficialFile(
@@ -219,8 +189,8 @@ TASK = Task(
     title="뉴스 SWAG",
     family=MultipleChoice(NUM_CHOICES),
     files={"train": WIKINEWS, "dev": WIKINEWS},
-    num_examples={"train": 1_444, "dev": 740},
-    sample_num_examples={"train": 416, "dev": 184},
+    num_examples={"train": 1_372, "dev": 712},
+    sample_num_examples={"train": 840, "dev": 380},
     sample_paths={"train": "news.jsonl", "dev": "news.jsonl"},
     read=read_articles,
     derive=make_choices,

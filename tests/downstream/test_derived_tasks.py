@@ -87,12 +87,12 @@ def test_the_same_examples_are_made_in_another_process(name: str) -> None:
     assert ran.stdout.strip() == get_task(name).read_split("dev", NOWHERE).sha256
 
 
-def test_choices_continue_sample_articles_and_ranks_are_dealt_out_evenly() -> None:
+def test_choices_continue_sample_articles_and_every_one_is_right_once() -> None:
     task = get_task("news-swag-sample")
     articles = {document.id: sentences_of(document) for document in read_articles(task.path("dev", NOWHERE))}
     data = read_task(task, NOWHERE)
     assert_continues(data.eval.examples, articles)
-    assert is_even(Counter(map(length_rank, data.eval.examples)))
+    assert_grouped(data.eval.examples)
     assert not articles_of(data.train.examples) & articles_of(data.eval.examples)
 
 
@@ -108,14 +108,15 @@ def articles_of(examples: Sequence[Any]) -> set[str]:
     return {example.id.rpartition("/")[0] for example in examples}
 
 
-def is_even(counts: Counter[int]) -> bool:
-    """Whether each of four ranks is as frequent."""
-    return len(counts) == 4 and len(set(counts.values())) == 1
-
-
-def length_rank(example: ChoiceExample) -> int:
-    lengths = [len(choice) for choice in example.choices]
-    return sum(length > lengths[int(str(example.label))] for length in lengths)
+def assert_grouped(examples: Sequence[ChoiceExample]) -> None:
+    """Four contexts have the same four choices, each of which is right for one of them and in the others' nowhere."""
+    assert len(examples) % 4 == 0
+    for k in range(0, len(examples), 4):
+        group = examples[k : k + 4]
+        choices = {choice for example in group for choice in example.choices}
+        assert len(choices) == 4
+        assert {example.choices[int(str(example.label))] for example in group} == choices
+        assert not any(choice in example.text for example in group for choice in choices)
 
 
 # --- the official files ---------------------------------------------------------------------------------------------
@@ -163,13 +164,13 @@ def test_tfidf_does_not_find_the_answering_sentence(qnli: TaskData) -> None:
 
 
 @pytest.mark.real_data
-def test_choices_continue_articles_and_labels_and_ranks_are_even(swag: TaskData, real_data: Path) -> None:
+def test_choices_continue_articles_and_labels_are_even_and_parts_share_none(swag: TaskData, real_data: Path) -> None:
     documents = read_articles(get_task(SWAG).path("dev", real_data))
     articles = {document.id: sentences_of(document) for document in documents}
     for split in (swag.train, swag.eval):
         assert_continues(split.examples, articles)
         number = len(split.examples)
-        assert is_even(Counter(map(length_rank, split.examples)))
+        assert_grouped(split.examples)
         assert all(abs(count - number / 4) < 4 * np.sqrt(number * 3 / 16) for count in Counter(split.golds).values())
     sentences = [
         {sentence for e in split.examples for sentence in e.choices} | {e.text for e in split.examples}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downstream.task import Answer, Prediction, QuestionExample, Task, TextExample, get_task
+from downstream.task import Answer, ChoiceExample, Prediction, QuestionExample, Task, TextExample, get_task
 from eval.baselines import FITS
 
 NOWHERE = Path("/nonexistent")
@@ -302,3 +302,19 @@ def test_tfidf_learns_sentiment_from_a_seventh_of_nsmc(real_data: Path) -> None:
     assert first_metric(task, tfidf(task, train, test), test) > 0.83
     predictions = majority(task, train, test)
     assert first_metric(task, predictions, test) == sum(e.label == predictions[0] for e in test) / len(test)
+
+
+def test_tfidf_chooses_what_shares_letters_with_the_text_where_training_says_so() -> None:
+    task = get_task("news-swag-sample")
+    words = ["".join(chr(0xAC00 + (7 * k + 3 * j) % 11172) for j in range(6)) for k in range(400)]
+
+    def example(k: int) -> ChoiceExample:
+        own, right = words[4 * k : 4 * k + 4], k % 4
+        choices = tuple(f"{own[0]} {own[1]}" if place == right else words[(9 * k + place) % 400] for place in range(4))
+        return ChoiceExample(str(k), " ".join(own), None, str(right), choices)
+
+    examples = [example(k) for k in range(100)]
+    baseline = FITS["tfidf"](task, examples[:60])
+    predictions = baseline.predict(examples[60:])
+    assert task.metrics[0](predictions, [e.gold for e in examples[60:]]) > 0.9
+    assert baseline.num_parameters > 100
