@@ -209,7 +209,8 @@ def test_a_fine_tuned_model_is_measured_as_it_was_scored(encoder: Path, tmp_path
     assert cost.num_parameters == filled.result.num_parameters
     assert cost.size_bytes is not None
     assert cost.size_bytes > 4 * filled.result.num_parameters
-    assert filled.curve == ()
+    assert [(point.step, point.epoch) for point in filled.curve] == [(1, 1.0)]
+    assert filled.curve[0].loss > 0
 
 
 def test_an_embedder_has_cells_on_similarity_tasks_alone_and_is_scored_by_its_cosines(
