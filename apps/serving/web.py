@@ -342,8 +342,7 @@ class Gate:
         """Return the body, if it is JSON, small enough, and there in time."""
         limit, close = self._serving.settings.max_body_bytes, {"connection": "close"}
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json" or headers.get(b"content-encoding", "identity") != "identity":
-            raise RefusalError(415, "send plain application/json", headers=close)
+        is_json = kind == "application/json" and headers.get(b"content-encoding", "identity") == "identity"
         too_large = RefusalError(413, f"the body may have {limit:,} bytes", headers=close)
         declared = headers.get(b"content-length", "0")
         if not declared.isascii() or not declared.isdigit() or int(declared) > limit:
@@ -361,10 +360,14 @@ class Gate:
                     if size > limit:
                         raise too_large
                     if not message.get("more_body"):
-                        return b"".join(parts)
+                        break
         except TimeoutError:
             detail = f"the body must arrive within {self._serving.settings.body_timeout_s:g} s"
             raise RefusalError(408, detail, headers=close) from None
+        if not is_json:
+            # Said only now: who is refused while still sending sees a broken connection instead of the reason.
+            raise RefusalError(415, "send plain application/json")
+        return b"".join(parts)
 
 
 def _once(body: bytes) -> Receive:
