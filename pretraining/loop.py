@@ -28,6 +28,7 @@ from pretraining.batches import Feed
 from pretraining.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from pretraining.machine import keep_freed_memory, matmul_flops_per_s, training_precision
 from pretraining.model import PretrainingModel
+from pretraining.muon import Muon, is_hidden_matrix
 from pretraining.recipe import LoopConfig
 from pretraining.shards import IntArray
 
@@ -103,18 +104,26 @@ def learning_rate(config: LoopConfig, step: int) -> float:
     return config.peak_lr * (left if config.decay == "linear" else 1.0)
 
 
-def make_optimizer(model: torch.nn.Module, config: LoopConfig) -> torch.optim.AdamW:
+def make_optimizers(model: torch.nn.Module, config: LoopConfig) -> list[torch.optim.Optimizer]:
     """Return AdamW with decoupled weight decay on matrices and embeddings, none on biases and LayerNorm.
 
-    With bias correction, which google-research/bert's Adam leaves out.
+    With bias correction, which google-research/bert's Adam leaves out. Before it comes Muon, if the recipe says so: it
+    takes the matrices between hidden layers, AdamW the rest.
     """
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decayed = [p for name, p in trained if not _is_undecayed(name)]
-    others = [p for name, p in trained if _is_undecayed(name)]
+    matrices = [p for name, p in trained if config.optimizer == "muon" and is_hidden_matrix(name, p)]
+    taken = {id(p) for p in matrices}
+    rest = [(name, p) for name, p in trained if id(p) not in taken]
+    decayed = [p for name, p in rest if not _is_undecayed(name)]
+    others = [p for name, p in rest if _is_undecayed(name)]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(
+    adamw = torch.optim.AdamW(
         groups, lr=0.0, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_epsilon, fused=True
     )
+    if not matrices:
+        return [adamw]
+    kind = torch.bfloat16 if training_precision() == "bf16" else torch.float32
+    return [Muon(matrices, momentum=config.momentum, weight_decay=config.weight_decay, dtype=kind), adamw]
 
 
 def _is_undecayed(name: str) -> bool:
@@ -180,8 +189,8 @@ class Trainer:
         if config.compile:
             model.network.bert.compile()
         self._model: Any
-        self._model, optimizer = accelerator.prepare(model, make_optimizer(model, config))
-        self._optimizer: Any = optimizer
+        self._optimizers: list[Any]
+        self._model, *self._optimizers = accelerator.prepare(model, *make_optimizers(model, config))
         self.progress = Progress()
         self._matmul_rate = 0.0
 
@@ -248,8 +257,9 @@ class Trainer:
         config, accelerator, progress = self._config, self._accelerator, self.progress
         # Dropout depends on the step and the process, not on what came before.
         torch.manual_seed(int(fingerprint([self._seed, progress.step, accelerator.process_index])[:15], 16))
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(config, progress.step)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(config, progress.step)
         sums = self._count(batches)
         for number, batch in enumerate(batches):
             last = number == len(batches) - 1
@@ -265,14 +275,16 @@ class Trainer:
         norm = accelerator.clip_grad_norm_(self._model.parameters(), config.clip)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of a model in shards
         if self._are_finite(norm, torch.stack([sums[f"{t.name}_loss"] for t in self._terms]).sum()):
-            self._optimizer.step()
+            for optimizer in self._optimizers:
+                optimizer.step()
             progress.skipped_in_a_row = 0
             for name, value in sums.items():
                 progress.window[name] = progress.window.get(name, 0.0) + value
         else:
             progress.skipped += 1
             progress.skipped_in_a_row += 1
-        self._optimizer.zero_grad(set_to_none=True)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
         progress.tokens += int(sums["tokens"])
         progress.step += 1
         if progress.skipped_in_a_row > config.max_skipped:
@@ -399,6 +411,11 @@ class Trainer:
         batch = self._held_out.tensors(shown, np.full(len(shown), HELD_OUT_EPOCH))
         return batch if len(rows) else {k: v if k in FED else v[:0] for k, v in batch.items()}
 
+    @property
+    def _bare_optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers as they were before accelerate took them."""
+        return [optimizer.optimizer for optimizer in self._optimizers]
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return parameters and optimizer state by name, whole and on the CPU, on the main process."""
         from torch.distributed.checkpoint.state_dict import (
@@ -409,7 +426,7 @@ class Trainer:
 
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         model: dict[str, Any] = get_model_state_dict(self._model, options=options)
-        optimizer: dict[str, Any] = get_optimizer_state_dict(self._model, self._optimizer.optimizer, options=options)
+        optimizer: dict[str, Any] = get_optimizer_state_dict(self._model, self._bare_optimizers, options=options)
         parameters = {name: model[name] for name in self._names if name in model}
         entries = {
             f"{name}|{entry}": torch.as_tensor(value)
@@ -455,7 +472,7 @@ class Trainer:
             state.setdefault(name, {})[entry] = tensor
         # What is not state is known from the recipe.
         template = self._empty_optimizer_state()
-        set_optimizer_state_dict(self._model, self._optimizer.optimizer, template | {"state": state}, options=options)
+        set_optimizer_state_dict(self._model, self._bare_optimizers, template | {"state": state}, options=options)
         self.progress = Progress(**checkpoint.state)
         if not self._accelerator.is_main_process:
             # A checkpoint holds the sums of all processes; one of them goes on with these, the others with nothing.
@@ -467,7 +484,7 @@ class Trainer:
 
         # Moved to the CPU it would be there on the main process only.
         options = StateDictOptions(full_state_dict=True)
-        template: dict[str, Any] = get_optimizer_state_dict(self._model, self._optimizer.optimizer, options=options)
+        template: dict[str, Any] = get_optimizer_state_dict(self._model, self._bare_optimizers, options=options)
         return template
 
     def _write_line(self, line: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ from pretraining.loop import (
     Trainer,
     learning_rate,
     make_accelerator,
-    make_optimizer,
+    make_optimizers,
     read_metrics,
 )
 from pretraining.model import MaskedLanguageModel
@@ -170,13 +170,25 @@ def test_every_step_has_a_rate_and_none_exceeds_the_peak(steps: int, share: floa
 def test_matrices_and_embeddings_decay_and_nothing_else(make_trainer: MakeTrainer) -> None:
     model = make_trainer("static_mlm_nsp")._model
     names = {id(p): name for name, p in model.named_parameters()}
-    groups = make_optimizer(model, LoopConfig(weight_decay=0.125)).param_groups
+    (optimizer,) = make_optimizers(model, LoopConfig(weight_decay=0.125))
+    groups = optimizer.param_groups
     decayed = {names[id(p)] for group in groups for p in group["params"] if group["weight_decay"] == 0.125}
     others = {names[id(p)] for group in groups for p in group["params"] if group["weight_decay"] == 0}
     assert decayed | others == set(names.values())
     assert len(decayed) + len(others) == len(names)
     assert decayed == {names[id(p)] for p in model.parameters() if p.ndim == 2}
     assert others == {names[id(p)] for p in model.parameters() if p.ndim == 1}
+
+
+def test_muon_takes_the_matrices_between_hidden_layers_and_adamw_the_rest(make_trainer: MakeTrainer) -> None:
+    model = make_trainer("static_mlm_nsp")._model
+    names = {id(p): name for name, p in model.named_parameters()}
+    muon, adamw = make_optimizers(model, LoopConfig(optimizer="muon", weight_decay=0.125, momentum=0.5))
+    taken, left = ([names[id(p)] for group in o.param_groups for p in group["params"]] for o in (muon, adamw))
+    assert sorted(taken + left) == sorted(names.values())
+    assert set(taken) >= {name for name in names.values() if ".layer." in name and "dense.weight" in name}
+    assert not any("embedding" in name or "bias" in name or "seq_relationship" in name for name in taken)
+    assert [(group["weight_decay"], group["momentum"]) for group in muon.param_groups] == [(0.125, 0.5)]
 
 
 # --- what a step computes -------------------------------------------------------------------------------------------
@@ -608,17 +620,18 @@ def told(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if k not in clock} for line in read_metrics(folder / "metrics.jsonl")]
 
 
-@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize(("stop", "optimizer"), [*((stop, "adamw") for stop in STOPS), ("before a checkpoint", "muon")])
 def test_a_run_in_two_sittings_ends_like_one_in_a_piece(
-    make_trainer: MakeTrainer, tmp_path: Path, stop: str, monkeypatch: pytest.MonkeyPatch
+    make_trainer: MakeTrainer, tmp_path: Path, stop: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = make_trainer("static_mlm_nsp", out="whole", loop=SITTING)
+    loop = SITTING | {"optimizer": optimizer}
+    whole = make_trainer("static_mlm_nsp", out="whole", loop=loop)
     whole.train()
     with monkeypatch.context() as context:
         interrupt(context, *STOPS[stop])
         with pytest.raises(KeyboardInterrupt):
-            make_trainer("static_mlm_nsp", out="parts", loop=SITTING).train()
-    parts = make_trainer("static_mlm_nsp", out="parts", loop=SITTING)
+            make_trainer("static_mlm_nsp", out="parts", loop=loop).train()
+    parts = make_trainer("static_mlm_nsp", out="parts", loop=loop)
     parts.train()
     assert equal(weights(parts), weights(whole))
     assert equal(parts.state()[1], whole.state()[1])

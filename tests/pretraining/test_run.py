@@ -747,6 +747,8 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 DEALT = [
     "model.hidden_dropout_prob=0.0",
     "model.attention_probs_dropout_prob=0.0",
+    # AdamW has its part in it too.
+    "loop.optimizer=muon",
     "loop.checkpoint_every=3",
     "loop.log_every=2",
 ]
