@@ -17,7 +17,6 @@ from downstream.embed import PIPELINE
 from downstream.extractive import HEAD_CONFIG_FILE
 from downstream.fill_mask import MASKED_LM
 from downstream.finetune import TASK_KEY
-from downstream.networks import takes_pairs
 from downstream.span_qa import SpanQA
 from downstream.summary_model import MODEL_FILE
 from downstream.task import get_task
@@ -67,7 +66,7 @@ def _kind_of(folder: Path) -> tuple[Kind, str]:
         task = get_task(name)
         if isinstance(task.family, SpanQA):
             return "reader", task.name
-        if isinstance(task.family, Classification) and not takes_pairs(task):
+        if isinstance(task.family, Classification) and not task.takes_pairs:
             return "classifier", task.name
         what = f"fine-tuned on {task.title}, which is neither a label of a text nor an answer in a passage"
         raise CheckpointError(folder, what, "give a folder fine-tuned on nsmc, hate, korquad or klue-mrc")

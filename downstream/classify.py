@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from corpora.runtime import CheckpointError
 from downstream.classification import Classification
-from downstream.networks import takes_pairs
 from downstream.runtime import Predictor
 from downstream.task import TextExample
 
@@ -48,7 +47,7 @@ class Classifier:
             CheckpointError: it labels something else than single texts.
         """
         finetuned = predictor.finetuned
-        if not isinstance(finetuned.family, Classification) or takes_pairs(finetuned.task):
+        if not isinstance(finetuned.family, Classification) or finetuned.task.takes_pairs:
             what = f"a model for {finetuned.task.title}, which does not label single texts"
             raise CheckpointError(finetuned.folder, what, "give a folder fine-tuned on nsmc, hate or klue-tc")
         self.predictor, self.labels = predictor, finetuned.family.labels

@@ -291,20 +291,10 @@ def _trial_examples(finetuned: Finetuned) -> list[Any]:
         task = get_task("korquad-sample")
         return [example for split in ("dev", "train") for example in task.read_split(split, SAMPLE_ROOT).examples]
     texts = trial_texts(finetuned.tokenizer, lognormal_lengths(NUM_TRIALS))
-    if not takes_pairs(finetuned.task):
+    if not finetuned.task.takes_pairs:
         return [TextExample(str(k), text, None, "") for k, text in enumerate(texts)]
     halves = [_in_two(text) for text in texts]
     return [TextExample(str(k), first, second, "") for k, (first, second) in enumerate(halves)]
-
-
-def takes_pairs(task: Task) -> bool | None:
-    """Return whether a task's examples are pairs of texts; None where no embedded sample tells."""
-    sample = next((t for t in (get_task(task.official_name), task) if t.sample_num_examples), None)
-    if isinstance(task.family, SpanQA | Tagging):
-        return False
-    if sample is None:
-        return None
-    return any(example.pair is not None for example in sample.sample().read_split("train", SAMPLE_ROOT).examples)
 
 
 def _in_two(text: str) -> tuple[str, str]:

@@ -255,6 +255,8 @@ class Task:
     source: str
     """Paper and repository."""
     licence: str
+    takes_pairs: bool = False
+    """Whether an example is a pair of texts, where the family knows both."""
     train_split: str = "train"
     eval_split: str = "dev"
     sample_num_examples: Mapping[str, int] = field(default_factory=dict)

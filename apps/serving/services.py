@@ -153,7 +153,6 @@ def open_classifier(source: str, runtime: str) -> Service:
     """Serve a fine-tuned model of texts or pairs."""
     from downstream.bundle import BUNDLED as BUNDLED_MODELS
     from downstream.classification import Classification, Regression
-    from downstream.networks import takes_pairs
     from downstream.runtime import Predictor
 
     folder = BUNDLED_MODELS / "classifier" if source == BUNDLED else Path(source)
@@ -161,7 +160,7 @@ def open_classifier(source: str, runtime: str) -> Service:
         raise CheckpointError(folder, "no classifier is bundled", "give one: --classify DIR, or make it: make bundled")
     predictor = Predictor.load(folder, runtime)
     finetuned = predictor.finetuned
-    family, wants_pairs = finetuned.family, takes_pairs(finetuned.task)
+    family, wants_pairs = finetuned.family, finetuned.task.takes_pairs
     if not isinstance(family, Classification | Regression):
         raise UsageError("--classify", f"{source} is a model for {finetuned.task.title}", "give a classifier's folder")
     is_scale = isinstance(family, Regression)
@@ -170,7 +169,7 @@ def open_classifier(source: str, runtime: str) -> Service:
     def items(request: ClassifyRequest) -> list[TextItem]:
         given = [(nfc(t.text), nfc(t.pair)) if isinstance(t, Pair) else (nfc(t),) for t in request.texts]
         for k, texts in enumerate(given):
-            if wants_pairs is not None and wants_pairs != (len(texts) == 2):
+            if wants_pairs != (len(texts) == 2):
                 wanted = "pairs: {text, pair}" if wants_pairs else "single texts"
                 raise UnsuitableError(f"texts.{k}: {finetuned.task.title} takes {wanted}")
         return [TextItem(texts) for texts in given]

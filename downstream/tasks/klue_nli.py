@@ -46,6 +46,7 @@ TASK = Task(
     num_examples={"train": 24_998, "dev": 3_000},
     sample_num_examples={"train": 300, "dev": 120},
     read=read_pairs,
+    takes_pairs=True,
     metrics=(accuracy,),
     chance=1 / 3,
     finetune=FinetuneConfig(epochs=5, max_length=128),

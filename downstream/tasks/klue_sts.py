@@ -45,6 +45,7 @@ TASK = Task(
     num_examples={"train": 11_668, "dev": 519},
     sample_num_examples={"train": 190, "dev": 70},
     read=read_pairs,
+    takes_pairs=True,
     metrics=(pearson, f1_at_3),
     chance=0.0,
     finetune=FinetuneConfig(epochs=4, max_length=128),

@@ -46,6 +46,7 @@ TASK = Task(
     split_files={"train": ("snli", "multinli")},
     num_examples={"train": 942_854, "dev": 2_490, "test": 5_010},
     read=read_pairs,
+    takes_pairs=True,
     metrics=(accuracy,),
     chance=1 / 3,
     # Rate and batch are KoELECTRA's; its 15 epochs go over MultiNLI alone and pick the best on dev.

@@ -109,6 +109,7 @@ TASK = Task(
     sample_num_examples={"train": 112, "dev": 112},
     read=functools.partial(read_squad, id_column="id"),
     derive=make_pairs,
+    takes_pairs=True,
     metrics=(accuracy,),
     chance=0.5,
     finetune=FinetuneConfig(epochs=5, batch_size=16, max_length=256),

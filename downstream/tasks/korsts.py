@@ -52,6 +52,7 @@ TASK = Task(
     },
     num_examples={"train": 5_749, "dev": 1_500, "test": 1_379},
     read=read_pairs,
+    takes_pairs=True,
     metrics=(spearman, pearson),
     chance=0.0,
     finetune=FinetuneConfig(epochs=4, max_length=128),

@@ -37,7 +37,6 @@ from downstream.networks import (
     finetuned_network,
     lognormal_lengths,
     read_finetuned,
-    takes_pairs,
     trial_texts,
 )
 from downstream.runtime import (
@@ -322,13 +321,6 @@ def test_trial_texts_have_the_lengths_asked_for(standins: dict[str, Path]) -> No
     longest_word = 12
     assert all(text.strip() for text in trial_texts(tokenizer, lengths))
     assert all(length - longest_word <= n <= max(length, longest_word) for n, length in zip(got, lengths, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"), [("nsmc", False), ("klue-nli", True), ("klue-sts-sample", True), ("korquad", False)]
-)
-def test_tasks_of_pairs_are_known_by_their_sample(name: str, expected: bool) -> None:
-    assert takes_pairs(get_task(name)) is expected
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ def test_a_sample_is_read_in_full_and_its_golds_score_one_in_every_metric(task: 
     for split in task.files:
         examples, golds = task.read_split(split, NOWHERE).examples, task.read_split(split, NOWHERE).golds
         assert len(examples) == task.num_examples[split] >= 60
+        assert {getattr(example, "pair", None) is not None for example in examples} == {task.takes_pairs}
         predictions = [gold[0] if isinstance(gold, tuple) else gold for gold in golds]
         assert [metric(predictions, golds) for metric in task.metrics] == pytest.approx([1.0] * len(task.metrics))
 
@@ -174,6 +175,7 @@ def test_an_undamaged_file_is_read(write: Write, tmp_path: Path, task: str) -> N
     ours, _ = damaged(write, task, VALID[task])
     split = ours.read_split(ours.eval_split, tmp_path)
     assert len(split.examples) == len(split.golds) == ours.num_examples[ours.eval_split]
+    assert {getattr(example, "pair", None) is not None for example in split.examples} == {ours.takes_pairs}
 
 
 # task, what is replaced in the valid file, by what, place in the message behind the path, message
