@@ -71,6 +71,7 @@ from corpora.runtime import (
     DataError,
     UsageError,
     atomic_file,
+    fingerprint,
     run_command,
     validate,
     write_json,
@@ -196,7 +197,8 @@ class _Corpus:
         with contextlib.ExitStack() as stack:
             rejected = stack.enter_context(atomic_file(_rejected_path(self._out, number)))
             train, held_out = (stack.enter_context(self._writer(split, file.name)) for split in PREFIXES)
-            cleaned = self._cleaner.clean(reader.documents(rejected), tally)
+            taken = _share_of(reader.documents(rejected), file.share, tally)
+            cleaned = self._cleaner.clean(taken, tally)
             for document in self._without_overlap(cleaned, tally):
                 writer = held_out if text_digest(document.text) < threshold else train
                 writer.write(document)
@@ -235,6 +237,17 @@ class _Corpus:
     def _writer(self, split: Split, source: str) -> "_ShardWriter":
         limit = int(self._config.shard_mb * 1_000_000)
         return _ShardWriter(self._out, split, source, first=self._num_shards[split], limit=limit)
+
+
+def _share_of(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
+    """Pass on a share of the documents, chosen by their texts alone, and count the others."""
+    for document in documents:
+        # Another digest than the one that sets documents aside: each is to choose from all.
+        if share == 1 or int(fingerprint(["share", document.text])[:16], 16) < share * 2**64:
+            yield document
+        else:
+            tally.num_read += 1
+            tally.dropped["not_sampled"] += 1
 
 
 class _Reader:

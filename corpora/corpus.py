@@ -28,6 +28,8 @@ class SourceFile(Config):
     text_unit: TextUnit | None
     """None where the format has records of its own."""
     fields: dict[str, str]
+    share: float = 1.0
+    """Of its documents that are taken."""
 
 
 class Counts(Config):

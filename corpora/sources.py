@@ -36,6 +36,8 @@ class Source:
     """What a document is in plain text; None for the build's."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Which column holds what, beyond the build's."""
+    share: float = 1.0
+    """Of its documents that are taken; a text's digest decides."""
 
 
 def find_inputs(
@@ -71,6 +73,7 @@ def find_inputs(
                 size_bytes=path.stat().st_size,
                 text_unit=(source.text_unit or text_unit) if is_text else None,
                 fields={} if is_text else {**fields, **source.fields},
+                share=source.share,
             )
             names.add(file.name)
             inputs.append((path, file))
@@ -153,6 +156,8 @@ class SourceEntry(Config):
     """What a document is in plain text."""
     fields: dict[str, str] = Field(default_factory=dict)
     """Which column holds what, where the usual names do not tell."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Of its documents that are taken, to weigh sources against each other; a text's digest decides."""
 
 
 class CorpusRecipe(Config):
@@ -176,7 +181,7 @@ class CorpusRecipe(Config):
         for entry in self.sources:
             if not (root / entry.path).exists():
                 raise DataError(root / entry.path, f"not there ({entry.title})", f"get it from {entry.origin}")
-        return [Source(root / entry.path, entry.text_unit, entry.fields) for entry in self.sources]
+        return [Source(root / entry.path, entry.text_unit, entry.fields, entry.share) for entry in self.sources]
 
     def excluded_under(self, root: Path) -> tuple[Path, ...]:
         """Return the evaluation files under ROOT.

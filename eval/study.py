@@ -45,6 +45,8 @@ from pretraining.recipe import Recipe
 from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
 
 MANIFEST = "manifest.json"
+QUARTERS = 4
+"""Into which a run is divided: after each it leaves its model."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class StudyRun:
         """
         self.study, self.root, self.work, self.out = study, root, work, out
         self._num_workers, self._cpu = num_workers, cpu
+        self._estimated: set[Path] = set()
 
     def make_encoder(self, arm: str) -> ArmRecord:
         """Pretrain an arm, or what is left of it.
@@ -78,7 +81,7 @@ class StudyRun:
         Raises:
             SuiteError: data or recipe are unusable, or the training diverged.
         """
-        from pretraining.run import pretrain
+        from pretraining.run import pretrain, step_folder
 
         settings = self.study.arms[arm]
         if settings.encoder:
@@ -90,10 +93,14 @@ class StudyRun:
             manifest = pretrain(
                 plan.recipe, plan.folder, cache=self._cache, num_workers=self._num_workers, cpu=self._cpu
             )
-            scores = self._held_out(plan)
+            folder = plan.folder
+            if settings.quarters < QUARTERS:
+                folder = step_folder(folder, plan.recipe.loop.export_steps[settings.quarters - 1])
+                manifest |= _read(folder / MANIFEST)
+            scores = self._held_out(folder, plan.recipe.data.max_length)
         return ArmRecord(
             arm=arm,
-            encoder=str(plan.folder),
+            encoder=str(folder),
             recipe=plan.recipe.model_dump(),
             num_parameters=manifest["num_parameters"],
             tokens=manifest["tokens"],
@@ -106,11 +113,15 @@ class StudyRun:
     def estimate(self, arm: str) -> dict[str, Any]:
         """Return how long an arm's pretraining will take and what it needs, from two steps of it."""
         settings = self.study.arms[arm]
+        nothing = {"arm": arm, "steps": 0, "training_s": 0.0, "disk_bytes": 0, "memory_bytes": 0}
         if settings.encoder or settings.is_random:
-            return {"arm": arm, "steps": 0, "training_s": 0.0, "disk_bytes": 0, "memory_bytes": 0, "device": ""}
+            return nothing | {"device": ""}
         plan = self._plan(arm)
         if (plan.folder / MANIFEST).is_file():
-            return {"arm": arm, "steps": 0, "training_s": 0.0, "disk_bytes": 0, "memory_bytes": 0, "device": "done"}
+            return nothing | {"device": "done"}
+        if plan.folder in self._estimated:
+            return nothing | {"device": "the same run"}
+        self._estimated.add(plan.folder)
         estimate = measure(plan.recipe, num_workers=self._num_workers, cpu=self._cpu)
         return {
             "arm": arm,
@@ -125,8 +136,8 @@ class StudyRun:
     def _cache(self) -> Path:
         return self.work / "rows"
 
-    def _corpus(self) -> Path:
-        recipe = read_corpus_recipe(self.study.corpus)
+    def _corpus(self, name: str = "") -> Path:
+        recipe = read_corpus_recipe(name or self.study.corpus)
         sources, config = recipe_inputs(recipe, self.root)
         folder = self.work / f"corpus-{fingerprint([recipe.model_dump(), str(self.root.resolve())])[:12]}"
         with _locked(folder.with_suffix(".lock")):
@@ -145,15 +156,17 @@ class StudyRun:
 
     def _plan(self, arm: str) -> Plan:
         """Prepare an arm's rows, and set the number of steps that its budget of tokens makes."""
-        corpus = self._corpus()
-        tokenizer = self._vocabulary(self.study.vocabulary_of(arm), corpus)
+        corpus = self._corpus(self.study.arms[arm].corpus)
+        tokenizer = self._vocabulary(self.study.vocabulary_of(arm), self._corpus())
         recipe = self.study.recipe_of(arm, corpus, tokenizer)
         with _locked(self.work / "rows.lock"):
             prepared = prepare(recipe, self._cache, num_workers=self._num_workers)
         tokens_per_step = recipe.loop.batch_size * prepared.num_tokens / len(prepared.feed.corpus)
         steps = math.ceil((self.study.arms[arm].tokens or self.study.tokens) / tokens_per_step)
-        loop = recipe.loop.model_copy(update={"steps": steps, "warmup_steps": round(self.study.warmup_share * steps)})
-        recipe = recipe.model_copy(update={"loop": loop})
+        changes: dict[str, Any] = {"steps": steps, "warmup_steps": round(self.study.warmup_share * steps)}
+        # Of every run, so that one made for another study serves those who look at its course.
+        changes["export_steps"] = tuple(round(steps * k / QUARTERS) for k in range(1, QUARTERS))
+        recipe = recipe.model_copy(update={"loop": recipe.loop.model_copy(update=changes)})
         kind = "random" if self.study.arms[arm].is_random else "encoder"
         own = fingerprint([recipe.model_dump(exclude={"data": {"corpus", "tokenizer"}}), prepared.digest])
         return Plan(recipe, self.work / f"{kind}-{own[:12]}")
@@ -179,20 +192,18 @@ class StudyRun:
             num_parameters=network.num_parameters(),
         )
 
-    def _held_out(self, plan: Plan) -> dict[str, Any]:
-        """Return the masked-LM scores on held-out text; nothing for an encoder without such a head."""
+    def _held_out(self, encoder: Path, max_length: int) -> dict[str, Any]:
+        """Return the masked-LM scores on held-out text of the study's corpus; nothing without such a head."""
         from pretraining.evaluate import evaluate_mlm
 
-        path = plan.folder / "held-out.json"
+        corpus = self._corpus()
+        path = encoder / f"held-out-{corpus.name}.json"
         if not path.is_file():
-            config = json.loads((plan.folder / "config.json").read_text(encoding="utf-8"))
-            has_head = any("MaskedLM" in name or "PreTraining" in name for name in config.get("architectures") or [])
-            corpus = Path(plan.recipe.data.corpus)
+            architectures = _read(encoder / "config.json").get("architectures") or []
+            has_head = any("MaskedLM" in name or "PreTraining" in name for name in architectures)
             is_told = has_head and any(corpus_files(corpus, "held-out"))
-            length = plan.recipe.data.max_length
-            write_json(path, evaluate_mlm(plan.folder, corpus, max_length=length) if is_told else {})
-        scores: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return scores
+            write_json(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_told else {})
+        return _read(path)
 
     def entries(self, records: Sequence[ArmRecord]) -> list[ModelEntry]:
         """Return the arms as models of a leaderboard."""
@@ -215,6 +226,12 @@ class StudyRun:
             models=list(self.study.arms),
             recipes=filler.recipes,
         )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read what a finished part has left."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 @contextlib.contextmanager

@@ -18,11 +18,12 @@ pretraining = { objective = { name = "static_mlm_nsp", dupe_factor = 2 } }
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from corpora.runtime import Config, RecipeError, load_toml, nearest, validate
+from corpora.sources import read_corpus_recipe
 from downstream.task import FinetuneConfig, get_task
 from pretraining.recipe import Recipe, check_recipe
 from pretraining.vocab import VocabConfig
@@ -45,8 +46,12 @@ class Arm(Config):
     """Departures from the study's recipe, section by section; an objective replaces the other."""
     vocabulary: dict[str, Any] = Field(default_factory=dict)
     """Departures from the study's vocabulary."""
+    corpus: str = ""
+    """Another corpus recipe than the study's; the vocabulary stays that of the study's corpus."""
     tokens: int | None = Field(default=None, ge=1)
     """Another budget than the study's."""
+    quarters: Literal[1, 2, 3, 4] = 4
+    """Of its run, after which the encoder is taken as it is then; arms that differ in this alone share one run."""
     is_random: bool = False
     """The shape with its first weights: what pretraining is worth."""
     encoder: str = ""
@@ -144,10 +149,11 @@ def read_study(name: str) -> Study:
         get_task(task)
     for arm_name, arm in study.arms.items():
         where = f"{path}, arm {arm_name}"
-        if arm.encoder and (arm.pretraining or arm.is_random):
+        if arm.encoder and (arm.pretraining or arm.is_random or arm.quarters != 4):
             raise RecipeError(where, "an encoder that is there is not pretrained", "leave out one of the two")
         validate(FinetuneConfig, study.finetune | arm.finetune, f"{where}, finetune")
         if not arm.encoder:
+            read_corpus_recipe(arm.corpus or study.corpus)
             study.vocabulary_of(arm_name)
             study.recipe_of(arm_name, Path("corpus"), Path("vocabulary"))
     return study

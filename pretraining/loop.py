@@ -13,7 +13,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,8 +194,12 @@ class Trainer:
         self.progress = Progress()
         self._matmul_rate = 0.0
 
-    def train(self) -> None:
+    def train(self, export: Callable[[int], None] = lambda _: None) -> None:
         """Run from the last checkpoint to the last step.
+
+        Args:
+            export: called after the steps of `export_steps`, by every process, and again where a run goes on from
+                before one.
 
         Raises:
             CheckpointError: no checkpoint is whole, or none fits the model.
@@ -218,6 +222,8 @@ class Trainer:
                 self._step(batches)
                 self._count_time(time.perf_counter() - started, waited)
                 self._after_step(bar)
+                if self.progress.step in config.export_steps:
+                    export(self.progress.step)
 
     def time_steps(self, seconds: float = 0.0, *, warm_up: int = 1) -> "StepSpeed":
         """Do steps until SECONDS are over, one at least, and return their mean speed; the warm-up is not timed."""

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 RECIPE_FILE, DATA_FILE, MANIFEST_FILE = "recipe.json", "data.json", "manifest.json"
 INCIDENTAL = {
-    "loop": {"log_every", "evaluate_every", "evaluate_rows", "checkpoint_every", "keep_checkpoints", "max_skipped"},
+    "loop": {"log_every", "evaluate_every", "evaluate_rows", "checkpoint_every", "keep_checkpoints"}
+    | {"export_steps", "max_skipped"},
 }
 """Settings that decide what is told about a run, not what it ends in; they may change between sittings."""
 
@@ -119,8 +120,24 @@ def pretrain(
         _claim(out, recipe, prepared)
     model = build_model(recipe, prepared)
     trainer = Trainer(model, prepared.feed, prepared.held_out, recipe.loop, accelerator, out)
-    trainer.train()
+
+    def export(step: int) -> None:
+        state, _ = trainer.state()
+        if accelerator.is_main_process:
+            folder = step_folder(out, step)
+            folder.mkdir(exist_ok=True)
+            _save_atomically(model.export(state), {}, prepared.tokenizer, folder)
+            facts = {"steps": step, "tokens": trainer.progress.tokens}
+            write_json(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
+        accelerator.wait_for_everyone()
+
+    trainer.train(export)
     return _finish(recipe, prepared, model, trainer, accelerator, out)
+
+
+def step_folder(out: Path, step: int) -> Path:
+    """Return where a run saves its model after a step of `export_steps`."""
+    return out / f"step-{step:08d}"
 
 
 def build_model(recipe: Recipe, prepared: Prepared) -> "PretrainingModel":

@@ -18,7 +18,7 @@ import pytest
 
 from corpora.build import BuildConfig, build, main
 from corpora.cleaning import CleaningConfig
-from corpora.corpus import corpus_files, corpus_texts, read_corpus, read_manifest
+from corpora.corpus import PREFIXES, corpus_files, corpus_texts, read_corpus, read_manifest
 from corpora.documents import Document, read_documents
 from corpora.runtime import DataError, RecipeError, SuiteError, UsageError
 from corpora.sources import Source, parse_source
@@ -173,6 +173,25 @@ def test_a_larger_share_holds_out_the_same_texts_and_more(write: Write, tmp_path
         build([source], tmp_path / str(share), BuildConfig(held_out=share))
         held_out.append({document.text for document in read_corpus(tmp_path / str(share), "held-out")})
     assert set() == held_out[0] < held_out[1] < held_out[2]
+
+
+def test_a_share_of_a_source_is_chosen_by_the_texts_alone_and_the_rest_counted(write: Write, tmp_path: Path) -> None:
+    forwards = write("news.jsonl", news(0, 1000))
+    backwards = write("backwards.txt", "\n".join(report(k) for k in range(999, -1, -1)))
+    taken = {}
+    for name, source in {
+        "fifth": Source(forwards, share=0.2),
+        "half": Source(forwards, share=0.5),
+        "back": Source(backwards, "line", share=0.2),
+    }.items():
+        manifest = build([source], tmp_path / name, BuildConfig(held_out=0.1))
+        taken[name] = {document.text for split in PREFIXES for document in read_corpus(tmp_path / name, split)}
+        assert manifest.totals.num_read == 1000
+        assert manifest.totals.dropped == {"not_sampled": 1000 - len(taken[name])}
+        # One choice does not decide the other.
+        assert 0.05 < manifest.totals.num_held_out / len(taken[name]) < 0.16
+    assert taken["back"] == taken["fifth"] < taken["half"]
+    assert 150 < len(taken["fifth"]) < 250
 
 
 # ---- interruption ----

@@ -29,6 +29,7 @@ licence = "CC0-1.0"
 [[sources]]
 path = "news.csv"
 fields = { text = "기사본문" }
+share = 0.999
 title = "news"
 origin = "our own"
 licence = "CC-BY-SA-4.0"
@@ -47,7 +48,7 @@ def test_a_recipe_names_its_sources_and_what_to_keep_out(root: Path, write: Writ
     sources, config = recipe_inputs(recipe, root)
     assert sources == [
         Source(root / "reviews.txt", "line"),
-        Source(root / "news.csv", None, {"text": "기사본문"}),
+        Source(root / "news.csv", None, {"text": "기사본문"}, 0.999),
     ]
     assert config.exclude == (root / "tests" / "reviews.txt",)
     assert [entry.licence for entry in recipe.sources] == ["CC0-1.0", "CC-BY-SA-4.0"]

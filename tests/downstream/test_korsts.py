@@ -28,7 +28,7 @@ def test_rows_keep_their_quotation_marks_and_scores(tmp_path: Path) -> None:
     )
     (example,) = KORSTS.read(path)
     assert (example.text, example.pair, example.label) == ('"인용이 열리고', '그는 "아니다"라고 했다.', 3.8)
-    assert get_task("korsts").takes_pairs
+    assert KORSTS.takes_pairs
 
 
 def test_the_missing_test_split_is_unavailable_and_no_other_takes_its_place(

@@ -56,6 +56,14 @@ is_random = true
 [arms.mlm]
 title = {{ ko = "MLM", en = "MLM" }}
 
+[arms.half]
+title = {{ ko = "반", en = "half of the run" }}
+quarters = 2
+
+[arms.other]
+title = {{ ko = "다른 글", en = "other text" }}
+corpus = "{other}"
+
 [arms.rtd]
 title = {{ ko = "바뀐 토큰", en = "replaced" }}
 pretraining = {{ objective = {{ name = "replaced_token", generator_size = 1.0 }} }}
@@ -75,8 +83,10 @@ def write_study(folder: Path) -> Path:
     articles = sample.read_text(encoding="utf-8").splitlines(keepends=True)[:20]
     (folder / "root" / "news.jsonl").write_text("".join(articles), encoding="utf-8")
     (folder / "corpus.toml").write_text(CORPUS, encoding="utf-8")
+    (folder / "other.toml").write_text(CORPUS + "share = 0.5\n", encoding="utf-8")
     path = folder / "small.toml"
-    path.write_text(STUDY.format(corpus=(folder / "corpus.toml").as_posix()), encoding="utf-8")
+    corpora = {name: (folder / f"{name}.toml").as_posix() for name in ("corpus", "other")}
+    path.write_text(STUDY.format(**corpora), encoding="utf-8")
     return path
 
 
@@ -109,7 +119,7 @@ def test_a_study_is_told_in_two_languages(made: Path) -> None:
     assert korean.count("|") == english.count("|")
     with Image.open(out / "chart.png") as image:
         assert image.format == "PNG"
-    assert len(list(out.glob("results/nsmc-sample/*/seed-*.json"))) == 6
+    assert len(list(out.glob("results/nsmc-sample/*/seed-*.json"))) == 10
 
 
 def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,10 +141,26 @@ def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], mo
 def test_arms_see_their_budget_of_tokens_and_little_more(made: Path) -> None:
     paths = (made.parent / "work").glob("encoder-*/manifest.json")
     manifests = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    # One with other text, none of its own for half of a run.
+    assert len(manifests) == 3
     tokens = {manifest["recipe"]["objective"]["name"]: manifest["tokens"] for manifest in manifests}
     assert tokens.keys() == {"dynamic_mlm", "replaced_token"}
     assert 2_800 < tokens["dynamic_mlm"] < 3_400
     assert 1_300 < tokens["replaced_token"] < 1_900
+
+
+def test_an_arm_may_be_a_run_half_way_or_on_other_text(made: Path) -> None:
+    board = json.loads((made.parent / "out" / "small" / "leaderboard.json").read_text(encoding="utf-8"))
+    arms = {arm["arm"]: arm for arm in board["manifest"]["arms"]}
+    assert arms["half"]["tokens"] == pytest.approx(arms["mlm"]["tokens"] / 2, rel=0.1)
+    assert Path(arms["half"]["encoder"]).parent == Path(arms["mlm"]["encoder"])
+    assert arms["half"]["held_out_loss"] > arms["mlm"]["held_out_loss"]
+    texts = {Path(arms[name]["recipe"]["data"]["corpus"]) for name in ("mlm", "other")}
+    kept = [json.loads((path / "manifest.json").read_text(encoding="utf-8"))["totals"] for path in texts]
+    assert sorted(total["dropped"].get("not_sampled", 0) > 0 for total in kept) == [False, True]
+    assert {arms[name]["recipe"]["data"]["tokenizer"] for name in ("mlm", "other")} == {
+        arms["mlm"]["recipe"]["data"]["tokenizer"]
+    }
 
 
 def test_a_dry_run_tells_what_a_study_takes_and_makes_no_encoder(
@@ -143,7 +169,7 @@ def test_a_dry_run_tells_what_a_study_takes_and_makes_no_encoder(
     assert run(study, "--dry-run") == EXIT_DONE
     told = capsys.readouterr().out
     assert "| mlm |" in told
-    assert "6 cells" in told
+    assert "10 cells" in told
     assert not list((study.parent / "work").glob("encoder-*"))
     assert not (study.parent / "out").exists()
 
