@@ -45,6 +45,8 @@ class StaticMlmNspConfig(ObjectiveConfig):
     """Largest number of predictions in a sequence; default: `mask_rate` of the row, rounded up (20 of 128)."""
     single_sentence: Literal["split", "random"] = "split"
     """What becomes of a chunk of one sentence: split at an eojeol border, or always a random pair."""
+    next_sentence: bool = True
+    """Ask whether B follows A; otherwise the pairs are the same and only masked tokens are asked for."""
 
 
 class StaticMlmNsp(Objective):
@@ -57,7 +59,12 @@ class StaticMlmNsp(Objective):
     @property
     def terms(self) -> tuple[Term, ...]:
         """Masked tokens and next sentences."""
-        return (MLM, NSP)
+        return (MLM, NSP) if self.config.next_sentence else (MLM,)
+
+    @property
+    def row_settings(self) -> list[Any]:
+        """All but what is asked of the rows."""
+        return [self.name, self.config.model_dump(exclude={"next_sentence"})]
 
     def make_rows(self, corpus: TokenizedCorpus, number: int) -> RowShard:
         """Pair sentences, mask the pairs and pack them."""
@@ -85,7 +92,8 @@ class StaticMlmNsp(Objective):
 
     def inputs(self, batch: RowBatch) -> dict[str, npt.NDArray[Any]]:
         """Add where the pairs begin and what they are."""
-        return super().inputs(batch) | {"first_at": batch.first_at, "next_labels": batch.labels}
+        of_pairs = {"first_at": batch.first_at, "next_labels": batch.labels}
+        return super().inputs(batch) | (of_pairs if self.config.next_sentence else {})
 
 
 class SeededRandom(random.Random):

@@ -383,6 +383,24 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
     assert curve[-1] < entropy - 0.1
 
 
+def test_without_next_sentences_the_pairs_are_the_same_and_nothing_is_asked_of_them(
+    make_trainer: MakeTrainer, sources: Sources, prepared_for: PreparedFor, tmp_path: Path
+) -> None:
+    pairs, masks = (
+        prepared_for(make_recipe(sources, "static_mlm_nsp", settings={"next_sentence": asked}))
+        for asked in (True, False)
+    )
+    assert masks.digest == pairs.digest
+    batch, other = (p.feed.micro_batches(0, process=0, num_processes=1, size=8)[0] for p in (masks, pairs))
+    assert other.keys() - batch.keys() == {"first_at", "next_labels"}
+    assert all(torch.equal(batch[name], other[name]) for name in batch)
+    trainer = make_trainer("static_mlm_nsp", settings={"next_sentence": False})
+    trainer.train()
+    line = read_metrics(tmp_path / "out" / "metrics.jsonl")[0]
+    assert line["loss"] == line["mlm_loss"]
+    assert type(trainer._model.export(trainer.state()[0])).__name__ == "BertForMaskedLM"
+
+
 @pytest.mark.slow
 def test_a_student_comes_to_expect_what_its_teacher_does(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     loop = {"steps": 120, "batch_size": 16, "peak_lr": 3e-3, "warmup_steps": 10, "log_every": 20}
