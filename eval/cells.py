@@ -20,7 +20,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
@@ -38,6 +38,7 @@ from corpora.runtime import (
 )
 from downstream.encoders import EncoderUnavailableError
 from downstream.finetune import TaskData, read_task
+from downstream.grid import Grid
 from downstream.result import Result, read_result, write_result
 from downstream.task import Task, get_task
 from eval.manifest import now, origin
@@ -111,6 +112,7 @@ class Filler:
         jobs: int = 1,
         threads: int | None = None,
         extras: Sequence[Extra] = (),
+        grid: Grid | None = None,
     ) -> None:
         """Take note of the task; nothing runs yet.
 
@@ -122,9 +124,10 @@ class Filler:
             extras: what to measure of every cell that is run, beside its score.
             jobs: cells that run at once.
             threads: CPU threads of each; default: all of them divided by JOBS.
+            grid: what the settings of pretrained encoders are chosen from, for each task, before their cells are run.
         """
         self.cells, self.root, self.out, self.keep = list(cells), root, out, keep
-        self.jobs, self.threads, self.extras = jobs, threads, tuple(extras)
+        self.jobs, self.threads, self.extras, self.grid = jobs, threads, tuple(extras), grid
         self.recipes: dict[tuple[str, str], str] = {}
         """(task, model) → fingerprint of the recipe asked for."""
         self.gaps: list[Gap] = []
@@ -148,8 +151,11 @@ class Filler:
                 for cell in cells:
                     self._miss(cell, error)
                 continue
-            for _, seeds in groupby(cells, key=lambda cell: cell.model):
-                for cell, recipe in self._unfinished(list(seeds), data):
+            for model, some in groupby(cells, key=lambda cell: cell.model):
+                seeds = list(some)
+                if self.grid is not None and model.kind == "encoder":
+                    seeds = self._chosen(seeds, data, self.grid)
+                for cell, recipe in self._unfinished(seeds, data):
                     if is_here:
                         self._fill_here(cell, data, recipe)
                     else:
@@ -168,8 +174,28 @@ class Filler:
                 f"that they would have to be deleted under {self.out / 'results'} and run anew"
             )
 
+    def _chosen(self, seeds: Sequence[Cell], data: TaskData, grid: Grid) -> list[Cell]:
+        """Return the cells of a model on a task with settings of a grid; none if it cannot be gone through."""
+        model, task = seeds[0].model, seeds[0].task
+        folder = self.out / "grid" / task.name / model.name.replace("/", "--")
+        label = f"{model.name} · {task.name}: choosing settings"
+        self._tell(f"{label} …")
+        try:
+            with _locked(folder.with_name(f".{folder.name}.lock"), label):
+                chosen = model.chosen(grid, task, data.train, folder)
+        except ResultError:
+            raise
+        except Exception as error:  # the edge: whatever one model does, the others run
+            for cell in seeds:
+                self._miss(cell, error)
+            return []
+        self._tell(f"{label}: " + ", ".join(f"{name}={value}" for name, value in chosen.finetune.items()))
+        return [replace(cell, model=chosen) for cell in seeds]
+
     def _unfinished(self, seeds: Sequence[Cell], data: TaskData) -> list[tuple[Cell, dict[str, Any]]]:
         """Return those cells of a model on a task that have to run, with their recipe."""
+        if not seeds:
+            return []
         model, task = seeds[0].model, seeds[0].task
         try:
             recipe = cell_recipe(model, task, data)

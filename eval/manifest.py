@@ -46,6 +46,7 @@ class Experiment(Config):
             encoder=self.encoder,
             runtime=self.recipe.get("runtime", "torch"),
             finetune=self.recipe.get("finetune", {}),
+            choice=self.recipe.get("grid", {}),
         )
 
 

@@ -36,9 +36,10 @@ from downstream.finetune import (
     load_finetuned,
     predict,
 )
+from downstream.grid import Grid, choose
 from downstream.result import Result, score
 from downstream.sentence_choice import SentenceChoice, choose_sentences
-from downstream.task import FinetuneConfig, Prediction, Task, TextExample
+from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample
 from eval.cost import Cost, measure, measure_model
 from eval.noise import Predict
 from eval.sidecars import CurvePoint
@@ -75,6 +76,8 @@ class ModelEntry(Config):
     """Departures from the task's fine-tuning defaults."""
     sample_finetune: dict[str, Any] = Field(default_factory=dict)
     """The same on the embedded sample, where they differ."""
+    choice: dict[str, Any] = Field(default_factory=dict)
+    """How a grid came to the departures; the record of `downstream.grid.choose`."""
 
     @property
     def is_deterministic(self) -> bool:
@@ -99,6 +102,23 @@ class ModelEntry(Config):
         """Return this entry with further departures on every task."""
         sample = (self.sample_finetune or self.finetune) | overrides
         return self.model_copy(update={"finetune": self.finetune | overrides, "sample_finetune": sample})
+
+    def chosen(self, grid: Grid, task: Task, train: Split, out: Path) -> "ModelEntry":
+        """Return this encoder with the settings that a grid comes to on a part of the training split.
+
+        Args:
+            grid: what to choose from.
+            task: what is trained.
+            train: its training split, the only one that is looked at.
+            out: folder of the points; finished ones are not computed again.
+
+        Raises:
+            SuiteError: encoder, data or folder are unusable.
+        """
+        encoder = self.encoder or self.name
+        choice = choose(task, encoder, grid, out=out, train=train, overrides=self.overrides(task))
+        changes = {"finetune": choice.settings, "sample_finetune": {}, "choice": choice.record}
+        return self.model_copy(update=changes)
 
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the departures that hold for TASK."""
@@ -201,7 +221,8 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
             "precision": training_precision(),
             "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
         }
-    return finetune_recipe(task, entry.name, resolve(entry.encoder or entry.name), config, data)
+    recipe = finetune_recipe(task, entry.name, resolve(entry.encoder or entry.name), config, data)
+    return recipe | ({"grid": entry.choice} if entry.choice else {})
 
 
 def _summarizer_sha256(entry: ModelEntry) -> str:

@@ -49,6 +49,7 @@ from corpora.runtime import (
     validate,
 )
 from downstream.finetune import parse_overrides, read_task
+from downstream.grid import GRIDS
 from downstream.result import Result
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
 from eval.cells import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
@@ -77,6 +78,12 @@ def _parser() -> ArgumentParser:
     what.add_argument("--seeds", type=int, help="seeds per trained model (default: leaderboard.toml)")
     what.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override fine-tuning, e.g. --set epochs=1"
+    )
+    what.add_argument(
+        "--grid",
+        choices=list(GRIDS),
+        help="choose batch size, rate and epochs of encoders on a tenth of each training split: as in the paper of "
+        "BERT, or a wider one for small encoders",
     )
     what.add_argument(
         "--from",
@@ -153,6 +160,7 @@ def main(argv: list[str] | None = None) -> int:
         jobs=jobs,
         threads=threads,
         extras=[extra for extra in EXTRAS if extra not in arguments.without],
+        grid=GRIDS[arguments.grid] if arguments.grid else None,
     )
     filler.fill()
     if arguments.shard:
@@ -189,7 +197,7 @@ def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -
 
 def _plan_again(arguments: argparse.Namespace, overrides: Mapping[str, Any], root: Path) -> list[Cell]:
     """Return the cells of a manifest, after making sure that they are still the same."""
-    for option in ("models", "tasks", "seeds", "plan"):
+    for option in ("models", "tasks", "seeds", "plan", "grid"):
         if getattr(arguments, option) is not None:
             raise UsageError(f"--{option}", "--from repeats a run as it was", f"leave out --{option}")
     cells: list[Cell] = []

@@ -19,13 +19,14 @@ import pytest
 
 from corpora.runtime import DataError, RecipeError, ResultError, SuiteError, UsageError, fingerprint
 from downstream import task as task_module
-from downstream.finetune import TaskData
+from downstream.finetune import TaskData, read_task
+from downstream.grid import Grid
 from downstream.result import Result, read_result
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
 from eval import baselines, run_all
 from eval import cells as filling
 from eval.cells import Filler
-from eval.models import ModelEntry, load_leaderboard
+from eval.models import ModelEntry, build_scratch, load_leaderboard
 from eval.models import run_cell as real_run_cell
 from eval.results import read_reported
 
@@ -559,6 +560,39 @@ def test_models_without_a_task_in_common_are_one_line(out: Path, fails: Fails) -
 
 
 # --- a run repeated from its manifest ---------------------------------------------------------------------------------
+
+
+def test_settings_of_encoders_are_chosen_by_a_grid_once_and_repeated_as_chosen(
+    out: Path,
+    tmp_path: Path,
+    ran: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(run_all.GRIDS, "small", Grid((32,), (1e-4, 1e-3), (0.2,)))
+    encoder = build_scratch(read_task(get_task("nsmc-sample"), tmp_path), tmp_path / "encoder", seed=0)
+    asked = (*NSMC, "--models", f"bert={encoder}", "majority", "--seeds", "2", "--grid", "small")
+    assert run(out, *asked, "--set", "max_length=16") == 0
+    assert len(ran) == 3
+    grid = {cell: json.loads(content)["recipe"].get("grid") for cell, content in cells(out).items()}
+    (chosen,) = {json.dumps(record) for cell, record in grid.items() if "bert" in cell}
+    points = json.loads(chosen)["points"]
+    assert [point["peak_lr"] for point in points] == [1e-4, 1e-3]
+    best = max(points, key=lambda point: point["accuracy"])
+    for cell, content in cells(out).items():
+        if "bert" in cell:
+            settings = json.loads(content)["recipe"]["finetune"]
+            assert (settings["peak_lr"], settings["max_length"]) == (best["peak_lr"], 16)
+        else:
+            assert grid[cell] is None
+    assert f"choosing settings: max_length=16, batch_size=32, peak_lr={best['peak_lr']}" in capsys.readouterr().err
+    monkeypatch.setattr("downstream.finetune._train_and_score", lambda *_, **__: pytest.fail("computed again"))
+    assert run(out, *asked, "--set", "max_length=16") == 0
+    assert run(tmp_path / "again", "--from", str(out)) == 0
+    assert len(ran) == 6
+    assert {json.loads(content)["recipe_sha256"] for content in cells(tmp_path / "again").values()} == {
+        json.loads(content)["recipe_sha256"] for content in cells(out).values()
+    }
 
 
 def test_a_run_is_repeated_from_its_leaderboard(out: Path, tmp_path: Path, ran: list[Any]) -> None:
