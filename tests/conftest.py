@@ -5,6 +5,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
 
 import contextlib
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -26,6 +27,15 @@ def real_data() -> Path:
     if not Path(root or "/nonexistent").is_dir():
         pytest.skip("set PRESSBERT_DATA to the folder that holds nsmc/, klue/ and korquad/ to run this test")
     return Path(root)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the path of a Chromium, or skip."""
+    found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
+    if not found:
+        pytest.skip("apt-get install chromium fonts-noto-cjk to run this test")
+    return found[0]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rouge_score import rouge_scorer
 
 import downstream.rouge
 from downstream.rouge import (
@@ -49,13 +50,11 @@ def test_the_subsequence_is_as_long_as_the_textbook_says(a: str, b: str) -> None
 
 
 def test_scores_agree_with_the_rouge_score_package() -> None:
-    rouge_score = pytest.importorskip("rouge_score.rouge_scorer", reason="pip install rouge-score to run this test")
-
     class Tokenizer:
         def tokenize(self, text: str) -> list[str]:
             return characters(text)
 
-    scorer = rouge_score.RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=Tokenizer())
+    scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=Tokenizer())
     generator = np.random.default_rng(0)
     for _ in range(50):
         ours, theirs = ("".join(generator.choice(list("가나다라마바 ."), size=generator.integers(1, 41))) for _ in "ab")

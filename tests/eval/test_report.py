@@ -4,7 +4,6 @@ import html
 import itertools
 import json
 import re
-import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -31,9 +30,6 @@ from eval.results import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_re
 from eval.sidecars import CurveFile, CurvePoint
 from eval.words import SECTIONS, TITLE, WORDS
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 ORDER = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")
 MODELS = ("majority", "tfidf", "pressbert-scratch", "pressbert-small")
 SCORES = {"majority": 0.5, "tfidf": 0.83, "pressbert-scratch": 0.82, "pressbert-small": 0.87}
@@ -476,13 +472,11 @@ document.body.setAttribute("data-told", JSON.stringify(told));
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="apt-get install chromium to run this test")
 @pytest.mark.parametrize("width", [1280, 500])
-def test_the_page_works_in_a_browser(tmp_path: Path, width: int) -> None:
-    assert CHROMIUM is not None
+def test_the_page_works_in_a_browser(chromium: str, tmp_path: Path, width: int) -> None:
     path = tmp_path / "page.html"
     path.write_text(to_html(FULL).replace("</body>", VISIT), encoding="utf-8")
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
     command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900", "--enable-logging=stderr"]
     done = subprocess.run(

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -28,10 +27,6 @@ from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'pressbert[test]'")
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium: apt-get install chromium fonts-noto-cjk")
-
 ROOT = Path(__file__).parents[3]
 TIMEOUT_MS = 180_000
 BREATH_MS = 250
@@ -87,13 +82,13 @@ def wait_until_healthy(port: int, process: "subprocess.Popen[bytes]") -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser(chromium: str) -> Iterator[Any]:
     with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-quic"]
+        launched = started.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-quic"]
         )
-        yield chromium
-        chromium.close()
+        yield launched
+        launched.close()
 
 
 @dataclass
