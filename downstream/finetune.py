@@ -51,6 +51,7 @@ TASK_KEY = "finetuning_task"
 """Entry of a fine-tuned model's config.json, by transformers' name for it."""
 # Runs below this are quicker to repeat than their checkpoints are to write.
 CHECKPOINT_STEPS = 500
+DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # What torch's cross-entropy leaves out.
 NO_LABEL = -100
 # What model hubs call the families' work, by the class that loads them.
@@ -227,6 +228,8 @@ def _train_and_score(
     set_seed(seed)
     tokenizer = load_tokenizer(folder)
     model = lesson.begin(folder, tokenizer, task.family)
+    if config.dropout is not None:
+        set_dropout(model, config.dropout)
     max_length = min(config.max_length, tokenizer.model_max_length)
     examples = some_of(splits.train.examples, config.train_examples)
     features = [*task.family.featurize(examples, tokenizer, max_length, with_labels=True), *lesson.extra]
@@ -286,6 +289,18 @@ def _train_and_score(
     write_result(out / RESULT_FILE, result)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     return result
+
+
+def set_dropout(model: Any, rate: float) -> None:
+    """Have every dropout of a model drop RATE, those of attention included, and its config say so."""
+    from torch import nn
+
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = rate
+    for name in DROPOUT_KEYS:
+        if hasattr(model.config, name):
+            setattr(model.config, name, rate)
 
 
 def some_of(examples: Sequence[Any], number: int | None) -> Sequence[Any]:

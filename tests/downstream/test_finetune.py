@@ -31,6 +31,7 @@ from downstream.finetune import (
     parse_overrides,
     predict,
     read_task,
+    set_dropout,
     some_of,
 )
 from downstream.result import Result, read_result
@@ -569,6 +570,27 @@ def test_a_mistake_is_one_line_on_stderr_and_code_2(standins: dict[str, Path], t
 
 
 # --- fewer examples -------------------------------------------------------------------------------------------------
+
+
+def test_dropout_may_be_another_than_the_encoders(
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path
+) -> None:
+    task, data = nsmc
+    results = {
+        rate: finetune(
+            task, standins["klue-bert"], out=tmp_path / str(rate), data=data, overrides=FAST | {"dropout": rate}
+        )
+        for rate in (0.0, 0.5)
+    }
+    for rate, result in results.items():
+        assert result.recipe["finetune"]["dropout"] == rate
+        config = json.loads((tmp_path / str(rate) / "config.json").read_text(encoding="utf-8"))
+        assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == rate
+    weights = [load_file(tmp_path / str(rate) / "model.safetensors")["classifier.weight"] for rate in results]
+    assert not torch.equal(*weights)
+    model, *_ = load_finetuned(tmp_path / "0.5")
+    set_dropout(model, 0.25)
+    assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
 
 
 def test_fewer_examples_are_part_of_more_and_the_same_for_every_seed(
