@@ -165,7 +165,7 @@ class StudyRun:
         steps = math.ceil((self.study.arms[arm].tokens or self.study.tokens) / tokens_per_step)
         changes: dict[str, Any] = {"steps": steps, "warmup_steps": round(self.study.warmup_share * steps)}
         # Of every run, so that one made for another study serves those who look at its course.
-        changes["export_steps"] = tuple(round(steps * k / QUARTERS) for k in range(1, QUARTERS))
+        changes["export_steps"] = [round(steps * k / QUARTERS) for k in range(1, QUARTERS)]
         recipe = recipe.model_copy(update={"loop": recipe.loop.model_copy(update=changes)})
         kind = "random" if self.study.arms[arm].is_random else "encoder"
         own = fingerprint([recipe.model_dump(exclude={"data": {"corpus", "tokenizer"}}), prepared.digest])

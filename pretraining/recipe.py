@@ -101,7 +101,7 @@ class LoopConfig(Config):
     """Steps between checkpoints; there is always one at the end."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Two, so that a damaged file costs one interval instead of the run."""
-    export_steps: tuple[int, ...] = ()
+    export_steps: list[int] = Field(default_factory=list)
     """Steps after which the model, as it is then, is saved in `step-…` too; to see how scores grow along a run."""
     max_skipped: int = Field(default=10, ge=0)
     """Steps in a row that may be skipped for a non-finite gradient before the run stops."""

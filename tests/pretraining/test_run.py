@@ -722,10 +722,10 @@ if "ACCELERATE_USE_FSDP" in os.environ:
 train, step = pretraining.loop.Trainer.train, pretraining.loop.Trainer._step
 
 
-def told_train(trainer):
+def told_train(trainer, *arguments):
     kind = type(next(iter(trainer._model.parameters()))).__name__
     print(f"{trainer._accelerator.num_processes} processes, {kind}", flush=True)
-    train(trainer)
+    train(trainer, *arguments)
 
 
 def stopped_step(trainer, batches):
