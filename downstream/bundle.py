@@ -41,6 +41,7 @@ from corpora.runtime import (
 from corpora.sources import CorpusRecipe, read_corpus_recipe
 from downstream.embed_recipe import EmbedRecipe
 from downstream.embed_training import train_embedder
+from downstream.encoders import BUNDLED
 from downstream.finetune import finetune, load_finetuned, predict
 from downstream.task import Task, get_task
 from pretraining.evaluate import evaluate_mlm
@@ -51,11 +52,12 @@ from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
 
 logger = logging.getLogger(__name__)
 
-BUNDLED = Path(__file__).with_name("bundled")
 RECIPE = "recipe.toml"
 MANIFEST = "MANIFEST.json"
 MAX_BYTES = 60_000_000
 """What the folder may weigh: it is part of every clone and every installation."""
+EMBEDDER_FACTS = ("dimension", "num_parameters", "train_s", "scores", "baselines")
+"""Of the embedder's own manifest."""
 CORPUS = "corpus"
 """The name by which the embedder's stages call the corpus that the encoder was trained on."""
 STEPS = ("corpus", "vocabulary", "encoder", "classifier", "embedder")
@@ -248,7 +250,7 @@ class Bundle:
                 "elapsed_s": finetuned["train_s"],
                 "metrics": _score_classifier(out / "classifier", task, self._root),
             },
-            "embedder": {key: embedder[key] for key in ("dimension", "num_parameters", "train_s", "scores")},
+            "embedder": {key: embedder[key] for key in EMBEDDER_FACTS},
         }
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from corpora.runtime import CheckpointError, SuiteError
-from downstream.bundle import BUNDLED
 from downstream.classification import Classification
 from downstream.embed import PIPELINE
+from downstream.encoders import BUNDLED
 from downstream.extractive import HEAD_CONFIG_FILE
 from downstream.fill_mask import MASKED_LM
 from downstream.finetune import TASK_KEY

@@ -1,6 +1,6 @@
 """Label texts with probabilities, and tell which words decided.
 
-    classifier = Classifier.load(folder)
+    classifier = Classifier.load()                              # of film reviews; or of a folder
     classifier.probabilities(["배우들 연기가 좋았다"])          # (1, C)
     classifier.weigh("배우들 연기가 좋았다", "positive")
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from corpora.runtime import CheckpointError
 from downstream.classification import Classification
+from downstream.encoders import bundled
 from downstream.runtime import Predictor
 from downstream.task import TextExample
 
@@ -53,14 +54,16 @@ class Classifier:
         self.predictor, self.labels = predictor, finetuned.family.labels
 
     @classmethod
-    def load(cls, folder: Path, runtime: str = "torch", *, threads: int = 1) -> "Classifier":
-        """Load a fine-tuned folder; see `downstream.runtime.Predictor.load`.
+    def load(cls, folder: Path | None = None, runtime: str = "torch", *, threads: int = 1) -> "Classifier":
+        """Load a fine-tuned folder, by default the bundled model of film reviews.
+
+        The arguments are those of `downstream.runtime.Predictor.load`.
 
         Raises:
             CheckpointError: the folder is no fine-tuned model that labels single texts.
             UsageError: the runtime is unknown or not installed.
         """
-        return cls(Predictor.load(folder, runtime, threads=threads))
+        return cls(Predictor.load(folder or bundled("classifier"), runtime, threads=threads))
 
     def probabilities(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the probabilities of the labels, (N, C) in the order of `labels`; rows add up to 1."""

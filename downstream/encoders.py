@@ -47,16 +47,23 @@ class EncoderUnavailableError(CheckpointError):
 
 @dataclass(frozen=True)
 class Encoder:
-    """A published encoder of the comparison."""
+    """An encoder of the comparison."""
 
     title: str
     hub_id: str | None
-    """None where the weights are handed out by licence only."""
+    """None where the weights are handed out by licence only, or come with the package."""
     vocab_size: int
     note: str = ""
+    folder: Path | None = None
+    """Where it lies if it comes with the package."""
+
+
+BUNDLED = Path(__file__).with_name("bundled")
+"""The models that come with the package; see `downstream.bundle`."""
 
 
 ENCODERS: Mapping[str, Encoder] = {
+    "pressbert-mini": Encoder("PressBERT mini", None, 16_000, "comes with the package", BUNDLED / "encoder"),
     "kpfbert": Encoder("kpfBERT", "jinmang2/kpfbert", 36_440, "third-party upload of KPFBERT/kpfbert"),
     "klue-bert": Encoder("KLUE-BERT", "klue/bert-base", 32_000),
     "korbert": Encoder("KorBERT", None, 30_797, "WordPiece variant; ETRI licence, files by application"),
@@ -74,6 +81,23 @@ TYPED_MODELS = {"bert", "xlnet", "electra"}
 TYPED_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 
+def bundled(name: str) -> Path:
+    """Return the folder of a model that comes with the package: `encoder`, `classifier` or `embedder`.
+
+    Raises:
+        CheckpointError: it is not there in this installation.
+    """
+    folder = BUNDLED / name
+    if not (folder / "config.json").is_file():
+        raise EncoderUnavailableError(folder, f"no {name} is bundled", "make it: make bundled")
+    return folder
+
+
+def is_bundled(name: str) -> bool:
+    """Tell whether NAME is an encoder that comes with the package."""
+    return name in ENCODERS and ENCODERS[name].folder is not None
+
+
 def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
     """Return the local folder of an encoder.
 
@@ -87,6 +111,8 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
     if name and Path(name).is_dir():
         return Path(name)
     known = ENCODERS.get(name)
+    if known is not None and known.folder is not None:
+        return bundled(known.folder.name)
     if known is not None and known.hub_id is None:
         fix = f"give its folder, e.g. --models {name}=FOLDER"
         raise EncoderUnavailableError(name, f"{known.title} is not on a hub ({known.note})", fix)

@@ -1,6 +1,6 @@
 """Fill blanks in a text with a masked language model: the encoder at the work it was pretrained on.
 
-    filler = MaskFiller.load(folder)
+    filler = MaskFiller.load()
     [blank] = filler.fill("내일은 전국에 [MASK]가 내린다")
     [candidate.text for candidate in blank.candidates]
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpora.documents import nfc
 from corpora.runtime import CheckpointError
-from downstream.encoders import load_model, load_tokenizer
+from downstream.encoders import bundled, load_model, load_tokenizer
 from pretraining.machine import no_file_bars
 
 if TYPE_CHECKING:
@@ -65,12 +65,13 @@ class MaskFiller:
         )
 
     @classmethod
-    def load(cls, folder: Path) -> "MaskFiller":
-        """Load a transformers folder.
+    def load(cls, folder: Path | None = None) -> "MaskFiller":
+        """Load a transformers folder, by default the bundled encoder.
 
         Raises:
             CheckpointError: it is none, or was saved without the head that predicts tokens.
         """
+        folder = folder or bundled("encoder")
         tokenizer = load_tokenizer(folder)
         with no_file_bars():
             model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {})

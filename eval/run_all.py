@@ -1,6 +1,6 @@
 """Run the missing cells of models × tasks × seeds and write the leaderboard.
 
-    python eval/run_all.py                                    # baselines on the embedded sample, a few minutes
+    python eval/run_all.py                                    # baselines and the bundled encoder on the sample
     python eval/run_all.py --tasks nsmc --models tfidf majority --data DATA
     python eval/run_all.py --compare tfidf majority           # which one is better, from finished cells
     python eval/run_all.py --validate --data DATA             # what would run, what is missing
@@ -48,6 +48,7 @@ from corpora.runtime import (
     run_command,
     validate,
 )
+from downstream.encoders import is_bundled
 from downstream.finetune import parse_overrides, read_task
 from downstream.grid import GRIDS
 from downstream.result import Result
@@ -185,7 +186,7 @@ def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -
     suffix = "" if is_whole else SAMPLE_SUFFIX
     names = arguments.tasks or [name + suffix for name in leaderboard.tasks]
     tasks = list({task.name: task for task in map(get_task, names)}.values())
-    quick = [name for name, entry in leaderboard.models.items() if entry.kind != "encoder"]
+    quick = [name for name, entry in leaderboard.models.items() if entry.kind != "encoder" or is_bundled(name)]
     models = choose_models(arguments.models or (list(leaderboard.models) if is_whole else quick), leaderboard.models)
     seeds = leaderboard.seeds if arguments.seeds is None else _at_least_one("--seeds", arguments.seeds)
     cells = plan_cells([model.with_overrides(overrides) for model in models], tasks, seeds)

@@ -16,8 +16,8 @@ from apps.demo_pages.texts import LANGUAGES, Say
 from apps.demo_pages.work import Job, Progress
 from corpora.documents import RejectedRecord
 from corpora.runtime import CheckpointError, SuiteError
-from downstream.bundle import BUNDLED
 from downstream.catalogue import Kind, ModelFolder, describe_model, find_models
+from downstream.encoders import BUNDLED
 
 T = TypeVar("T")
 MODELS = "PRESSBERT_MODELS"

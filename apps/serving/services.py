@@ -151,13 +151,11 @@ def load_services(settings: Settings) -> dict[str, Service]:
 
 def open_classifier(source: str, runtime: str) -> Service:
     """Serve a fine-tuned model of texts or pairs."""
-    from downstream.bundle import BUNDLED as BUNDLED_MODELS
     from downstream.classification import Classification, Regression
+    from downstream.encoders import bundled
     from downstream.runtime import Predictor
 
-    folder = BUNDLED_MODELS / "classifier" if source == BUNDLED else Path(source)
-    if source == BUNDLED and not (folder / "config.json").is_file():
-        raise CheckpointError(folder, "no classifier is bundled", "give one: --classify DIR, or make it: make bundled")
+    folder = bundled("classifier") if source == BUNDLED else Path(source)
     predictor = Predictor.load(folder, runtime)
     finetuned = predictor.finetuned
     family, wants_pairs = finetuned.family, finetuned.task.takes_pairs

@@ -205,8 +205,8 @@ def test_a_summariser_runs_in_what_is_asked_for(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_no_bundled_classifier_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
-    monkeypatch.setattr("downstream.bundle.BUNDLED", tmp_path)
-    with fails(CheckpointError, tmp_path / "classifier", "no classifier is bundled", "--classify DIR"):
+    monkeypatch.setattr("downstream.encoders.BUNDLED", tmp_path)
+    with fails(CheckpointError, tmp_path / "classifier", "no classifier is bundled", "make bundled"):
         load_services(Settings(classify="bundled"))
 
 

@@ -140,8 +140,8 @@ def test_without_arguments_the_bundled_models_run_on_the_sample(
     (found,) = asked
     seeds = load_leaderboard().seeds
     assert tasks_in(found) == [f"{name}{SAMPLE_SUFFIX}" for name in COMPARED]
-    assert models_in(found) == ["majority", "tfidf", "pressbert-scratch"]
-    assert len(found.cells) == 5 * (1 + 1 + seeds)
+    assert models_in(found) == ["majority", "tfidf", "pressbert-scratch", "pressbert-mini"]
+    assert len(found.cells) == 5 * (1 + 1 + 2 * seeds)
     assert {cell.seed for cell in found.cells} == set(range(seeds))
     assert (tmp_path / "reports" / "leaderboard.html").is_file()
 
