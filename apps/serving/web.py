@@ -34,6 +34,8 @@ from apps.serving.services import Service, Settings, UnsuitableError
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("apps.serve.access")
 
+READ_AND_THROWN_AWAY = 4
+"""How many times as large as allowed a body may be that is read before it is refused; of a larger one nothing is."""
 TITLES = {
     400: "malformed",
     404: "no such path",
@@ -345,7 +347,8 @@ class Gate:
         is_json = kind == "application/json" and headers.get(b"content-encoding", "identity") == "identity"
         too_large = RefusalError(413, f"the body may have {limit:,} bytes", headers=close)
         declared = headers.get(b"content-length", "0")
-        if not declared.isascii() or not declared.isdigit() or int(declared) > limit:
+        most = READ_AND_THROWN_AWAY * limit
+        if not declared.isascii() or not declared.isdigit() or int(declared) > most:
             raise too_large
         parts: list[bytes] = []
         size = 0
@@ -355,17 +358,21 @@ class Gate:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise RefusalError(400, "the body ended early")
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > limit:
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > most:
                         raise too_large
+                    if size <= limit:
+                        parts.append(part)
                     if not message.get("more_body"):
                         break
         except TimeoutError:
             detail = f"the body must arrive within {self._serving.settings.body_timeout_s:g} s"
             raise RefusalError(408, detail, headers=close) from None
+        # Said only now: who is refused while still sending sees a broken connection instead of the reason.
+        if size > limit:
+            raise too_large
         if not is_json:
-            # Said only now: who is refused while still sending sees a broken connection instead of the reason.
             raise RefusalError(415, "send plain application/json")
         return b"".join(parts)
 

@@ -554,12 +554,15 @@ def test_no_text_stays_in_the_cache() -> None:
 LIMITED = SETTINGS.model_copy(update={"max_body_bytes": 1000, "body_timeout_s": 0.2})
 
 
-def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
+@pytest.mark.parametrize(("length", "reads"), [(1001, 1), (4000, 1), (4001, 0)])
+def test_a_body_that_says_it_is_too_large_is_read_before_it_is_refused_unless_it_is_far_too_large(
+    length: int, reads: int
+) -> None:
     async def scenario(client: Client) -> None:
-        answer = await client.call("POST", "/classify", length=1001, parts=[b"x" * 1001])
+        answer = await client.call("POST", "/classify", length=length, parts=[b"x" * length])
         assert (answer.status, answer.headers["connection"]) == (413, "close")
         assert "1,000 bytes" in answer.json["detail"]
-        assert client.reads == [0]
+        assert client.reads == [reads]
 
     run(scenario, LIMITED)
 
@@ -568,7 +571,7 @@ def test_a_body_that_turns_out_too_large_is_not_read_to_the_end() -> None:
     async def scenario(client: Client) -> None:
         answer = await client.call("POST", "/classify", parts=[b"x" * 400] * 50)
         assert answer.status == 413
-        assert client.reads == [3]
+        assert client.reads == [11]  # four times what is allowed, and the part that went over it
         assert client.keeper.batches == []
 
     run(scenario, LIMITED)
