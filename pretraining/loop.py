@@ -221,9 +221,10 @@ class Trainer:
                 waited = time.perf_counter() - started
                 self._step(batches)
                 self._count_time(time.perf_counter() - started, waited)
-                self._after_step(bar)
+                # Before the checkpoint of the same step: a kill in between would leave this model out for good.
                 if self.progress.step in config.export_steps:
                     export(self.progress.step)
+                self._after_step(bar)
 
     def time_steps(self, seconds: float = 0.0, *, warm_up: int = 1) -> "StepSpeed":
         """Do steps until SECONDS are over, one at least, and return their mean speed; the warm-up is not timed."""
