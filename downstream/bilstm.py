@@ -20,13 +20,11 @@ from torch import Tensor, nn
 
 from corpora.runtime import CheckpointError, RecipeError
 from downstream.encoders import load_model
-from downstream.task import Family, FinetuneConfig
+from downstream.task import BILSTM_KEY, Family, FinetuneConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-HEAD_KEY = "bilstm"
-"""Entry of config.json that says what the head is."""
 WEIGHTS_FILE = "bilstm.safetensors"
 NUM_LSTM_LAYERS = 2
 LAST = 4
@@ -177,7 +175,7 @@ def begin(folder: Path, tokenizer: "PreTrainedTokenizerBase", family: Family, co
     if config.features == "last-four" and encoder.config.num_hidden_layers < LAST:
         what = f"the encoder has {encoder.config.num_hidden_layers} layers"
         raise RecipeError("features=last-four", what, "use features=weighted-sum")
-    setattr(encoder.config, HEAD_KEY, {"features": config.features, "frozen": config.frozen})
+    setattr(encoder.config, BILSTM_KEY, {"features": config.features, "frozen": config.frozen})
     return _build(encoder, family)
 
 
@@ -203,7 +201,7 @@ def load(folder: Path, family: Family) -> BiLstmModel:
 
 
 def _build(encoder: Any, family: Family) -> BiLstmModel:
-    settings = getattr(encoder.config, HEAD_KEY)
+    settings = getattr(encoder.config, BILSTM_KEY)
     kind = KINDS[family.auto_class]
     head = family.head_config()
     num_outputs = 2 if kind == "span" else len(head.get("id2label", ())) or 1

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from corpora.runtime import CheckpointError
 from downstream.classification import Classification
 from downstream.encoders import bundled
+from downstream.numpy_bert import is_plain_bert
 from downstream.runtime import Predictor
 from downstream.task import TextExample
 
@@ -54,16 +55,22 @@ class Classifier:
         self.predictor, self.labels = predictor, finetuned.family.labels
 
     @classmethod
-    def load(cls, folder: Path | None = None, runtime: str = "torch", *, threads: int = 1) -> "Classifier":
+    def load(cls, folder: Path | None = None, runtime: str | None = None, *, threads: int = 1) -> "Classifier":
         """Load a fine-tuned folder, by default the bundled model of film reviews.
 
-        The arguments are those of `downstream.runtime.Predictor.load`.
+        Args:
+            folder: of a finished fine-tuning.
+            runtime: see `downstream.runtime.Runtime.load`; default: `numpy`, which is ready at once, where it can run
+                the model, else `torch`.
+            threads: that compute.
 
         Raises:
             CheckpointError: the folder is no fine-tuned model that labels single texts.
             UsageError: the runtime is unknown or not installed.
         """
-        return cls(Predictor.load(folder or bundled("classifier"), runtime, threads=threads))
+        folder = folder or bundled("classifier")
+        runtime = runtime or ("numpy" if is_plain_bert(folder) else "torch")
+        return cls(Predictor.load(folder, runtime, threads=threads))
 
     def probabilities(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the probabilities of the labels, (N, C) in the order of `labels`; rows add up to 1."""

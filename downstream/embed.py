@@ -15,6 +15,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,7 +34,8 @@ from corpora.runtime import (
     sha256,
 )
 from downstream.encoders import PICKLED_WEIGHTS, load_model, load_tokenizer, resolve, weights_sha256_paths
-from pretraining.machine import no_file_bars
+from downstream.numpy_bert import NumpyBert, is_plain_bert
+from pretraining.machine import no_file_bars, torch_threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -47,6 +49,8 @@ MANIFEST_FILE = "manifest.json"
 BATCH_SIZE = 64
 WINDOW = 8192
 """Texts that are tokenised and sorted at a time: memory does not grow with the number of texts, but for the vectors."""
+FEW_TOKENS = 4096
+"""Tokens up to which NumPy is done before PyTorch is imported."""
 CHARACTERS_PER_TOKEN = 256
 """Characters that are looked at, for every token that a model takes; what is behind them would be cut off anyway."""
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
@@ -90,7 +94,8 @@ class Embedder:
     max_length: int
     """Tokens that are read of a text, special tokens included."""
     num_parameters: int
-    device: str
+    _device: str | None
+    """Of PyTorch; None: to be found when it is needed."""
     _compute: Callable[[Sequence[str], int, Callable[[int], object]], Vectors]
     """Clean texts, batch size and what to call with the number of texts done → float32 (N, D), of any length."""
 
@@ -102,14 +107,20 @@ class Embedder:
 
         Args:
             source: folder, hub id or known encoder; default: the bundled embedder.
-            device: of PyTorch, e.g. `cuda:1`; default: the first GPU, else the CPU.
+            device: of PyTorch, e.g. `cuda:1`; default: the first GPU, else the CPU, and for a few texts neither:
+                NumPy has computed them before PyTorch is imported.
 
         Raises:
             CheckpointError: the model is missing or unusable.
         """
         folder = bundled_embedder() if source is None else resolve(str(source))
         stamps = tuple((str(path), path.stat().st_mtime_ns) for path in model_files(folder))
-        return _load(folder.resolve(), device or default_device(), stamps)
+        return _load(folder.resolve(), device, stamps)
+
+    @property
+    def device(self) -> str:
+        """Where many texts are computed, e.g. `cpu`."""
+        return self._device or default_device()
 
     @property
     def sha256(self) -> str:
@@ -176,15 +187,15 @@ def model_files(folder: Path) -> list[Path]:
 
 
 @functools.lru_cache(maxsize=1)
-def _load(folder: Path, device: str, _stamps: tuple[tuple[str, int], ...]) -> Embedder:
+def _load(folder: Path, device: str | None, _stamps: tuple[tuple[str, int], ...]) -> Embedder:
     """Load a model; STAMPS make a folder that was written anew another one."""
     check_is_safe(folder)
     if not (folder / PIPELINE).is_file():
-        return _load_mean_pooled(folder, load_tokenizer(folder), device)
+        return _load_mean_pooled(folder, None, device)
     settings = _read_settings(folder)
     if _is_mean_pooling(settings):
-        return _load_mean_pooled(folder, _open_tokenizer(folder, settings), device)
-    return _load_pipeline(folder, device)
+        return _load_mean_pooled(folder, settings, device)
+    return _load_pipeline(folder, device or default_device())
 
 
 def check_is_safe(folder: Path) -> None:
@@ -259,41 +270,74 @@ def _open_tokenizer(folder: Path, settings: dict[str, Any]) -> "PreTrainedTokeni
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
         raise CheckpointError(folder, f"the tokenizer files are damaged ({error})", "download them again") from error
-    config = _read_json(folder / "config.json", dict)
-    positions = int(config.get("max_position_embeddings") or tokenizer.model_max_length)
-    # RoBERTa numbers positions from pad_token_id + 1.
-    is_roberta = "roberta" in str(config.get("model_type"))
-    offset = int(config.get("pad_token_id") or 0) + 1 if is_roberta else 0
-    own = int(settings["transformer"].get("max_seq_length") or tokenizer.model_max_length)
-    tokenizer.model_max_length = min(own, tokenizer.model_max_length, positions - offset)
+    tokenizer.model_max_length = _max_length(folder, settings)
     return tokenizer
 
 
-def _load_mean_pooled(folder: Path, tokenizer: "PreTrainedTokenizerBase", device: str) -> Embedder:
+def _max_length(folder: Path, settings: dict[str, Any]) -> int:
+    """Return how many tokens a sentence-transformers folder reads: the least of what its files say."""
+    config = _read_json(folder / "config.json", dict)
+    # RoBERTa numbers positions from pad_token_id + 1.
+    offset = int(config.get("pad_token_id") or 0) + 1 if "roberta" in str(config.get("model_type")) else 0
+    said = (
+        int(config.get("max_position_embeddings") or 0) - offset,
+        int(settings["transformer"].get("max_seq_length") or 0),
+        int(_read_json(folder / "tokenizer_config.json", dict).get("model_max_length") or 0),
+    )
+    return min(length for length in said if length > 0)
+
+
+def _load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str | None) -> Embedder:
+    """Load an encoder, whose vectors are pooled by the mean.
+
+    Args:
+        folder: of the encoder.
+        settings: what makes it a sentence-transformers folder; None: it is a plain encoder.
+        device: of PyTorch; None: NumPy computes what is too little to import PyTorch for, if it can.
+    """
+    if device is not None or not is_plain_bert(folder):
+        return _torch_embedder(folder, settings, device or default_device())
+    bert = NumpyBert.load(folder)
+    max_length = bert.tokenizer.model_max_length if settings is None else _max_length(folder, settings)
+
+    def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
+        rows = bert.tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+        if sum(map(len, rows)) > FEW_TOKENS:
+            # Whoever embeds much once will do so again: the model stays, in the cache of this function.
+            return torch_embedder()._compute(texts, batch_size, advance)
+        vectors = np.empty((len(rows), bert.hidden_size), dtype=np.float32)
+        for chosen in _batches([len(row) for row in rows], batch_size):
+            vectors[chosen] = bert.means(*_pad([rows[k] for k in chosen], int(bert.tokenizer.pad_token_id or 0)))
+            advance(len(chosen))
+        return vectors
+
+    torch_embedder = functools.cache(lambda: _torch_embedder(folder, settings, default_device()))
+    return Embedder(folder, bert.hidden_size, max_length, bert.num_parameters, None, compute)
+
+
+def _torch_embedder(folder: Path, settings: dict[str, Any] | None, device: str) -> Embedder:
     import torch
 
+    tokenizer = load_tokenizer(folder) if settings is None else _open_tokenizer(folder, settings)
     with quiet_transformers():
         model = load_model(folder, tokenizer, "AutoModel", {}).eval().to(device)
     max_length = int(tokenizer.model_max_length)
-    padding = int(tokenizer.pad_token_id or 0)
+
+    @torch.inference_mode()
+    def means(rows: Sequence[Sequence[int]]) -> Vectors:
+        ids, mask = (torch.from_numpy(array).to(device) for array in _pad(rows, int(tokenizer.pad_token_id or 0)))
+        tokens = model(input_ids=ids, attention_mask=mask).last_hidden_state  # (B, T, D)
+        seen = mask.unsqueeze(-1)
+        mean: Vectors = ((tokens * seen).sum(dim=1) / seen.sum(dim=1)).cpu().numpy()
+        return mean
 
     def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
         rows = tokenizer(list(texts), truncation=True, max_length=max_length)["input_ids"]
-        order = sorted(range(len(rows)), key=lambda k: -len(rows[k]))
         vectors = np.empty((len(rows), int(model.config.hidden_size)), dtype=np.float32)
-        with torch.inference_mode():
-            for first in range(0, len(order), batch_size):
-                chosen = order[first : first + batch_size]
-                width = len(rows[chosen[0]])
-                ids = torch.full((len(chosen), width), padding)
-                mask = torch.zeros(len(chosen), width, dtype=torch.long)
-                for place, k in enumerate(chosen):
-                    ids[place, : len(rows[k])] = torch.tensor(rows[k])
-                    mask[place, : len(rows[k])] = 1
-                mask = mask.to(device)
-                tokens = model(input_ids=ids.to(device), attention_mask=mask).last_hidden_state  # (B, T, D)
-                seen = mask.unsqueeze(-1)
-                vectors[chosen] = ((tokens * seen).sum(dim=1) / seen.sum(dim=1)).cpu().numpy()
+        batches = list(_batches([len(row) for row in rows], batch_size))
+        with _side_by_side(device) as run:
+            for chosen, found in zip(batches, run(means, [[rows[k] for k in batch] for batch in batches]), strict=True):
+                vectors[chosen] = found
                 advance(len(chosen))
         return vectors
 
@@ -302,9 +346,42 @@ def _load_mean_pooled(folder: Path, tokenizer: "PreTrainedTokenizerBase", device
         dimension=int(model.config.hidden_size),
         max_length=max_length,
         num_parameters=sum(p.numel() for p in model.parameters()),
-        device=device,
+        _device=device,
         _compute=compute,
     )
+
+
+def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """Yield the places of texts of like length, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
+    for first in range(0, len(order), batch_size):
+        yield order[first : first + batch_size]
+
+
+def _pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return ids and mask, (B, T) each."""
+    ids = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)], mask[place, : len(row)] = row, 1
+    return ids, mask
+
+
+@contextlib.contextmanager
+def _side_by_side(device: str) -> Iterator[Callable[..., Iterable[Any]]]:
+    """Give a `map` that runs batches on all threads that PyTorch may use, one thread for each batch.
+
+    A small model on short texts has too little to do in one operation to share it among threads: they spend more time
+    waiting for each other than computing.
+    """
+    import torch
+
+    num_threads = torch.get_num_threads()
+    if device.partition(":")[0] != "cpu" or num_threads == 1:
+        yield map
+        return
+    with torch_threads(1), ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield pool.map
 
 
 def _load_pipeline(folder: Path, device: str) -> Embedder:
@@ -321,7 +398,7 @@ def _load_pipeline(folder: Path, device: str) -> Embedder:
         dimension=int(model.get_embedding_dimension()),
         max_length=int(model.max_seq_length),
         num_parameters=sum(p.numel() for p in model.parameters()),
-        device=device,
+        _device=device,
         _compute=compute,
     )
 

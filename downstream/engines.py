@@ -1,24 +1,21 @@
-"""The ways of running a network on this machine's CPU: torch, onnxruntime and OpenVINO, in the precisions they know.
+"""The ways of running a network on this machine's CPU: with torch, NumPy, onnxruntime or OpenVINO, in their precisions.
 
 A name such as `onnx-int8` is one way of running; a word such as `onnx` or `auto` stands for all ways of a library, or
 for all there are, and `downstream.selection` measures which is best.
 """
 
-import contextlib
 import importlib.util
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from corpora.runtime import CheckpointError, SuiteError, UsageError, nearest
 from downstream.export import INSTALL, Exports, Form, cpu_capabilities, need, open_session
 from downstream.networks import Batch, FloatArray, Network
-
-if TYPE_CHECKING:
-    pass
+from pretraining.machine import torch_threads
 
 Engine: TypeAlias = Callable[[Batch], FloatArray]
 """Inputs (B, T) → output (B, …), float32."""
@@ -35,12 +32,13 @@ class Way:
     library: str
     packages: tuple[str, ...]
     form: Form | None = None
-    """What it reads; None: the model itself."""
+    """What it reads; None: the model's own folder."""
     is_bfloat16: bool = False
 
 
 WAYS: Mapping[str, Way] = {
     REFERENCE: Way("torch", ("torch",)),
+    "numpy": Way("numpy", ("numpy", "scipy")),
     "torch-bf16": Way("torch", ("torch",), is_bfloat16=True),
     "onnx-fp32": Way("onnx", ("onnx", "onnxruntime"), "fused"),
     "onnx-int8": Way("onnx", ("onnx", "onnxruntime"), "int8"),
@@ -96,6 +94,8 @@ def open_engine(name: str, network: Network, exports: Exports, *, threads: int) 
     if reason:
         raise UsageError(f"runtime {name}", reason, 'or use runtime="torch"')
     try:
+        if way.library == "numpy":
+            return _open_numpy(network, threads=threads)
         if way.form is None:
             return _open_torch(network, threads=threads, is_bfloat16=way.is_bfloat16)
         content = exports.read(way.form)
@@ -124,19 +124,18 @@ def _open_torch(network: Network, *, threads: int, is_bfloat16: bool) -> Engine:
     return run
 
 
-@contextlib.contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Have torch compute on COUNT threads inside, and as before afterwards."""
-    import torch
+def _open_numpy(network: Network, *, threads: int) -> Engine:
+    from threadpoolctl import ThreadpoolController
 
-    before = torch.get_num_threads()
-    if before != count:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        if before != count:
-            torch.set_num_threads(before)
+    if network.build_numpy is None:
+        raise CheckpointError(network.where, "NumPy runs plain BERTs that label or embed texts", 'use runtime="torch"')
+    function, pools = network.build_numpy(), ThreadpoolController()
+
+    def run(batch: Batch) -> FloatArray:
+        with pools.limit(limits=threads, user_api="blas"):
+            return function(batch)
+
+    return run
 
 
 def _open_openvino(content: bytes, *, threads: int, is_bfloat16: bool) -> Engine:

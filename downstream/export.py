@@ -13,6 +13,7 @@ Forms, each made from the one before it or from the plain one:
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -105,15 +106,22 @@ class Exports:
             network: what is exported.
             root: folder of the cache; default: `runtime_cache()`.
         """
-        self._network = network
-        self._reduce_range = not has_int8_units()
+        self._network, self._root = network, root
+
+    @functools.cached_property
+    def _reduce_range(self) -> bool:
+        return not has_int8_units()
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """Where the forms lie, or will: found when it is asked for, since that imports torch."""
         key = {
-            "network": network.digest,
+            "network": self._network.digest,
             "export": EXPORT_VERSION,
             "reduce_range": self._reduce_range,
             "versions": versions("torch", "transformers", "onnx", "onnxruntime") if _has_packages() else {},
         }
-        self.folder = (root or runtime_cache()) / "exports" / fingerprint(key)[:32]
+        return (self._root or runtime_cache()) / "exports" / fingerprint(key)[:32]
 
     def path(self, form: Form) -> Path:
         """Return where FORM lies, or will."""

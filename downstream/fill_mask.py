@@ -9,17 +9,18 @@ are still blank.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from corpora.documents import nfc
 from corpora.runtime import CheckpointError
 from downstream.encoders import bundled, load_model, load_tokenizer
+from downstream.numpy_bert import FloatArray, NumpyBert, is_plain_bert
 from pretraining.machine import no_file_bars
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 BLANK = re.compile(r"\[MASK\]|\[mask\]|_{2,}|□")
 """What stands for a blank: the encoder's own token, or what one writes on paper."""
@@ -53,9 +54,18 @@ class Blank:
 class MaskFiller:
     """A loaded encoder with its masked-LM head."""
 
-    def __init__(self, model: Any, tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
-        """Use a model in single precision; see `load`."""
-        self._model, self._tokenizer, self.folder = model.eval(), tokenizer, folder
+    def __init__(
+        self, score: Callable[[list[int], list[int]], FloatArray], tokenizer: Any, folder: Path, num_parameters: int
+    ) -> None:
+        """Use a loaded model; see `load`.
+
+        Args:
+            score: token ids (T,) and the places n of blanks in them → logits (n, V).
+            tokenizer: its tokenizer, of transformers or of `downstream.numpy_bert`.
+            folder: where it comes from.
+            num_parameters: of encoder and head.
+        """
+        self._score, self._tokenizer, self.folder, self.num_parameters = score, tokenizer, folder, num_parameters
         vocabulary = tokenizer.get_vocab()
         marks = [mark for mark in (CONTINUATION, WORD_START) if any(piece.startswith(mark) for piece in vocabulary)]
         self._mark = marks[0] if marks else ""
@@ -72,19 +82,34 @@ class MaskFiller:
             CheckpointError: it is none, or was saved without the head that predicts tokens.
         """
         folder = folder or bundled("encoder")
+        if not is_plain_bert(folder):
+            return cls._load_with_transformers(folder)
+        bert = NumpyBert.load(folder)
+        if not bert.has_masked_lm_head:
+            raise _headless(folder, "a BERT")
+
+        def score(ids: list[int], places: list[int]) -> FloatArray:
+            return bert.token_logits(bert.states(np.array([ids]))[0, places])
+
+        return cls(score, bert.tokenizer, folder, bert.num_parameters)
+
+    @classmethod
+    def _load_with_transformers(cls, folder: Path) -> "MaskFiller":
+        import torch
+
         tokenizer = load_tokenizer(folder)
         with no_file_bars():
-            model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {})
+            model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {}).eval()
         named = model.config.architectures or []
         if not any(name.endswith(MASKED_LM) for name in named):
-            what = f"saved as {', '.join(named) or 'a bare encoder'}, without the head that predicts tokens"
-            raise CheckpointError(folder, what, "give an encoder that was saved with its masked-LM head")
-        return cls(model, tokenizer, folder)
+            raise _headless(folder, ", ".join(named) or "a bare encoder")
 
-    @property
-    def num_parameters(self) -> int:
-        """Of encoder and head."""
-        return sum(parameter.numel() for parameter in self._model.parameters())
+        @torch.inference_mode()
+        def score(ids: list[int], places: list[int]) -> FloatArray:
+            logits: FloatArray = model(input_ids=torch.tensor([ids])).logits[0, places].float().numpy()
+            return logits
+
+        return cls(score, tokenizer, folder, sum(parameter.numel() for parameter in model.parameters()))
 
     @property
     def max_length(self) -> int:
@@ -104,8 +129,6 @@ class MaskFiller:
         Raises:
             ValueError: the text has no blank, is longer than the model reads, or no candidate is asked for.
         """
-        import torch
-
         if num_candidates < 1:
             raise ValueError(f"num_candidates={num_candidates} is less than 1")
         text = nfc(text)
@@ -113,21 +136,20 @@ class MaskFiller:
         if not places:
             raise ValueError("no blank in the text: write [MASK] where a word is missing")
         mask = str(self._tokenizer.mask_token)
-        encoded = self._tokenizer(BLANK.sub(mask, text), return_tensors="pt")
-        ids: torch.Tensor = encoded["input_ids"]  # (1, T)
-        if ids.shape[1] > self.max_length:
-            raise ValueError(f"the text has {ids.shape[1]} tokens and the model reads {self.max_length}")
-        at = (ids[0] == self._tokenizer.mask_token_id).nonzero().flatten()
+        ids = self._tokenizer(BLANK.sub(mask, text))["input_ids"]
+        if len(ids) > self.max_length:
+            raise ValueError(f"the text has {len(ids)} tokens and the model reads {self.max_length}")
+        at = [place for place, id_ in enumerate(ids) if id_ == self._tokenizer.mask_token_id]
         assert len(at) == len(places), "a blank was lost by the tokenizer"
-        names = self._tokenizer.model_input_names
-        with torch.inference_mode():
-            logits = self._model(**{name: encoded[name] for name in names}).logits[0, at].float()  # (blanks, V)
-            probabilities = logits.softmax(-1)
-            probabilities[:, self._never] = 0
-            values, best = probabilities.topk(min(num_candidates, probabilities.shape[1]))
+        logits = self._score(ids, at).astype(np.float64)  # (n, V)
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities = odds / odds.sum(axis=1, keepdims=True)
+        probabilities[:, self._never] = 0
+        # Stable: of equally probable pieces the first of the vocabulary.
+        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :num_candidates]
         return tuple(
-            Blank(start, end, tuple(self._candidate(i, p) for i, p in zip(row.tolist(), shares.tolist(), strict=True)))
-            for (start, end), row, shares in zip(places, best, values, strict=True)
+            Blank(start, end, tuple(self._candidate(int(id_), float(row[id_])) for id_ in chosen))
+            for (start, end), row, chosen in zip(places, probabilities, best, strict=True)
         )
 
     def _candidate(self, id_: int, probability: float) -> Candidate:
@@ -135,6 +157,14 @@ class MaskFiller:
         goes_on = piece.startswith(CONTINUATION) if self._mark == CONTINUATION else not piece.startswith(WORD_START)
         text = piece.removeprefix(CONTINUATION).strip(WORD_START).removesuffix("_")
         return Candidate(text, probability, bool(self._mark) and goes_on)
+
+
+def _headless(folder: Path, what: str) -> CheckpointError:
+    return CheckpointError(
+        folder,
+        f"saved as {what}, without the head that predicts tokens",
+        "give an encoder that was saved with its masked-LM head",
+    )
 
 
 def filled(text: str, blank: Blank, candidate: Candidate) -> tuple[str, int, int]:

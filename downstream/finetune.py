@@ -34,7 +34,7 @@ from corpora.runtime import (
 from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
 from downstream.multiple_choice import pad_choices
 from downstream.result import Result, read_result, score, write_result
-from downstream.task import Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
+from downstream.task import BILSTM_KEY, Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
 from pretraining.machine import no_file_bars, training_precision, versions
 from pretraining.vocab import save_tokenizer
 
@@ -449,9 +449,9 @@ def load_finetuned(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase", Task]:
         raise CheckpointError(folder, what, "give a folder of python -m downstream.finetune")
     task = get_task(str(name))
     tokenizer = load_tokenizer(folder)
-    from downstream import bilstm
+    if BILSTM_KEY in entries:
+        from downstream import bilstm
 
-    if bilstm.HEAD_KEY in entries:
         return bilstm.load(folder, task.family), tokenizer, task
     return load_model(folder, tokenizer, task.family.auto_class, task.family.head_config()), tokenizer, task
 

@@ -26,10 +26,11 @@ from corpora.runtime import CheckpointError, fingerprint, sha256
 from downstream.classification import Regression
 from downstream.encoders import load_model, load_tokenizer, weights_sha256_paths
 from downstream.finetune import RESULT_FILE, TASK_KEY, load_finetuned
+from downstream.numpy_bert import NumpyBert, PlainTokenizer, is_plain_bert
 from downstream.result import read_result
 from downstream.span_qa import SpanQA
 from downstream.tagging import Tagging
-from downstream.task import SAMPLE_ROOT, Family, Features, Task, TextExample, get_task
+from downstream.task import BILSTM_KEY, SAMPLE_ROOT, Family, Features, Task, TextExample, get_task
 from pretraining.machine import no_file_bars
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Network:
     num_heads: int
     hidden_size: int
     """By these two the fusion of attention knows it when it sees it."""
+    build_numpy: Callable[[], Callable[[Batch], FloatArray]] | None = None
+    """Loads the same function without torch; None: it is none that `downstream.numpy_bert` knows."""
 
 
 def lognormal_lengths(count: int, *, seed: int = LENGTH_SEED) -> list[int]:
@@ -99,6 +102,7 @@ class Finetuned:
     folder: Path
     task: Task
     tokenizer: "PreTrainedTokenizerBase"
+    """One of `downstream.numpy_bert`, which is ready much sooner, where it can do all that the family asks for."""
     max_length: int
     """Longest input in tokens, as the model was trained."""
     config: Mapping[str, Any]
@@ -134,13 +138,14 @@ def read_finetuned(folder: Path) -> Finetuned:
     Raises:
         CheckpointError: the folder is no finished fine-tuning.
     """
-    tokenizer = load_tokenizer(folder)
     config = _read_config(folder)
     name = config.get(TASK_KEY)
     if not name:
         what = "its config.json does not say which task it was fine-tuned on"
         raise CheckpointError(folder, what, "give a folder of python -m downstream.finetune")
     task = get_task(str(name))
+    is_light = task.family.auto_class == SEQUENCE_HEAD and is_plain_bert(folder)
+    tokenizer: Any = PlainTokenizer.load(folder) if is_light else load_tokenizer(folder)
     max_length = task.finetune.max_length
     if (folder / RESULT_FILE).is_file():
         recipe = read_result(folder / RESULT_FILE).recipe
@@ -162,10 +167,8 @@ def finetuned_network(finetuned: Finetuned) -> Network:
     Raises:
         CheckpointError: the model cannot be exported.
     """
-    from downstream.bilstm import WEIGHTS_FILE
-
     family, names = finetuned.family, tuple(finetuned.tokenizer.model_input_names)
-    if (finetuned.folder / WEIGHTS_FILE).is_file():
+    if BILSTM_KEY in finetuned.config:
         what = "a BiLSTM on top of its encoder cannot be exported"
         raise CheckpointError(finetuned.folder, what, "use downstream.finetune.predict, or fine-tune without features=")
 
@@ -185,9 +188,18 @@ def finetuned_network(finetuned: Finetuned) -> Network:
         inputs=names,
         build=lambda: headed(load(), family, names),
         build_exported=lambda: exportable(load(), family, names),
+        build_numpy=_label_function(finetuned.folder) if isinstance(finetuned.tokenizer, PlainTokenizer) else None,
         trial=functools.cache(lambda: _task_trial(finetuned)),
         **_attention_of(finetuned.config),
     )
+
+
+def _label_function(folder: Path) -> Callable[[], Callable[[Batch], FloatArray]]:
+    def build() -> Callable[[Batch], FloatArray]:
+        bert = NumpyBert.load(folder)
+        return lambda batch: bert.label_logits(**batch)
+
+    return build
 
 
 def _attention_of(config: Mapping[str, Any]) -> dict[str, int]:
@@ -361,9 +373,18 @@ def pooled_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Networ
         inputs=names,
         build=lambda: build("sdpa"),
         build_exported=lambda: build("eager"),
+        build_numpy=_mean_function(folder) if is_plain_bert(folder) else None,
         trial=functools.cache(trial),
         **_attention_of(_read_config(folder)),
     )
+
+
+def _mean_function(folder: Path) -> Callable[[], Callable[[Batch], FloatArray]]:
+    def build() -> Callable[[Batch], FloatArray]:
+        bert = NumpyBert.load(folder)
+        return lambda batch: bert.means(**batch)
+
+    return build
 
 
 def _pooled(model: Any, names: Sequence[str]) -> "nn.Module":

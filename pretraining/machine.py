@@ -27,6 +27,21 @@ def training_precision() -> str:
     return "bf16" if capabilities.get("avx512_bf16") or capabilities.get("amx_bf16") else "fp32"
 
 
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Have torch compute on COUNT threads inside, and as before afterwards."""
+    import torch
+
+    before = torch.get_num_threads()
+    if before != count:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if before != count:
+            torch.set_num_threads(before)
+
+
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions of Python, this suite and PACKAGES (default: all that decide results)."""
     found = {"python": platform.python_version(), "pressbert": metadata.version("pressbert")}
