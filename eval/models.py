@@ -26,7 +26,7 @@ from corpora.runtime import (
     validate,
 )
 from downstream.classification import Regression
-from downstream.encoders import HUB_ID, resolve, weights_sha256_paths
+from downstream.encoders import HUB_ID, bundled, resolve, weights_sha256_paths
 from downstream.finetune import (
     METRICS_FILE,
     TASK_KEY,
@@ -67,7 +67,8 @@ class ModelEntry(Config):
     """Key in results."""
     kind: Kind = "encoder"
     encoder: str = ""
-    """Folder, hub id or known key; default: the name. Of `embedder`, `finetuned` and `summary` the model's folder."""
+    """Folder, hub id or known key; default: the name. Of `embedder`, `finetuned` and `summary` the model's folder;
+    default: the one that comes with the package."""
     system: str = "summarizer"
     """Of `summary`: what `downstream.sentence_choice.choose_sentences` calls it."""
     runtime: str = "torch"
@@ -78,6 +79,11 @@ class ModelEntry(Config):
     """The same on the embedded sample, where they differ."""
     choice: dict[str, Any] = Field(default_factory=dict)
     """How a grid came to the departures; the record of `downstream.grid.choose`."""
+
+    @property
+    def finetuned_folder(self) -> Path:
+        """The folder of a `finetuned` model."""
+        return Path(self.encoder) if self.encoder else bundled("classifier")
 
     @property
     def is_deterministic(self) -> bool:
@@ -96,7 +102,7 @@ class ModelEntry(Config):
             return self.kind == "summary" and isinstance(task.family, SentenceChoice)
         if self.kind == "embedder":
             return isinstance(task.family, Regression)
-        return self.kind != "finetuned" or _task_of(Path(self.encoder)) == task.name
+        return self.kind != "finetuned" or _task_of(self.finetuned_folder) == task.name
 
     def with_overrides(self, overrides: dict[str, Any]) -> "ModelEntry":
         """Return this entry with further departures on every task."""
@@ -210,7 +216,7 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
         files = model_files(resolve(entry.encoder) if entry.encoder else bundled_embedder())
         return about | {"embedder_sha256": sha256(*files), "versions": versions("torch", "transformers", "tokenizers")}
     if entry.kind == "finetuned":
-        weights = sha256(*weights_sha256_paths(Path(entry.encoder)))
+        weights = sha256(*weights_sha256_paths(entry.finetuned_folder))
         libraries = ("torch", "transformers", "tokenizers", *(RUNTIME_LIBRARIES if entry.runtime != "torch" else ()))
         return about | {"weights_sha256": weights, "runtime": entry.runtime, "versions": versions(*libraries)}
     config = _finetune_config(entry, task)
@@ -410,7 +416,7 @@ def similarities(embedder: "Embedder", task: Task, pairs: Sequence[TextExample])
 def _run_finetuned(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], seed: int) -> Filled:
     from downstream.runtime import Predictor
 
-    predictor = Predictor.load(Path(entry.encoder), entry.runtime)
+    predictor = Predictor.load(entry.finetuned_folder, entry.runtime)
     known = predictor.finetuned
     # An exported file lies in a cache under a name of its own.
     size = known.size_bytes if predictor.runtime.name == "torch" else None

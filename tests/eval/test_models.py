@@ -11,7 +11,7 @@ import pytest
 
 from corpora.runtime import RecipeError, UsageError, fingerprint
 from downstream import task as task_module
-from downstream.encoders import ENCODERS, EncoderUnavailableError
+from downstream.encoders import ENCODERS, EncoderUnavailableError, bundled
 from downstream.finetune import TaskData, read_task
 from downstream.task import SAMPLE_ROOT, Split, TextExample, get_task
 from eval import baselines, models
@@ -42,9 +42,9 @@ def test_the_five_published_encoders_and_three_baselines_are_compared_on_five_ta
     leaderboard = load_leaderboard()
     kinds = {name: entry.kind for name, entry in leaderboard.models.items()}
     baseline_kinds = {"majority": "majority", "tfidf": "tfidf", "pressbert-scratch": "scratch"}
-    assert {name: kind for name, kind in kinds.items() if kind != "summary"} == baseline_kinds | dict.fromkeys(
-        ("pressbert-mini", *PUBLISHED), "encoder"
-    )
+    assert {
+        name: kind for name, kind in kinds.items() if kind not in {"summary", "finetuned"}
+    } == baseline_kinds | dict.fromkeys(("pressbert-mini", *PUBLISHED), "encoder")
     assert leaderboard.tasks == ["nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc"]
     assert leaderboard.seeds >= 1
     assert all(name == entry.name for name, entry in leaderboard.models.items())
@@ -53,7 +53,7 @@ def test_the_five_published_encoders_and_three_baselines_are_compared_on_five_ta
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_only_models_that_learn_nothing_by_chance_run_one_seed(name: str) -> None:
-    assert KNOWN[name].is_deterministic == (KNOWN[name].kind in {"majority", "tfidf", "summary"})
+    assert KNOWN[name].is_deterministic == (KNOWN[name].kind in {"majority", "tfidf", "summary", "finetuned"})
 
 
 @pytest.mark.parametrize("task", [*load_leaderboard().tasks, *(f"{name}-sample" for name in load_leaderboard().tasks)])
@@ -88,6 +88,14 @@ def test_a_wrong_key_or_value_is_one_line(write: Write, fails: Fails, text: str,
     path = write("leaderboard.toml", text)
     with fails(RecipeError, f"{path}{where}: ", what):
         load_leaderboard(path)
+
+
+def test_the_classifier_of_the_package_stands_for_itself_on_its_task_alone() -> None:
+    for name, runtime in (("pressbert-classifier", "torch"), ("pressbert-classifier-fast", "auto")):
+        entry = KNOWN[name]
+        assert (entry.finetuned_folder, entry.runtime) == (bundled("classifier"), runtime)
+        assert entry.applies_to(get_task("nsmc"))
+        assert not entry.applies_to(get_task("klue-nli"))
 
 
 def test_a_model_is_added_by_one_entry(write: Write) -> None:
