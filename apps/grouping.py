@@ -12,7 +12,6 @@ no threshold that depends on the embedder (it is the p-value of conformal predic
 """
 
 import functools
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist
 from sklearn.cluster import HDBSCAN
 from threadpoolctl import threadpool_limits
+
+from pretraining.machine import num_threads
 
 Points: TypeAlias = NDArray[np.float32]
 """(N, P), rows of length 1 or 0."""
@@ -121,12 +122,6 @@ def in_blocks(points: Points, width: int, compute: Callable[[Points, int], Resul
     rows = max(1, min(BLOCK, BLOCK_SIZE // max(1, width)))
     with threadpool_limits(1), ThreadPoolExecutor(num_threads()) as pool:
         return list(pool.map(lambda first: compute(points[first : first + rows], first), range(0, len(points), rows)))
-
-
-def num_threads() -> int:
-    """Return how many threads may be used: `OMP_NUM_THREADS`, else one for each processor."""
-    limit = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, int(limit)) if limit.isdecimal() else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from corpora.documents import nfc
 from corpora.runtime import (
@@ -35,7 +36,7 @@ from corpora.runtime import (
 )
 from downstream.encoders import PICKLED_WEIGHTS, load_model, load_tokenizer, resolve, weights_sha256_paths
 from downstream.numpy_bert import NumpyBert, is_plain_bert
-from pretraining.machine import no_file_bars, torch_threads
+from pretraining.machine import no_file_bars, num_threads, torch_threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -49,8 +50,9 @@ MANIFEST_FILE = "manifest.json"
 BATCH_SIZE = 64
 WINDOW = 8192
 """Texts that are tokenised and sorted at a time: memory does not grow with the number of texts, but for the vectors."""
-FEW_TOKENS = 4096
-"""Tokens up to which NumPy is done before PyTorch is imported."""
+NUMPY_PRODUCTS = 2e12
+"""Multiplications, one token for each character, up to which NumPy is done before PyTorch, which has to be imported:
+those of 600,000 characters for the bundled embedder, of 20,000 for one of BERT's base size. Measured on two cores."""
 CHARACTERS_PER_TOKEN = 256
 """Characters that are looked at, for every token that a model takes; what is behind them would be cut off anyway."""
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
@@ -84,6 +86,10 @@ def encode(
     return embedder.encode(texts, batch_size=batch_size, progress=progress)
 
 
+Compute: TypeAlias = Callable[[Sequence[str], int, Callable[[int], object]], Vectors]
+"""Clean texts, batch size and what to call with the number of texts done → float32 (N, D), of any length."""
+
+
 @dataclass(frozen=True)
 class Embedder:
     """A loaded model; see `Embedder.load`."""
@@ -96,8 +102,8 @@ class Embedder:
     num_parameters: int
     _device: str | None
     """Of PyTorch; None: to be found when it is needed."""
-    _compute: Callable[[Sequence[str], int, Callable[[int], object]], Vectors]
-    """Clean texts, batch size and what to call with the number of texts done → float32 (N, D), of any length."""
+    _compute_for: Callable[[int], Compute]
+    """Characters of all texts → what computes them."""
 
     @classmethod
     def load(cls, source: "str | Path | None" = None, *, device: str | None = None) -> "Embedder":
@@ -107,8 +113,8 @@ class Embedder:
 
         Args:
             source: folder, hub id or known encoder; default: the bundled embedder.
-            device: of PyTorch, e.g. `cuda:1`; default: the first GPU, else the CPU, and for a few texts neither:
-                NumPy has computed them before PyTorch is imported.
+            device: of PyTorch, e.g. `cuda:1`; default: the first GPU, else the CPU, and for a few thousand titles
+                neither: NumPy has computed them before PyTorch would be ready.
 
         Raises:
             CheckpointError: the model is missing or unusable.
@@ -137,10 +143,11 @@ class Embedder:
             raise ValueError(f"batch_size={batch_size} is less than 1")
         clean = [clean_text(text, self.max_length * CHARACTERS_PER_TOKEN) for text in texts]
         vectors = np.empty((len(clean), self.dimension), dtype=np.float32)
+        compute = self._compute_for(sum(map(len, clean)))
         with tqdm(total=len(clean), desc="embed", unit="text", disable=None if progress else True) as bar:
             for first in range(0, len(clean), WINDOW):
                 window = clean[first : first + WINDOW]
-                vectors[first : first + len(window)] = self._compute(window, batch_size, bar.update)
+                vectors[first : first + len(window)] = compute(window, batch_size, bar.update)
         # A length from single precision would be off by more than the last digit.
         lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # (N, 1)
         if not (np.isfinite(lengths).all() and (lengths > 0).all()):
@@ -293,26 +300,34 @@ def _load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str
     Args:
         folder: of the encoder.
         settings: what makes it a sentence-transformers folder; None: it is a plain encoder.
-        device: of PyTorch; None: NumPy computes what is too little to import PyTorch for, if it can.
+        device: of PyTorch; None: NumPy computes what is too little to import PyTorch for (`NUMPY_PRODUCTS`).
     """
     if device is not None or not is_plain_bert(folder):
         return _torch_embedder(folder, settings, device or default_device())
     bert = NumpyBert.load(folder)
     max_length = bert.tokenizer.model_max_length if settings is None else _max_length(folder, settings)
+    padding = int(bert.tokenizer.pad_token_id or 0)
 
     def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
         rows = bert.tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
-        if sum(map(len, rows)) > FEW_TOKENS:
-            # Whoever embeds much once will do so again: the model stays, in the cache of this function.
-            return torch_embedder()._compute(texts, batch_size, advance)
-        vectors = np.empty((len(rows), bert.hidden_size), dtype=np.float32)
-        for chosen in _batches([len(row) for row in rows], batch_size):
-            vectors[chosen] = bert.means(*_pad([rows[k] for k in chosen], int(bert.tokenizer.pad_token_id or 0)))
-            advance(len(chosen))
-        return vectors
+        with ThreadpoolController().limit(limits=1, user_api="blas"), ThreadPoolExecutor(num_threads()) as pool:
+            return _by_batches(
+                rows, batch_size, bert.hidden_size, lambda rows: bert.means(*_pad(rows, padding)), pool.map, advance
+            )
 
     torch_embedder = functools.cache(lambda: _torch_embedder(folder, settings, default_device()))
-    return Embedder(folder, bert.hidden_size, max_length, bert.num_parameters, None, compute)
+    return Embedder(
+        folder=folder,
+        dimension=bert.hidden_size,
+        max_length=max_length,
+        num_parameters=bert.num_parameters,
+        _device=None,
+        _compute_for=lambda characters: (
+            compute
+            if characters * bert.products_per_token <= NUMPY_PRODUCTS
+            else torch_embedder()._compute_for(characters)
+        ),
+    )
 
 
 def _torch_embedder(folder: Path, settings: dict[str, Any] | None, device: str) -> Embedder:
@@ -333,13 +348,8 @@ def _torch_embedder(folder: Path, settings: dict[str, Any] | None, device: str) 
 
     def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
         rows = tokenizer(list(texts), truncation=True, max_length=max_length)["input_ids"]
-        vectors = np.empty((len(rows), int(model.config.hidden_size)), dtype=np.float32)
-        batches = list(_batches([len(row) for row in rows], batch_size))
         with _side_by_side(device) as run:
-            for chosen, found in zip(batches, run(means, [[rows[k] for k in batch] for batch in batches]), strict=True):
-                vectors[chosen] = found
-                advance(len(chosen))
-        return vectors
+            return _by_batches(rows, batch_size, int(model.config.hidden_size), means, run, advance)
 
     return Embedder(
         folder=folder,
@@ -347,15 +357,26 @@ def _torch_embedder(folder: Path, settings: dict[str, Any] | None, device: str) 
         max_length=max_length,
         num_parameters=sum(p.numel() for p in model.parameters()),
         _device=device,
-        _compute=compute,
+        _compute_for=lambda _: compute,
     )
 
 
-def _batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yield the places of texts of like length, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
-    for first in range(0, len(order), batch_size):
-        yield order[first : first + batch_size]
+def _by_batches(
+    rows: Sequence[Sequence[int]],
+    batch_size: int,
+    dimension: int,
+    means: Callable[[Sequence[Sequence[int]]], Vectors],
+    run: Callable[..., Iterable[Vectors]],
+    advance: Callable[[int], object],
+) -> Vectors:
+    """Compute rows of ids in batches of like length, the longest first; RUN is a `map`."""
+    order = sorted(range(len(rows)), key=lambda k: -len(rows[k]))
+    batches = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    vectors = np.empty((len(rows), dimension), dtype=np.float32)
+    for chosen, found in zip(batches, run(means, [[rows[k] for k in batch] for batch in batches]), strict=True):
+        vectors[chosen] = found
+        advance(len(chosen))
+    return vectors
 
 
 def _pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -399,7 +420,7 @@ def _load_pipeline(folder: Path, device: str) -> Embedder:
         max_length=int(model.max_seq_length),
         num_parameters=sum(p.numel() for p in model.parameters()),
         _device=device,
-        _compute=compute,
+        _compute_for=lambda _: compute,
     )
 
 

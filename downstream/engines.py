@@ -38,7 +38,7 @@ class Way:
 
 WAYS: Mapping[str, Way] = {
     REFERENCE: Way("torch", ("torch",)),
-    "numpy": Way("numpy", ("numpy", "scipy")),
+    "numpy": Way("numpy", ("numpy",)),
     "torch-bf16": Way("torch", ("torch",), is_bfloat16=True),
     "onnx-fp32": Way("onnx", ("onnx", "onnxruntime"), "fused"),
     "onnx-int8": Way("onnx", ("onnx", "onnxruntime"), "int8"),

@@ -33,6 +33,12 @@ WEIGHTS_FILE, TOKENIZER_FILE, CONFIG_FILE = "model.safetensors", "tokenizer.json
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 PLAIN_NORMALIZER = {"type": "BertNormalizer", "strip_accents": False, "lowercase": False}
 """What every tokenizer of ours does before it splits, besides `clean_text` and spaces around Chinese characters."""
+GELU_BLOCK = 1 << 16
+"""Numbers that are computed at a time."""
+ERF_SCALE = 0.3275911
+ERF_COEFFICIENTS = tuple(
+    np.float32(number) for number in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+)
 REPAIR = "download the folder again"
 
 
@@ -196,6 +202,11 @@ class NumpyBert:
         )
 
     @property
+    def products_per_token(self) -> int:
+        """Multiplications that the layers need for a token, those between tokens left out."""
+        return sum(value.size for layer in self._layers for name, value in layer.items() if name.endswith(".weight"))
+
+    @property
     def num_parameters(self) -> int:
         """Of encoder and pooler, and of the masked-LM head where there is one."""
         return sum(value.size for name, value in self._weights.items() if not name.startswith("classifier."))
@@ -320,11 +331,30 @@ def _layer(weights: Mapping[str, FloatArray], prefix: str) -> dict[str, FloatArr
 
 
 def gelu(x: FloatArray) -> FloatArray:
-    """Return x · Φ(x), element by element."""
-    from scipy.special import erf
+    """Return x · Φ(x) in X's own memory, to within 5e-7.
 
-    inner = erf(x * np.float32(0.5**0.5))
-    inner += 1
-    inner *= x
-    inner *= np.float32(0.5)
-    return np.asarray(inner, dtype=np.float32)
+    Φ is the rational approximation 7.1.26 of Abramowitz and Stegun 1964, whose error is below 7.5e-8. SciPy's `erf`
+    takes four times as long, which would be a third of the time of a small encoder. A block of rows at a time stays in
+    the processor's cache.
+    """
+    rows = x.reshape(-1, x.shape[-1])
+    size = max(1, GELU_BLOCK // x.shape[-1])
+    for first in range(0, len(rows), size):
+        block = rows[first : first + size]
+        magnitude = np.abs(block)
+        density = magnitude * magnitude
+        density *= np.float32(-0.5)
+        np.exp(density, out=density)
+        t = magnitude * np.float32(ERF_SCALE * 0.5**0.5)
+        t += 1
+        np.reciprocal(t, out=t)
+        tail = t * ERF_COEFFICIENTS[0]
+        for coefficient in ERF_COEFFICIENTS[1:]:
+            tail += coefficient
+            tail *= t
+        tail *= density  # 2 Φ(−|x|)
+        tail *= np.float32(0.5)
+        tail *= magnitude
+        np.maximum(block, 0, out=block)
+        block -= tail
+    return x

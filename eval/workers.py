@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corpora.runtime import cannot_write
+from pretraining.machine import num_threads
 
 PARENT_POLL_S = 1.0
 
@@ -75,14 +76,6 @@ def part_of_machine(slot: int, jobs: int, threads: int | None = None) -> dict[st
     part = {"OMP_NUM_THREADS": share, "RAYON_NUM_THREADS": share}
     accelerators = devices()
     return part | ({"CUDA_VISIBLE_DEVICES": accelerators[slot % len(accelerators)]} if accelerators else {})
-
-
-def num_threads() -> int:
-    """Return the threads this process may use: `OMP_NUM_THREADS`, else the processors it is allowed on."""
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if given.isdecimal() and int(given) > 0:
-        return int(given)
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def devices() -> list[str]:

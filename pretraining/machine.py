@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import os
 import platform
 import sys
 import time
@@ -40,6 +41,14 @@ def torch_threads(count: int) -> Iterator[None]:
     finally:
         if before != count:
             torch.set_num_threads(before)
+
+
+def num_threads() -> int:
+    """Return the threads this process may use: `OMP_NUM_THREADS`, else the processors it is allowed on."""
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -19,7 +19,6 @@ from apps.grouping import (
     nearest,
     nearest_centres,
     neighbour_graph,
-    num_threads,
     refine,
     renumbered,
     sub_stories,
@@ -123,16 +122,6 @@ def test_blocks_come_in_order_and_cover_all_rows(monkeypatch: pytest.MonkeyPatch
     blocks = in_blocks(points, 10, lambda block, first: (first, block[:, 0].tolist()))
     assert [first for first, _ in blocks] == list(range(0, 35, 3))
     assert [x for _, rows in blocks for x in rows] == points[:, 0].tolist()
-
-
-@pytest.mark.parametrize(("value", "expected"), [("3", 3), ("0", 1)])
-def test_the_number_of_threads_is_limited_as_everywhere(
-    monkeypatch: pytest.MonkeyPatch, value: str, expected: int
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", value)
-    assert num_threads() == expected
-    monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
-    assert num_threads() >= 1
 
 
 def test_own_similarity_leaves_the_member_itself_out() -> None:

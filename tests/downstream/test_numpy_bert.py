@@ -22,7 +22,7 @@ from downstream.encoders import is_bundled, load_model, load_tokenizer
 from downstream.engines import WAYS
 from downstream.finetune import TASK_KEY
 from downstream.networks import read_finetuned
-from downstream.numpy_bert import NumpyBert, PlainTokenizer, is_plain_bert
+from downstream.numpy_bert import NumpyBert, PlainTokenizer, gelu, is_plain_bert
 from downstream.runtime import Predictor
 from downstream.task import BILSTM_KEY, TextExample
 from pretraining.vocab import save_tokenizer
@@ -135,6 +135,17 @@ def test_token_logits_are_those_of_transformers(standins: dict[str, Path], tmp_p
         theirs = model(input_ids=torch.tensor(ids)).logits[0].numpy()
     assert np.abs(bert.token_logits(bert.states(ids)[0]) - theirs).max() < 2e-5
     assert bert.num_parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_gelu_is_the_exact_one() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 400_000), [0, -0.0, 1e30, -1e30]]).astype(np.float32).reshape(2, -1)
+    exact = torch.nn.functional.gelu(torch.tensor(x, dtype=torch.float64)).numpy()
+    with np.errstate(over="ignore"):
+        ours = gelu(x.copy())
+    assert np.abs(ours - exact)[np.abs(x) < 20].max() < 5e-7
+    assert ours[1, -2:].tolist() == [np.float32(1e30), 0.0]
+    in_place = x[:, :7].copy()
+    assert gelu(in_place) is in_place
 
 
 def test_it_is_a_runtime_that_agrees_with_torch(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import platform
 import sys
 from importlib import metadata
@@ -17,6 +18,7 @@ from pretraining.machine import (
     keep_freed_memory,
     matmul_flops_per_s,
     no_file_bars,
+    num_threads,
     training_precision,
     versions,
 )
@@ -108,3 +110,14 @@ def test_bars_of_files_are_off_inside_and_as_before_outside(is_on: bool) -> None
         assert library.is_progress_bar_enabled() == is_on
     finally:
         switches[before]()
+
+
+@pytest.mark.parametrize(("value", "expected"), [("3", 3), ("2,1", 2), ("0", None), ("many", None), ("", None)])
+def test_threads_are_those_that_openmp_is_given_else_one_for_each_processor(
+    monkeypatch: pytest.MonkeyPatch, value: str, expected: int | None
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert num_threads() == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    assert num_threads() == (expected or allowed)
