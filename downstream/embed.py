@@ -50,6 +50,12 @@ MANIFEST_FILE = "manifest.json"
 BATCH_SIZE = 64
 WINDOW = 8192
 """Texts that are tokenised and sorted at a time: memory does not grow with the number of texts, but for the vectors."""
+MAX_LENGTH = 512
+"""Tokens that a model reads of which no file says so: BERT's."""
+MAX_SIDE_BY_SIDE = 8
+"""Batches that are computed at once; each takes memory of its own."""
+SMALL_WIDTH = 384
+"""Of a model that has too little to do in one operation to share it among threads."""
 NUMPY_PRODUCTS = 2e12
 """Multiplications, one token for each character, up to which NumPy is done before PyTorch, which has to be imported:
 those of 600,000 characters for the bundled embedder, of 20,000 for one of BERT's base size. Measured on two cores."""
@@ -291,7 +297,7 @@ def _max_length(folder: Path, settings: dict[str, Any]) -> int:
         int(settings["transformer"].get("max_seq_length") or 0),
         int(_read_json(folder / "tokenizer_config.json", dict).get("model_max_length") or 0),
     )
-    return min(length for length in said if length > 0)
+    return min((length for length in said if length > 0), default=MAX_LENGTH)
 
 
 def _load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str | None) -> Embedder:
@@ -310,7 +316,8 @@ def _load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str
 
     def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
         rows = bert.tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
-        with ThreadpoolController().limit(limits=1, user_api="blas"), ThreadPoolExecutor(num_threads()) as pool:
+        workers = min(num_threads(), MAX_SIDE_BY_SIDE)
+        with ThreadpoolController().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
             return _by_batches(
                 rows, batch_size, bert.hidden_size, lambda rows: bert.means(*_pad(rows, padding)), pool.map, advance
             )
@@ -348,8 +355,11 @@ def _torch_embedder(folder: Path, settings: dict[str, Any] | None, device: str) 
 
     def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
         rows = tokenizer(list(texts), truncation=True, max_length=max_length)["input_ids"]
-        with _side_by_side(device) as run:
-            return _by_batches(rows, batch_size, int(model.config.hidden_size), means, run, advance)
+        width = int(model.config.hidden_size)
+        if device.partition(":")[0] != "cpu" or width > SMALL_WIDTH:
+            return _by_batches(rows, batch_size, width, means, map, advance)
+        with _side_by_side() as run:
+            return _by_batches(rows, batch_size, width, means, run, advance)
 
     return Embedder(
         folder=folder,
@@ -389,19 +399,15 @@ def _pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[NDArray[np.int64]
 
 
 @contextlib.contextmanager
-def _side_by_side(device: str) -> Iterator[Callable[..., Iterable[Any]]]:
-    """Give a `map` that runs batches on all threads that PyTorch may use, one thread for each batch.
+def _side_by_side() -> Iterator[Callable[..., Iterable[Any]]]:
+    """Give a `map` that runs batches of a small model on the threads that PyTorch may use, one thread for each batch.
 
-    A small model on short texts has too little to do in one operation to share it among threads: they spend more time
-    waiting for each other than computing.
+    Threads that share one small operation spend more time waiting for each other than computing.
     """
     import torch
 
-    num_threads = torch.get_num_threads()
-    if device.partition(":")[0] != "cpu" or num_threads == 1:
-        yield map
-        return
-    with torch_threads(1), ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    workers = min(torch.get_num_threads(), MAX_SIDE_BY_SIDE)
+    with torch_threads(1), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield pool.map
 
 
