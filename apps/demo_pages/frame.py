@@ -11,7 +11,7 @@ import streamlit as st
 
 from apps.demo_pages.inputs import MAX_UPLOAD_MB, InputError, ReadFile, explain, explain_rejected
 from apps.demo_pages.marking import literal
-from apps.demo_pages.shelf import RUNTIMES, ModelChoice, Shelf, resident_bytes
+from apps.demo_pages.shelf import DEFAULT, RUNTIMES, ModelChoice, Shelf, resident_bytes
 from apps.demo_pages.texts import LANGUAGES, Say
 from apps.demo_pages.work import Job, Progress
 from corpora.documents import RejectedRecord
@@ -111,6 +111,7 @@ def choose_model(say: Say, kind: Kind) -> ModelChoice | None:
             runtime = st.selectbox(
                 say("sidebar.runtime"),
                 RUNTIMES,
+                format_func=lambda word: _runtime_title(word, say),
                 key="runtime",
                 bind="query-params",
                 help=say("sidebar.runtime_help"),
@@ -119,7 +120,11 @@ def choose_model(say: Say, kind: Kind) -> ModelChoice | None:
         _add_folder(say)
     if not options:
         return None
-    return ModelChoice(kind, None if chosen == LETTERS else Path(chosen), "torch" if kind == "encoder" else runtime)
+    return ModelChoice(kind, None if chosen == LETTERS else Path(chosen), DEFAULT if kind == "encoder" else runtime)
+
+
+def _runtime_title(word: str, say: Say) -> str:
+    return say("sidebar.default_runtime") if word == DEFAULT else word
 
 
 def _model_folders() -> list[Path]:
@@ -172,7 +177,9 @@ def tell_loaded(say: Say, shelf: Shelf) -> None:
     st.subheader(say("sidebar.loaded"))
     loaded = shelf.loaded()
     for entry in loaded:
-        st.text(f"✓ {say(f'kind.{entry.choice.kind}')} · {entry.choice.name} · {entry.choice.runtime}")
+        st.text(
+            f"✓ {say(f'kind.{entry.choice.kind}')} · {entry.choice.name} · {_runtime_title(entry.choice.runtime, say)}"
+        )
     if not loaded:
         st.caption(say("sidebar.none_loaded"))
     st.caption(say("sidebar.memory", megabytes=resident_bytes() / 1e6))

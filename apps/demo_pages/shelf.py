@@ -15,7 +15,9 @@ from downstream.catalogue import Kind
 
 MAX_LOADED = 6
 """Models that are kept; the one that was not used for the longest time makes way."""
-RUNTIMES = ("torch", "auto", "onnx", "openvino")
+DEFAULT = "default"
+"""What each kind of model takes unless told otherwise: the way that is ready soonest."""
+RUNTIMES = (DEFAULT, "torch", "auto", "onnx", "openvino")
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class ModelChoice:
     kind: Kind
     folder: Path | None
     """None: titles are compared by their letters alone, without a model."""
-    runtime: str = "torch"
+    runtime: str = DEFAULT
 
     @property
     def name(self) -> str:
@@ -116,30 +118,29 @@ def _letters() -> Any:
 def _open_summarizer(folder: Path, runtime: str) -> Any:
     from downstream.summarize import Summarizer
 
-    return Summarizer.load(folder, runtime)
+    return Summarizer.load(folder, "torch" if runtime == DEFAULT else runtime)
 
 
 def _open_embedder(folder: Path, runtime: str) -> Any:
     from downstream.embed import Embedder
 
-    embedder = Embedder.load(folder)
-    if runtime == "torch":
-        return embedder
+    if runtime == DEFAULT:
+        return Embedder.load(folder)
     from downstream.runtime import fast_embedder
 
-    return fast_embedder(embedder, runtime, threads=num_threads())[0]
+    return fast_embedder(Embedder.load(folder, device="cpu"), runtime, threads=num_threads())[0]
 
 
 def _open_classifier(folder: Path, runtime: str) -> Any:
     from downstream.classify import Classifier
 
-    return Classifier.load(folder, runtime, threads=num_threads())
+    return Classifier.load(folder, None if runtime == DEFAULT else runtime, threads=num_threads())
 
 
 def _open_reader(folder: Path, runtime: str) -> Any:
     from downstream.answer import Reader
 
-    return Reader.load(folder, runtime, threads=num_threads())
+    return Reader.load(folder, "torch" if runtime == DEFAULT else runtime, threads=num_threads())
 
 
 def _open_encoder(folder: Path, _runtime: str) -> Any:

@@ -358,9 +358,10 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "sidebar.model": ("모델", "Model"),
     "sidebar.runtime": ("실행 방식", "Runtime"),
     "sidebar.runtime_help": (
-        "torch는 바로 씁니다. auto는 처음 한 번 이 컴퓨터에서 가장 빠른 방식을 재어 고르므로 시간이 걸립니다.",
-        "torch works at once; auto first measures which way is the fastest here, which takes a while.",
+        "기본은 가장 빨리 준비됩니다. auto는 처음 한 번 이 컴퓨터에서 가장 빠른 방식을 재어 고르므로 시간이 걸립니다.",
+        "The default is ready soonest; auto first measures which way is the fastest here, which takes a while.",
     ),
+    "sidebar.default_runtime": ("기본", "default"),
     "sidebar.loaded": ("불러온 모델", "In memory"),
     "sidebar.none_loaded": (
         "아직 없습니다. 처음 쓸 때 한 번만 불러옵니다.",

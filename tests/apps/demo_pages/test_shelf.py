@@ -6,11 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from apps.demo_pages.shelf import MAX_LOADED, ModelChoice, Shelf, resident_bytes
+from apps.demo_pages.shelf import DEFAULT, MAX_LOADED, ModelChoice, Shelf, resident_bytes
 from apps.space import Letters
 from corpora.runtime import CheckpointError
+from downstream.encoders import bundled
 
 
 class Opener:
@@ -26,7 +28,7 @@ class Opener:
         return folder.name
 
 
-def choice(folder: Path, runtime: str = "torch") -> ModelChoice:
+def choice(folder: Path, runtime: str = DEFAULT) -> ModelChoice:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").touch()
     return ModelChoice("classifier", folder, runtime)
@@ -90,6 +92,18 @@ def test_a_model_that_cannot_be_loaded_can_be_tried_again(tmp_path: Path) -> Non
         with pytest.raises(CheckpointError, match="damaged"), shelf.use(choice(tmp_path / "a")):
             pass
     assert shelf.loaded() == []
+
+
+def test_the_default_runtime_and_torch_answer_alike() -> None:
+    shelf, texts = Shelf(), ["연기가 정말 좋았다", "시간이 아까웠다"]
+    answers: dict[str, list[Any]] = {}
+    for runtime in (DEFAULT, "torch"):
+        with shelf.use(ModelChoice("classifier", bundled("classifier"), runtime)) as classifier:
+            labels = classifier.probabilities(texts)
+        with shelf.use(ModelChoice("embedder", bundled("embedder"), runtime)) as embedder:
+            answers[runtime] = [labels, embedder.encode(texts)]
+    for default, torch in zip(*answers.values(), strict=True):
+        np.testing.assert_allclose(default, torch, atol=1e-4)
 
 
 def test_letters_need_no_folder() -> None:
