@@ -2,6 +2,7 @@
 
     python -m eval.study NAME --data ROOT [--dry-run]
     python -m eval.study NAME --data ROOT --shard 2/8      # a share of the cells; the table afterwards, without --shard
+    python -m eval.study NAME --data ROOT --dry-run --set tokens=2_000_000_000 --set pretraining.model.hidden_size=768
 
 Corpora, vocabularies and encoders lie under WORK by what they are made of, so that studies share what they have in
 common, a finished part is never made again, and an interrupted one is gone on with. OUT/NAME holds the results in the
@@ -270,8 +271,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="pretrain on the CPU although there is a GPU")
     parser.add_argument("--shard", metavar="I/N", help="run only share I of N of the cells, and write no page")
     parser.add_argument("--dry-run", action="store_true", help="tell what it will take")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="another scale, e.g. --set tokens=2_000_000_000"
+    )
     arguments = parser.parse(argv)
-    study = read_study(arguments.study)
+    study = read_study(arguments.study, arguments.set)
     out: Path = arguments.out / study.name
     run = StudyRun(
         study,

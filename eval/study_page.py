@@ -1,5 +1,6 @@
 """The page of a study, in Korean and in English: what was asked, what was tried, what came out, what the paper says."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -108,7 +109,9 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
         lines += ["", f"## {say('paper')}: {paper.title}", "", *_paper_lines(paper), "", f"{study.source}."]
     if say(study.reading):
         lines += ["", f"## {say('reading')}", "", say(study.reading)]
-    lines += ["", f"## {say('again')}", "", "```bash", f"python -m eval.study {study.name} --data ROOT", "```", ""]
+    settings = "".join(f" --set {shlex.quote(override)}" for override in study.overrides)
+    command = f"python -m eval.study {study.name} --data ROOT{settings}"
+    lines += ["", f"## {say('again')}", "", "```bash", command, "```", ""]
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ title = { ko = "MLM + NSP", en = "MLM + NSP" }
 pretraining = { objective = { name = "static_mlm_nsp", dupe_factor = 2 } }
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from pydantic import Field
 from corpora.runtime import Config, RecipeError, load_toml, nearest, validate
 from corpora.sources import read_corpus_recipe
 from downstream.task import FinetuneConfig, get_task
-from pretraining.recipe import Recipe, check_recipe
+from pretraining.recipe import Recipe, check_recipe, set_value
 from pretraining.vocab import VocabConfig
 
 STUDIES = Path(__file__).with_name("studies")
@@ -97,6 +97,8 @@ class Study(Config):
     baseline: str
     """The arm that the others are held against."""
     arms: dict[str, Arm]
+    overrides: list[str] = Field(default_factory=list)
+    """What was set differently from the file, as by `--set`."""
 
     def values_of(self, arm: str) -> dict[str, Any]:
         """Return an arm's recipe of pretraining as a TOML file would hold it."""
@@ -132,8 +134,12 @@ def merge(base: Mapping[str, Any], departures: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def read_study(name: str) -> Study:
+def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
     """Read a study: a TOML file, or one of ours by its name.
+
+    Args:
+        name: path, or name of a file in `STUDIES`.
+        overrides: `section.key=value` strings, as from `--set`: another scale.
 
     Raises:
         RecipeError: there is none of that name, or it is wrong somewhere.
@@ -142,7 +148,10 @@ def read_study(name: str) -> Study:
     path = known.get(name, Path(name))
     if not path.is_file():
         raise RecipeError(name, "no such study", f"give a TOML file, or one of ours: {nearest(name, known)}")
-    study = validate(Study, {"name": path.stem} | load_toml(path), path)
+    values = {"name": path.stem, "overrides": list(overrides)} | load_toml(path)
+    for override in overrides:
+        set_value(values, override)
+    study = validate(Study, values, path)
     if study.baseline not in study.arms:
         raise RecipeError(path, f"baseline '{study.baseline}' is no arm", nearest(study.baseline, study.arms))
     for task in study.tasks:

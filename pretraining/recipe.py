@@ -149,7 +149,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     values = load_toml(path)
     for override in overrides:
-        _set(values, override)
+        set_value(values, override)
     return check_recipe(values, path)
 
 
@@ -169,7 +169,16 @@ def check_recipe(values: Mapping[str, Any], where: object) -> Recipe:
     return recipe.model_copy(update={"objective": {"name": recipe.objective["name"]} | config.model_dump()})
 
 
-def _set(values: dict[str, Any], override: str) -> None:
+def set_value(values: dict[str, Any], override: str) -> None:
+    """Put the value of a `--set section.key=value` into what a TOML file holds.
+
+    Args:
+        values: changed in place.
+        override: the value is TOML, or else a plain string.
+
+    Raises:
+        RecipeError: it has no such form, or goes through something that is no section.
+    """
     import tomllib
 
     place, equals, text = override.partition("=")

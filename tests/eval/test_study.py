@@ -210,6 +210,18 @@ def test_a_wrong_study_is_told_before_anything_is_made(
         read_study(str(study))
 
 
+def test_another_scale_is_set_on_the_command_line(study: Path, fails: Fails) -> None:
+    found = read_study(str(study), ["tokens=2_000_000_000", "pretraining.model.num_hidden_layers=12"])
+    assert found.tokens == 2_000_000_000
+    assert found.recipe_of(found.baseline, Path("c"), Path("v")).model.num_hidden_layers == 12
+    assert found.overrides == ["tokens=2_000_000_000", "pretraining.model.num_hidden_layers=12"]
+    assert read_study(str(study)).overrides == []
+    with fails(RecipeError, "--set", "'tokens'", "KEY=VALUE"):
+        read_study(str(study), ["tokens"])
+    with fails(RecipeError, "study small", "model.layers"):
+        read_study(str(study), ["pretraining.model.layers=12"])
+
+
 def test_an_unknown_study_and_a_wrong_share_are_told(fails: Fails) -> None:
     with fails(RecipeError, "objectiv", "no such study", "objective"):
         read_study("objectiv")
