@@ -1,12 +1,11 @@
-"""How fast a BERT answers on a CPU, step by step, and what the server around it carries; writes the page in the docs.
+"""How fast a BERT answers on a CPU, step by step; writes the page in the docs.
 
     python -m benchmarks.serving
     python -m benchmarks.serving --model runs/nsmc --student runs/nsmc-student --data DATA
 
 The steps repeat the serving case of Le and Kaehler 2020 ("How we scaled BERT to serve 1+ billion daily requests on
 CPUs") on this machine: one thread, one text at a time, texts of the lengths of comments. Random weights do for times;
-a trained model given with `--model` is scored beside them. The server is measured from a second process
-(`benchmarks.serving_load`).
+a trained model given with `--model` is scored beside them. The server around it is measured by `benchmarks.server`.
 """
 
 import argparse
@@ -24,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from apps.serving.cache import ResultCache
-from benchmarks.serving_load import LOAD_SECONDS, measure_server, server_section
 from corpora.official import data_root
 from corpora.runtime import fingerprint, run_command, write_text
 from downstream.classification import Classification
@@ -118,9 +116,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--student", type=Path, help="student of the first --model, compared with it in turn")
     parser.add_argument("--data", type=Path, help="data root of the models' tasks")
     parser.add_argument("--limit", type=int, default=0, help="examples that a model is scored on; 0: all")
-    parser.add_argument("--seconds", type=float, default=LOAD_SECONDS, help="of each measurement of the server")
-    parser.add_argument("--requests", type=int, default=50_000, help="over which the server's memory is watched")
-    parser.add_argument("--skip-server", action="store_true")
     parser.add_argument("--out", type=Path, default=PAGE)
     arguments = parser.parse_args(argv)
     if arguments.student and not arguments.model:
@@ -135,9 +130,6 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.student:
             root = data_root(arguments.data)
             lines += student_section(arguments.model[0], arguments.student, root, arguments.limit, Path(scratch))
-        if not arguments.skip_server:
-            figures = measure_server(Path(scratch), arguments.seconds, arguments.requests)
-            lines += server_section(figures)
     write_text(arguments.out, "\n".join(lines))
     sys.stdout.write(f"{arguments.out}\n")
     return 0
@@ -170,7 +162,9 @@ def step_rows() -> list[Row]:
         row("… ONNX Runtime, fused, last layer for [CLS] only", MINI, "onnx-fp32"),
         row("… int8", MINI, "onnx-int8"),
     ]
-    others = [name for name in WAYS if not obstacle(name) and name not in ("torch", "onnx-fp32", "onnx-int8")]
+    # NumPy reads a folder of trained weights, which these shapes have not; it is in the tables of trained models.
+    shown = ("torch", "onnx-fp32", "onnx-int8", "numpy")
+    others = [name for name in WAYS if not obstacle(name) and name not in shown]
     return rows + [
         row(f"{shape.layers} layers × {shape.hidden_size}, {name}", shape, name) for shape in GOALS for name in others
     ]

@@ -29,7 +29,7 @@ pytest.importorskip("fastapi", reason="needs the packages of the server: pip ins
 pytest.importorskip("onnxruntime", reason="needs the packages of the server: pip install 'pressbert[serve]'")
 
 from apps.serve import is_loopback, main
-from apps.serving.processes import Supervisor
+from apps.serving.processes import Supervisor, listen
 from apps.serving.schemas import (
     AnswerRequest,
     ClassifyPairsRequest,
@@ -453,6 +453,16 @@ def run_command(*arguments: str) -> tuple[int, str]:
     )
     assert done.stdout == ""
     return done.returncode, done.stderr.strip()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_head_and_body_of_an_answer_do_not_wait_for_each_other(is_shared: bool) -> None:
+    with (
+        listen("127.0.0.1", 0, is_shared=is_shared) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize(
