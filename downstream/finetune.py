@@ -34,6 +34,7 @@ from corpora.runtime import (
 from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
 from downstream.multiple_choice import pad_choices
 from downstream.result import Result, read_result, score, write_result
+from downstream.subword_dropout import SubwordDropout
 from downstream.task import BILSTM_KEY, Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
 from pretraining.machine import no_file_bars, training_precision, versions
 from pretraining.vocab import save_tokenizer
@@ -61,6 +62,10 @@ PIPELINES = {
     "AutoModelForSequenceClassification": "text-classification",
     "AutoModelForTokenClassification": "token-classification",
 }
+
+
+WHOLE_TEXTS = "AutoModelForSequenceClassification"
+"""What loads models that neither answer by places in a text nor choose among several."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +240,14 @@ def _train_and_score(
     features = [*task.family.featurize(examples, tokenizer, max_length, with_labels=True), *lesson.extra]
     # Named by recipe and seed, so that an interrupted run is continued only by its own kind.
     checkpoints = out / "checkpoints" / f"{fingerprint(recipe)[:12]}-seed-{seed}"
-    sampler = _LengthGroupedSampler([len(f["input_ids"]) for f in features], config.batch_size, seed)
+    vary = None
+    if config.subword_dropout:
+        if task.family.auto_class != WHOLE_TEXTS:
+            what = f"{task.title} is not answered for a text as a whole"
+            raise UsageError("finetune subword_dropout", what, "leave subword_dropout out")
+        vary = SubwordDropout(tokenizer, rate=config.subword_dropout, max_length=max_length)
+    columns = _Columns(features, vary, seed)
+    sampler = _LengthGroupedSampler(columns, config.batch_size, seed)
 
     class LengthGroupedTrainer(Trainer):
         def _get_train_sampler(self, _dataset: Any = None) -> Any:
@@ -252,7 +264,7 @@ def _train_and_score(
             args=_training_arguments(
                 config, checkpoints, seed, num_features=len(features), bf16=recipe["precision"] == "bf16"
             ),
-            train_dataset=_Columns(features),
+            train_dataset=columns,
             data_collator=_Collator(tokenizer),
             processing_class=tokenizer,
         )
@@ -355,36 +367,42 @@ class _LengthGroupedSampler:
     The Trainer's own sampler draws from one generator all along, so that a resumed run would see another order.
     """
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
-        self._lengths, self._batch_size, self._seed, self._epoch = list(lengths), batch_size, seed, 0
+    def __init__(self, columns: "_Columns", batch_size: int, seed: int) -> None:
+        self._columns, self._batch_size, self._seed = columns, batch_size, seed
 
     def set_epoch(self, epoch: int) -> None:
         """Take note of the epoch that begins; called by the loader."""
-        self._epoch = epoch
+        self._columns.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
         import torch
         from transformers.trainer_pt_utils import get_length_grouped_indices
 
         grouped: Any = get_length_grouped_indices  # not annotated
-        generator = torch.Generator().manual_seed(1_000_003 * self._seed + self._epoch)
-        return iter(grouped(self._lengths, self._batch_size, generator=generator))
+        generator = torch.Generator().manual_seed(1_000_003 * self._seed + self._columns.epoch)
+        return iter(grouped(self._columns.lengths, self._batch_size, generator=generator))
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self._columns)
 
 
 class _Columns:
-    """A training set of feature dicts without the keys that are not for the model."""
+    """A training set of feature dicts without the keys that are not for the model; each epoch may vary them."""
 
-    def __init__(self, features: Sequence[Features]) -> None:
+    def __init__(self, features: Sequence[Features], vary: SubwordDropout | None = None, seed: int = 0) -> None:
         self._features = [{k: v for k, v in f.items() if not k.startswith("_")} for f in features]
+        self._vary, self._seed = vary, seed
+        self.lengths = [len(f["input_ids"]) for f in features]
+        self.epoch = 0
 
     def __len__(self) -> int:
         return len(self._features)
 
     def __getitem__(self, index: int) -> Features:
-        return self._features[index]
+        if self._vary is None:
+            return self._features[index]
+        # Drawn from the place alone: a resumed run sees what one that was left alone would see.
+        return self._vary(self._features[index], np.random.default_rng((self._seed, self.epoch, index)))
 
 
 class _Collator:

@@ -52,6 +52,8 @@ class FinetuneConfig(Config):
     """Layers that a two-layer BiLSTM reads; `none`: transformers' own head on the last. Devlin et al. 2019, 5.3."""
     dropout: float | None = Field(default=None, ge=0, lt=1, exclude_if=lambda value: value is None)
     """While it learns; None: what the encoder was saved with."""
+    subword_dropout: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda value: value is None)
+    """Cut words into shorter pieces now and then while it learns; see `downstream.subword_dropout`. None: never."""
     train_examples: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
     """Train on so many of the examples: a number of them holds every smaller one. None: on all."""
     frozen: bool = Field(default=True, exclude_if=lambda value: value is True)

@@ -336,16 +336,18 @@ def test_an_interrupted_run_continues_from_its_checkpoint(
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("change", [{}, {"subword_dropout": 0.5}], ids=["plain", "subword-dropout"])
 def test_an_interrupted_run_ends_like_one_in_a_piece(
-    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, change: dict[str, Any]
 ) -> None:
     task, data = nsmc
-    whole = finetune(task, standins["klue-bert"], out=tmp_path / "whole", data=data, overrides=LONG)
+    settings = {**LONG, **change}
+    whole = finetune(task, standins["klue-bert"], out=tmp_path / "whole", data=data, overrides=settings)
     steps.stop_at = 10
     with pytest.raises(KeyboardInterrupt):
-        finetune(task, standins["klue-bert"], out=tmp_path / "parts", data=data, overrides=LONG)
+        finetune(task, standins["klue-bert"], out=tmp_path / "parts", data=data, overrides=settings)
     steps.stop_at = -1
-    parts = finetune(task, standins["klue-bert"], out=tmp_path / "parts", data=data, overrides=LONG)
+    parts = finetune(task, standins["klue-bert"], out=tmp_path / "parts", data=data, overrides=settings)
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
     assert parts.predictions == whole.predictions
 
