@@ -108,7 +108,7 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
     for paper in study.paper:
         lines += ["", f"## {say('paper')}: {paper.title}", "", *_paper_lines(paper), "", f"{study.source}."]
     if say(study.reading):
-        lines += ["", f"## {say('reading')}", "", say(study.reading)]
+        lines += ["", f"## {say('reading')}", "", say(study.reading).strip()]
     settings = "".join(f" --set {shlex.quote(override)}" for override in study.overrides)
     command = f"python -m eval.study {study.name} --data ROOT{settings}"
     lines += ["", f"## {say('again')}", "", "```bash", command, "```", ""]
