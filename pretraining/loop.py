@@ -69,6 +69,12 @@ class Progress:
     window_s: float = 0.0
 
 
+def compute_dtype(config: LoopConfig) -> torch.dtype:
+    """Return the type in which matrices are multiplied: the recipe's, or what suits this machine."""
+    precision = training_precision() if config.precision == "auto" else config.precision
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
 def make_accelerator(config: LoopConfig, *, cpu: bool = False) -> "Accelerator":
     """Return the accelerator of this process, with the precision of the recipe.
 
@@ -78,12 +84,11 @@ def make_accelerator(config: LoopConfig, *, cpu: bool = False) -> "Accelerator":
     """
     from accelerate import Accelerator
 
-    precision = training_precision() if config.precision == "auto" else config.precision
     with warnings.catch_warnings():
         # Tells every user of a CPU that it chooses the number of threads, which is as it should be.
         warnings.filterwarnings("ignore", message="OMP_NUM_THREADS", category=UserWarning)
         return Accelerator(
-            mixed_precision="bf16" if precision == "bf16" else "no",
+            mixed_precision="bf16" if compute_dtype(config) == torch.bfloat16 else "no",
             # Left to itself, accelerate looks for other processes on machines with a GPU only.
             cpu=cpu or not torch.accelerator.is_available(),
             step_scheduler_with_optimizer=False,
@@ -122,8 +127,8 @@ def make_optimizers(model: torch.nn.Module, config: LoopConfig) -> list[torch.op
     )
     if not matrices:
         return [adamw]
-    kind = torch.bfloat16 if training_precision() == "bf16" else torch.float32
-    return [Muon(matrices, momentum=config.momentum, weight_decay=config.weight_decay, dtype=kind), adamw]
+    dtype = compute_dtype(config)
+    return [Muon(matrices, momentum=config.momentum, weight_decay=config.weight_decay, dtype=dtype), adamw]
 
 
 def _is_undecayed(name: str) -> bool:
@@ -245,8 +250,8 @@ class Trainer:
         return StepSpeed(elapsed / (self.progress.step - first), counts["tokens"] / elapsed, share)
 
     def _measure_matmul_rate(self) -> float:
-        kind = torch.bfloat16 if self._accelerator.mixed_precision == "bf16" else torch.float32
-        return matmul_flops_per_s(self._accelerator.device, kind) * int(self._accelerator.num_processes)
+        dtype = compute_dtype(self._config)
+        return matmul_flops_per_s(self._accelerator.device, dtype) * int(self._accelerator.num_processes)
 
     def _matmul_share(self, counts: Mapping[str, float], seconds: float) -> float:
         flops = self._flops.of_step(counts, self._feed.objective.layout.max_length)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import hypothesis
 import hypothesis.strategies as st
@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 import pretraining.loop
+import pretraining.muon
 from corpora.documents import read_documents
 from corpora.runtime import CheckpointError, RecipeError, ResultError
 from pretraining.batches import Feed
@@ -35,6 +36,7 @@ from pretraining.loop import (
     read_metrics,
 )
 from pretraining.model import MaskedLanguageModel
+from pretraining.muon import orthogonalise
 from pretraining.objective import all_objectives
 from pretraining.recipe import SAMPLE, LoopConfig, Recipe
 from pretraining.run import build_model
@@ -189,6 +191,27 @@ def test_muon_takes_the_matrices_between_hidden_layers_and_adamw_the_rest(make_t
     assert set(taken) >= {name for name in names.values() if ".layer." in name and "dense.weight" in name}
     assert not any("embedding" in name or "bias" in name or "seq_relationship" in name for name in taken)
     assert [(group["weight_decay"], group["momentum"]) for group in muon.param_groups] == [(0.125, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("auto", torch.bfloat16), ("bf16", torch.bfloat16), ("fp32", torch.float32)]
+)
+def test_muon_iterates_in_the_precision_of_the_recipe(
+    precision: Literal["auto", "bf16", "fp32"], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that multiplies bf16 fast, too: otherwise "fp32" would be said of what is not."""
+    monkeypatch.setattr(pretraining.loop, "training_precision", lambda: "bf16")
+    muon, _ = make_optimizers(torch.nn.Linear(16, 16), LoopConfig(optimizer="muon", precision=precision))
+    seen = []
+
+    def watched(matrices: Tensor) -> Tensor:
+        seen.append(matrices.dtype)
+        return orthogonalise(matrices)
+
+    monkeypatch.setattr(pretraining.muon, "orthogonalise", watched)
+    muon.param_groups[0]["params"][0].grad = torch.ones(16, 16)
+    muon.step()
+    assert seen == [dtype]
 
 
 # --- what a step computes -------------------------------------------------------------------------------------------

@@ -799,7 +799,9 @@ def assert_weights_are_near(ours: Path, theirs: Path) -> None:
     stored, truth = weights(ours), weights(theirs)
     assert stored.keys() == truth.keys()
     for name, tensor in stored.items():
-        torch.testing.assert_close(tensor, truth[name], rtol=0, atol=1e-4, msg=name)
+        torch.testing.assert_close(
+            tensor, truth[name], rtol=0, atol=1e-4, msg=lambda told, name=name: f"{name}: {told}"
+        )
 
 
 @pytest.fixture(scope="module")
