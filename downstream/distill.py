@@ -1,9 +1,12 @@
-"""Distil a fine-tuned model: a student with fewer of its teacher's layers learns the teacher's answers on its task.
+"""Distil fine-tuned models: a student with fewer of its teacher's layers learns the teacher's answers on its task.
 
     python -m downstream.distill runs/nsmc --out runs/nsmc-student
     python -m downstream.distill runs/nsmc --out runs/nsmc-student --unlabelled comments.txt.gz --set layers=3
+    python -m downstream.distill runs/seed-0 runs/seed-1 --out runs/better --unlabelled reviews.txt.gz --set layers=4
 
-The student begins with the teacher's embeddings, head and every n-th layer, the first and the last among them.
+The student begins with the (first) teacher's embeddings, head and every n-th layer, the first and the last among them.
+Of several teachers of one task the mean of the logits is learned. With all the layers, several teachers and many texts
+without labels the student may become better than each of its teachers: self-training.
 
 | term | of | weight |
 | --- | --- | --- |
@@ -11,12 +14,14 @@ The student begins with the teacher's embeddings, head and every n-th layer, the
 | hard | what fine-tuning minimises, where there is a label | `hard_weight` |
 | cosine | 1 − cosine of the last hidden states, tokens of text and special ones | `cosine_weight` |
 
-Texts without labels give soft and cosine. Those that also stand in the evaluation split are left out. The folder is one
-of `downstream.finetune`: all that takes a fine-tuned model takes a student. Running the command again continues.
+Texts without labels give soft and cosine; `ngram_weight` lets a logistic regression over character n-grams, learned on
+the training split, speak of them too. Those that also stand in the evaluation split are left out. The folder is one of
+`downstream.finetune`: all that takes a fine-tuned model takes a student. Running the command again continues.
 
 Source: Sanh et al. 2019, “DistilBERT, a distilled version of BERT”, section 3 (a second distillation in fine-tuning);
 layers, weights of soft and hard, and temperature as in the authors' code, huggingface/transformers-research-projects.
-Hinton et al. 2015, section 2.1, for matching the logits on texts without labels.
+Hinton et al. 2015, section 2.1, for matching the logits on texts without labels, and 5.3 for several teachers; Xie et
+al. 2020, “Self-training with Noisy Student improves ImageNet classification”, for students as large as their teachers.
 """
 
 import json
@@ -26,6 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import Field
 
 from corpora.documents import read_documents
@@ -42,7 +48,7 @@ from corpora.runtime import (
     validate,
 )
 from downstream.classification import Classification, Regression
-from downstream.encoders import load_model, resolve
+from downstream.encoders import load_model, resolve, weights_sha256_paths
 from downstream.finetune import (
     NO_LABEL,
     RESULT_FILE,
@@ -51,8 +57,10 @@ from downstream.finetune import (
     complete,
     finetune_recipe,
     load_finetuned,
+    outputs_of,
     parse_overrides,
     read_task,
+    some_of,
 )
 from downstream.result import Result, read_result
 from downstream.span_qa import SpanQA
@@ -61,11 +69,14 @@ from downstream.task import Family, Features, FinetuneConfig, Task, TextExample,
 from pretraining.machine import no_file_bars
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
+GOAL = "goal"
+"""Column of a training example: the logits to be learned."""
 NEVER = -1e4
 """Score of a place that cannot be an answer."""
 
@@ -79,6 +90,11 @@ class DistillConfig(FinetuneConfig):
     soft_weight: float = Field(default=0.5, gt=0, allow_inf_nan=False)
     hard_weight: float = Field(default=0.5, ge=0, allow_inf_nan=False)
     cosine_weight: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    ngram_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Of the log-probabilities by character n-grams, which are added to the teachers' mean for texts without labels.
+
+    Of those with labels they know nothing but the labels, by heart.
+    """
 
 
 class Unlabelled(Config):
@@ -93,7 +109,7 @@ class Unlabelled(Config):
 
 def distill(
     teacher: str | Path,
-    *,
+    *further: str | Path,
     out: Path,
     model: str | None = None,
     seed: int = 0,
@@ -105,6 +121,7 @@ def distill(
 
     Args:
         teacher: folder that `downstream.finetune` saved, or the hub id of one.
+        further: more of the same task, whose answers count as much as the first one's.
         out: folder for the student, its card and `result.json`; an unfinished run there is continued.
         model: name in the result; default: the teacher's with the number of layers behind it.
         seed: of data order and dropout; nothing of a student begins at random.
@@ -116,7 +133,7 @@ def distill(
         The scored result, as saved in OUT.
 
     Raises:
-        SuiteError: the teacher, the data or the folder is unusable.
+        SuiteError: a teacher, the data or the folder is unusable.
     """
     folder = resolve(str(teacher))
     teaching = Teaching(folder)
@@ -133,19 +150,30 @@ def distill(
     splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
     name = model or f"{taught.model if taught else folder.resolve().name}-{config.layers}l"
     recipe = finetune_recipe(task, name, folder, config, splits)
-    extra: list[Features] = []
+    labelled = some_of(splits.train.examples, config.train_examples)
+    texts: list[str] = []
     if unlabelled:
         texts, counts = _read_unlabelled(task, unlabelled, splits)
         recipe["unlabelled"] = counts.model_dump()
+    council = _Council([folder, *(resolve(str(other)) for other in further)], labelled, texts, config)
+    recipe |= council.recipe(task)
+
+    def prepare(features: list[Features], workshop: Path) -> list[Features]:
         max_length = min(config.max_length, teaching.tokenizer.model_max_length)
-        extra = _features_of(texts, task.family, teaching.tokenizer, max_length)
+        features = [*features, *_features_of(texts, task.family, teaching.tokenizer, max_length)]
+        if not council.is_needed:
+            return features
+        goals = council.goals(task, workshop)  # (N, C)
+        return [feature | {GOAL: goal} for feature, goal in zip(features, goals.tolist(), strict=True)]
+
     lesson = Lesson(
         begin=lambda *_: teaching.student(config),
-        extra=extra,
+        prepare=prepare,
         loss=lambda student, batch: teaching.loss(student, batch, config),
         about=f"A student with {config.layers} of its teacher's {teaching.depth} layers"
-        + (f", taught with {len(extra):,} further texts" if extra else ""),
-        command="python -m downstream.distill TEACHER" + " --unlabelled FILE" * bool(extra),
+        + (f", of {1 + len(further)} teachers" if further else "")
+        + (f", taught with {len(texts):,} further texts" if texts else ""),
+        command="python -m downstream.distill TEACHER" + " TEACHER" * len(further) + " --unlabelled FILE" * bool(texts),
     )
     return complete(task, folder, out=out, seed=seed, splits=splits, config=config, recipe=recipe, lesson=lesson)
 
@@ -199,19 +227,24 @@ class Teaching:
 
         Args:
             student: in training.
-            batch: its inputs (B, T) with labels; `NO_LABEL` where there is none.
+            batch: its inputs (B, T) with labels; `NO_LABEL` where there is none. With `GOAL`, float (B, C), that is
+                what is learned in place of this teacher's own answers.
             config: weights and temperature.
         """
         import torch
         import torch.nn.functional as F  # noqa: N812
 
         family, mask = self.task.family, batch["attention_mask"]
+        taught = batch.get(GOAL)
+        batch = {name: rows for name, rows in batch.items() if name != GOAL}
         pupil: Any = _Watched(student)
         logits = family.logits(pupil, batch)  # (B, …)
-        inputs = {name: batch[name] for name in self.tokenizer.model_input_names}
-        teacher: Any = _Watched(self._model.to(mask.device))
-        with torch.no_grad():
-            taught = family.logits(teacher, inputs)
+        if taught is None or config.cosine_weight:
+            inputs = {name: batch[name] for name in self.tokenizer.model_input_names}
+            teacher: Any = _Watched(self._model.to(mask.device))
+            with torch.no_grad():
+                own = family.logits(teacher, inputs)
+            taught = own if taught is None else taught
         total = config.soft_weight * soft_loss(family, logits, taught, mask, config.temperature)
         if config.hard_weight and _has_labels(batch):
             total = total + config.hard_weight * pupil.outputs.loss
@@ -220,6 +253,81 @@ class Teaching:
             cosine = F.cosine_similarity(states, goal, dim=-1)[mask.bool()]  # (N,)
             total = total + config.cosine_weight * (1 - cosine).mean()
         return total
+
+
+class _Council:
+    """Teachers whose answers are put together once, before the first step."""
+
+    def __init__(
+        self, folders: Sequence[Path], labelled: Sequence[TextExample], texts: Sequence[str], config: DistillConfig
+    ) -> None:
+        """Take note of who speaks, and of what.
+
+        Raises:
+            UsageError: n-grams have nothing to speak of.
+        """
+        if config.ngram_weight and not texts:
+            what = "n-grams speak of texts without labels alone, and there are none"
+            raise UsageError("ngram_weight", what, "give some with --unlabelled, or leave ngram_weight out")
+        self._folders, self._labelled, self._texts, self._config = folders, labelled, texts, config
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anyone but the first teacher speaks; that one can be asked while the student learns."""
+        return len(self._folders) > 1 or self._config.ngram_weight > 0
+
+    def recipe(self, task: Task) -> dict[str, Any]:
+        """Return what the others add to the recipe of a student.
+
+        Raises:
+            UsageError: another teacher knows another task, or the task's answers are no rows of fixed length.
+        """
+        further = self._folders[1:]
+        if not further:
+            return {}
+        if not isinstance(task.family, Classification | Regression):
+            what = f"{task.title} is not answered for a text as a whole"
+            raise UsageError("teachers", what, "give a single one")
+        for folder in further:
+            if (other := load_finetuned(folder)[2]).name != task.name:
+                what = f"it was fine-tuned on {other.name}, the first teacher on {task.name}"
+                raise UsageError(folder, what, "give teachers of one task")
+        return {"further_teachers_sha256": [sha256(*weights_sha256_paths(folder)) for folder in further]}
+
+    def goals(self, task: Task, workshop: Path) -> "npt.NDArray[np.float32]":
+        """Return the logits (N, C) to be learned, labelled examples first; what is found once is kept in WORKSHOP."""
+        family, config = task.family, self._config
+        examples = [*self._labelled, *(TextExample("", text, None, "") for text in self._texts)]
+        goals: Any = 0
+        for number, folder in enumerate(self._folders):
+            goals = goals + self._kept(workshop / f"teacher-{number}.safetensors", folder, examples)
+        goals = goals / len(self._folders)
+        if config.ngram_weight:
+            from downstream.ngrams import NgramClassifier
+
+            assert isinstance(family, Classification)  # others have no texts without labels
+            logger.info("n-grams …")
+            ngrams = NgramClassifier([e.text for e in self._labelled], [str(e.label) for e in self._labelled])
+            goals[len(self._labelled) :] += config.ngram_weight * ngrams.log_probabilities(self._texts, family.labels)
+        found: npt.NDArray[np.float32] = goals.astype(np.float32)
+        return found
+
+    def _kept(self, path: Path, folder: Path, examples: Sequence[TextExample]) -> "npt.NDArray[np.float32]":
+        """Return one teacher's logits (N, C), from the file if it is there."""
+        import torch
+        from safetensors.numpy import load_file, save_file
+
+        if not path.is_file():
+            model, tokenizer, task = load_finetuned(folder)
+            model.to("cuda" if torch.cuda.is_available() else "cpu")
+            max_length = min(self._config.max_length, tokenizer.model_max_length)
+            features = task.family.featurize(examples, tokenizer, max_length, with_labels=False)
+            rows = outputs_of(model, tokenizer, task.family, features, title=f"teacher {folder.name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Renamed when it is whole.
+            save_file({GOAL: np.stack(rows).astype(np.float32)}, path.with_suffix(".part"))
+            path.with_suffix(".part").replace(path)
+        return load_file(path)[GOAL]
 
 
 class _Watched:
@@ -331,8 +439,15 @@ def _result_of(folder: Path) -> Result | None:
 
 def main(argv: list[str] | None = None) -> int:
     """Distil a fine-tuned model from the command line; prints the scores as JSON."""
-    parser = ArgumentParser("python -m downstream.distill", "Train a smaller student of a fine-tuned model.")
-    parser.add_argument("teacher", help="folder that python -m downstream.finetune made")
+    parser = ArgumentParser(
+        "python -m downstream.distill", "Train a student of fine-tuned models, smaller or as large."
+    )
+    parser.add_argument(
+        "teachers",
+        nargs="+",
+        metavar="TEACHER",
+        help="folder that python -m downstream.finetune made; the student begins with the first",
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the student")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
@@ -344,15 +459,16 @@ def main(argv: list[str] | None = None) -> int:
     )
     arguments = parser.parse(argv)
     result = distill(
-        arguments.teacher,
+        *arguments.teachers,
         out=arguments.out,
         seed=arguments.seed,
         data=arguments.data,
         unlabelled=arguments.unlabelled,
         overrides=parse_overrides(arguments.set),
     )
-    taught = _result_of(resolve(arguments.teacher))
-    line = {"task": result.task, "metrics": result.metrics, "teacher": taught.metrics if taught else None}
+    taught = [_result_of(resolve(teacher)) for teacher in arguments.teachers]
+    told = [teacher.metrics if teacher else None for teacher in taught]
+    line = {"task": result.task, "metrics": result.metrics, "teachers": told}
     sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")
     return EXIT_DONE
 

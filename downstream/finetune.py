@@ -91,8 +91,8 @@ class Lesson:
 
     begin: Callable[[Path, "PreTrainedTokenizerBase", Family], Any] = _begin_with_new_head
     """Folder, its tokenizer, family → the model before the first step."""
-    extra: Sequence[Features] = ()
-    """Inputs that are trained on beside those of the training split."""
+    prepare: "Callable[[list[Features], Path], list[Features]]" = lambda features, _: features
+    """Inputs of the training split, folder for what is long in the making → the inputs that are trained on."""
     loss: "Callable[[Any, dict[str, Tensor]], Tensor] | None" = None
     """Model and batch → loss; None: the one that transformers computes from the labels."""
     about: str = "Fine-tuned"
@@ -237,9 +237,10 @@ def _train_and_score(
         set_dropout(model, config.dropout)
     max_length = min(config.max_length, tokenizer.model_max_length)
     examples = some_of(splits.train.examples, config.train_examples)
-    features = [*task.family.featurize(examples, tokenizer, max_length, with_labels=True), *lesson.extra]
+    features = task.family.featurize(examples, tokenizer, max_length, with_labels=True)
     # Named by recipe and seed, so that an interrupted run is continued only by its own kind.
     checkpoints = out / "checkpoints" / f"{fingerprint(recipe)[:12]}-seed-{seed}"
+    features = lesson.prepare(features, checkpoints)
     vary = None
     if config.subword_dropout:
         if task.family.auto_class != WHOLE_TEXTS:
@@ -432,23 +433,46 @@ def predict(
     batch_size: int = 64,
 ) -> list[Prediction]:
     """Predict EXAMPLES in batches of like length; the order of the predictions is that of the examples."""
+    features = family.featurize(examples, tokenizer, max_length, with_labels=False)
+    outputs = outputs_of(model, tokenizer, family, features, batch_size=batch_size)
+    return family.decode(outputs, features, examples)
+
+
+def outputs_of(
+    model: Any,
+    tokenizer: "PreTrainedTokenizerBase",
+    family: Family,
+    features: Sequence[Features],
+    *,
+    batch_size: int = 64,
+    title: str = "predict",
+) -> list[Any]:
+    """Return what the model's head says of every input, an array each, in their order.
+
+    Args:
+        model: in any mode; it is left in that of evaluation.
+        tokenizer: the model's; it pads.
+        family: of the task; it says what the logits are.
+        features: inputs; those of like length are computed together.
+        batch_size: inputs that are computed together.
+        title: of the progress bar.
+    """
     import torch
     from tqdm import tqdm
 
-    features = family.featurize(examples, tokenizer, max_length, with_labels=False)
     order = sorted(range(len(features)), key=lambda k: -len(features[k]["input_ids"]))
     outputs: list[Any] = [None] * len(features)
     inputs = _Columns(features)
     collate = _Collator(tokenizer)
     model.eval()
     with torch.inference_mode():
-        for first in tqdm(range(0, len(order), batch_size), desc="predict", unit="batch", disable=None, leave=False):
+        for first in tqdm(range(0, len(order), batch_size), desc=title, unit="batch", disable=None, leave=False):
             chosen = order[first : first + batch_size]
             batch = {key: value.to(model.device) for key, value in collate([inputs[k] for k in chosen]).items()}
             logits = family.logits(model, batch).float().cpu().numpy()  # (B, …)
             for k, row in zip(chosen, logits, strict=True):
                 outputs[k] = np.asarray(row)
-    return family.decode(outputs, features, examples)
+    return outputs
 
 
 def load_finetuned(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase", Task]:

@@ -22,18 +22,20 @@ from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from downstream import ngrams
 from downstream.classification import Regression
 from downstream.metrics import normalize_korquad
 from downstream.multiple_choice import MultipleChoice
+from downstream.ngrams import NgramClassifier
 from downstream.span_qa import SpanQA
 from downstream.tagging import BLANK, Tagging
 from downstream.task import ChoiceExample, Prediction, QuestionExample, Task, TextExample
 
 # Everything that decides the predictions, for the result's recipe.
 SETTINGS: dict[str, Any] = {
-    "ngrams": [1, 4],
+    "ngrams": list(ngrams.LENGTHS),
     "sublinear_tf": True,
-    "C": 4.0,
+    "C": ngrams.C,
     "ridge_alpha": 1.0,
     "similarity_ngrams": [1, 2, 3],
     "candidate_eojeol": 4,
@@ -92,14 +94,6 @@ def fit_tfidf(task: Task, train: Sequence[Any]) -> Baseline:
 FITS: dict[str, Callable[[Task, Sequence[Any]], Baseline]] = {"majority": fit_majority, "tfidf": fit_tfidf}
 
 
-def _vectorizer(low: int, high: int) -> TfidfVectorizer:
-    return TfidfVectorizer(analyzer="char", ngram_range=(low, high), sublinear_tf=True, lowercase=False)
-
-
-def _logistic_regression() -> LogisticRegression:
-    return LogisticRegression(C=SETTINGS["C"], max_iter=1000)
-
-
 def _num_idf(*vectorizers: TfidfVectorizer) -> int:
     return sum(len(vectorizer.idf_) for vectorizer in vectorizers)
 
@@ -109,20 +103,19 @@ def _num_coefficients(model: Any) -> int:
 
 
 def _classify(train: Sequence[TextExample]) -> Baseline:
-    vectorizer = _vectorizer(*SETTINGS["ngrams"])
-    model = _logistic_regression().fit(vectorizer.fit_transform([e.text for e in train]), [e.label for e in train])
+    model = NgramClassifier([e.text for e in train], [str(e.label) for e in train])
 
     def predict(examples: Sequence[TextExample]) -> list[Prediction]:
-        return [str(label) for label in model.predict(vectorizer.transform([e.text for e in examples]))]
+        return list(model.predict([e.text for e in examples]))
 
-    return Baseline(predict, _num_idf(vectorizer) + _num_coefficients(model))
+    return Baseline(predict, model.num_parameters)
 
 
 class _Similarity:
     """How alike two texts are by their letters: cosines of n-gram TF-IDF, containment both ways, lengths."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._vectorizers = [_vectorizer(n, n).fit(texts) for n in SETTINGS["similarity_ngrams"]]
+        self._vectorizers = [ngrams.vectorizer(n, n).fit(texts) for n in SETTINGS["similarity_ngrams"]]
         self.num_parameters = _num_idf(*self._vectorizers)
 
     def __call__(self, one: Sequence[str], two: Sequence[str]) -> Any:
@@ -165,7 +158,7 @@ class _PairClassifier:
 
 def _fit_pairs(train: Sequence[TextExample]) -> _PairClassifier:
     one, two = _pair(train)
-    vectorizer = _vectorizer(*SETTINGS["ngrams"]).fit(one + two)
+    vectorizer = ngrams.vectorizer(*ngrams.LENGTHS).fit(one + two)
     similarity = _Similarity(one + two)
 
     def features(examples: Sequence[TextExample]) -> Any:
@@ -173,7 +166,7 @@ def _fit_pairs(train: Sequence[TextExample]) -> _PairClassifier:
         a, b = vectorizer.transform(first), vectorizer.transform(second)
         return sparse.hstack([b, a.multiply(b), b - a.multiply(b > 0), similarity(first, second)]).tocsr()
 
-    model = _logistic_regression().fit(features(train), [e.label for e in train])
+    model = ngrams.logistic_regression().fit(features(train), [e.label for e in train])
     return _PairClassifier(model, features, similarity.num_parameters + _num_idf(vectorizer) + _num_coefficients(model))
 
 
@@ -259,7 +252,8 @@ def _rank_spans(train: Sequence[QuestionExample], *, has_unanswerable: bool) -> 
     generator = np.random.default_rng(0)
     cap = SETTINGS["training_questions"]
     chosen = [train[k] for k in sorted(generator.permutation(len(train))[:cap])]
-    vectorizer = _vectorizer(2, 3).fit(list(dict.fromkeys(e.context for e in chosen)) + [e.question for e in chosen])
+    texts = list(dict.fromkeys(e.context for e in chosen)) + [e.question for e in chosen]
+    vectorizer = ngrams.vectorizer(2, 3).fit(texts)
     ranking = _fit_ranking(chosen, vectorizer, generator)
     if ranking is None:
         return Baseline(lambda examples: [""] * len(examples), 1)
@@ -296,7 +290,7 @@ def _fit_ranking(
     if len(set(labels)) < 2:
         return None
     encoder = DictVectorizer()
-    model = _logistic_regression().fit(encoder.fit_transform(rows), labels)
+    model = ngrams.logistic_regression().fit(encoder.fit_transform(rows), labels)
 
     def best(example: QuestionExample) -> tuple[float, str]:
         candidates = list(_candidates(example, vectorizer))

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, Trainer, XLNetConfig, XLNetForSequenceClassification
 
+import downstream.distill
 import downstream.finetune
-from corpora.runtime import CheckpointError, RecipeError, UsageError
+from corpora.runtime import CheckpointError, RecipeError, UsageError, sha256
 from downstream.distill import DistillConfig, Teaching, distill, kept_layers, soft_loss
-from downstream.encoders import load_tokenizer
-from downstream.finetune import TASK_KEY, TaskData, _Collator, _Columns, finetune, load_finetuned
+from downstream.encoders import load_tokenizer, weights_sha256_paths
+from downstream.finetune import TASK_KEY, TaskData, _Collator, _Columns, finetune, load_finetuned, some_of
 from downstream.networks import read_finetuned
+from downstream.ngrams import NgramClassifier
 from downstream.result import Result, read_result
 from downstream.task import Split, TextExample, get_task
 from pretraining.vocab import save_tokenizer
@@ -301,14 +303,128 @@ def test_texts_without_labels_are_learned_from_and_those_of_the_splits_left_out(
     assert "40 further texts" in ModelCard.load(tmp_path / "more" / "README.md").text
 
 
+# --- several teachers -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def colleague(encoder: Path, data: TaskData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a teacher that knows less."""
+    out = tmp_path_factory.mktemp("colleague") / "out"
+    finetune("nsmc-sample", encoder, out=out, data=data, overrides=BRIEF, model="colleague", seed=5)
+    return out
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(example.text for example in reviews(40, first=5000)) + "\n", encoding="utf-8")
+    return path
+
+
+def goals_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that will hold the goals of the trainings to come."""
+    seen, original = [], downstream.distill._Council.goals
+
+    def goals(council: Any, *arguments: Any) -> Any:
+        seen.append(original(council, *arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(downstream.distill._Council, "goals", goals)
+    return seen
+
+
+def logits_of(folder: Path, examples: Sequence[TextExample]) -> Any:
+    """Return what a fine-tuned model says of each text on its own, (N, C)."""
+    model, tokenizer, _ = load_finetuned(folder)
+    rows = []
+    for example in examples:
+        inputs = tokenizer(example.text, truncation=True, max_length=48, return_tensors="pt")
+        rows.append(model.eval()(**inputs).logits.detach().numpy()[0])
+    return np.stack(rows)
+
+
+def test_of_several_teachers_the_mean_is_learned_and_ngrams_speak_of_texts_without_labels(
+    teacher: Path, colleague: Path, data: TaskData, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = goals_of(monkeypatch)
+    settings = {**BRIEF, "layers": 4, "cosine_weight": 0.0, "ngram_weight": 2.0, "train_examples": 64}
+    result = distill(teacher, colleague, out=tmp_path / "out", data=data, unlabelled=[texts], overrides=settings)
+    (goals,) = seen
+    labelled = some_of(data.train.examples, 64)
+    fresh = reviews(40, first=5000)
+    expected = np.mean([logits_of(folder, [*labelled, *fresh]) for folder in (teacher, colleague)], axis=0)
+    ngrams = NgramClassifier([e.text for e in labelled], [str(e.label) for e in labelled])
+    expected[64:] += 2.0 * ngrams.log_probabilities([e.text for e in fresh], ("negative", "positive"))
+    np.testing.assert_allclose(goals, expected, atol=1e-4)
+    assert result.recipe["further_teachers_sha256"] == [sha256(*weights_sha256_paths(colleague))]
+    card = ModelCard.load(tmp_path / "out" / "README.md").text
+    assert "4 of its teacher's 4 layers, of 2 teachers, taught with 40 further texts" in card
+    assert "python -m downstream.distill TEACHER TEACHER --unlabelled FILE" in card
+
+
+def test_given_logits_are_learned_in_place_of_the_teachers_own(teacher: Path, data: TaskData) -> None:
+    teaching = Teaching(teacher)
+    student = teaching.student(DistillConfig(layers=4)).eval()
+    features = teaching.task.family.featurize(data.train.examples[:4], teaching.tokenizer, 32, with_labels=True)
+    soft = DistillConfig(layers=4, hard_weight=0.0, cosine_weight=0.0)
+    collate = _Collator(teaching.tokenizer)
+    goals = np.array([[3.0, -1.0], [0.0, 0.0], [0.5, 2.0], [-2.0, 2.0]], dtype=np.float32)
+    batch = collate(
+        _Columns([feature | {"goal": goal} for feature, goal in zip(features, goals.tolist(), strict=True)])
+    )
+    logits = student(**collate(_Columns(features))).logits
+    expected = soft_loss(teaching.task.family, logits, torch.tensor(goals), batch["attention_mask"], soft.temperature)
+    assert teaching.loss(student, batch, soft).item() == pytest.approx(soft.soft_weight * expected.item(), rel=1e-5)
+    assert teaching.loss(student, collate(_Columns(features)), soft).item() == pytest.approx(0.0, abs=1e-5)
+
+
+def test_what_a_teacher_said_before_a_kill_is_not_asked_again(
+    teacher: Path, colleague: Path, data: TaskData, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = {"data": data, "unlabelled": [texts], "overrides": BRIEF}
+    whole = distill(teacher, colleague, out=tmp_path / "whole", **settings)
+    asked, original = [], downstream.distill.outputs_of
+
+    def outputs(*arguments: Any, title: str, **options: Any) -> Any:
+        if len(asked) == 1:
+            asked.append("killed")
+            raise KeyboardInterrupt
+        asked.append(title)
+        return original(*arguments, title=title, **options)
+
+    monkeypatch.setattr(downstream.distill, "outputs_of", outputs)
+    with pytest.raises(KeyboardInterrupt):
+        distill(teacher, colleague, out=tmp_path / "cut", **settings)
+    continued = distill(teacher, colleague, out=tmp_path / "cut", **settings)
+    assert len(asked) == 3
+    assert continued.predictions == whole.predictions
+    assert not (tmp_path / "cut" / "checkpoints").exists()
+
+
+def test_teachers_of_different_tasks_are_refused(
+    teacher: Path, encoder: Path, data: TaskData, tmp_path: Path, fails: Fails
+) -> None:
+    teaching_of("klue-nli-sample", encoder, tmp_path / "other")
+    with fails(UsageError, tmp_path / "other", "fine-tuned on klue-nli-sample, the first teacher on nsmc-sample"):
+        distill(teacher, tmp_path / "other", out=tmp_path / "out", data=data)
+    teaching_of("korquad-sample", encoder, tmp_path / "reader")
+    with fails(UsageError, "teachers", "not answered for a text as a whole"):
+        distill(tmp_path / "reader", tmp_path / "reader", out=tmp_path / "out")
+
+
+def test_ngrams_need_texts_to_speak_of(teacher: Path, data: TaskData, tmp_path: Path, fails: Fails) -> None:
+    with fails(UsageError, "ngram_weight", "--unlabelled"):
+        distill(teacher, out=tmp_path / "out", data=data, overrides={"ngram_weight": 1})
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------------------
+
+
 def test_texts_for_a_task_of_pairs_are_refused(encoder: Path, tmp_path: Path, fails: Fails) -> None:
     teaching_of("klue-nli-sample", encoder, tmp_path / "teacher")
     (tmp_path / "texts.txt").write_text("글\n", encoding="utf-8")
     with fails(UsageError, "--unlabelled", "no classification of single texts"):
         distill(tmp_path / "teacher", out=tmp_path / "out", unlabelled=[tmp_path / "texts.txt"])
-
-
-# --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -362,6 +478,6 @@ def test_the_command_prints_student_and_teacher(encoder: Path, tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment, check=False)
     assert done.returncode == 0, done.stderr
     result = read_result(out / "result.json")
-    assert json.loads(done.stdout) == {"task": "nsmc-sample", "metrics": result.metrics, "teacher": taught.metrics}
+    assert json.loads(done.stdout) == {"task": "nsmc-sample", "metrics": result.metrics, "teachers": [taught.metrics]}
     assert result.recipe["finetune"]["temperature"] == 3
     assert "Traceback" not in done.stderr
