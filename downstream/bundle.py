@@ -39,11 +39,12 @@ from corpora.runtime import (
     write_text,
 )
 from corpora.sources import CorpusRecipe, read_corpus_recipe
+from downstream.distill import DistillConfig, distill
 from downstream.embed_recipe import EmbedRecipe
 from downstream.embed_training import train_embedder
 from downstream.encoders import BUNDLED
 from downstream.finetune import finetune, load_finetuned, predict
-from downstream.task import Task, get_task
+from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm
 from pretraining.machine import no_file_bars
 from pretraining.recipe import Recipe, check_recipe
@@ -60,7 +61,20 @@ EMBEDDER_FACTS = ("dimension", "num_parameters", "train_s", "scores", "baselines
 """Of the embedder's own manifest."""
 CORPUS = "corpus"
 """The name by which the embedder's stages call the corpus that the encoder was trained on."""
+MODEL = "pressbert-mini"
+"""What the bundled encoder is called in results."""
 STEPS = ("corpus", "vocabulary", "encoder", "classifier", "embedder")
+
+
+class SelfTraining(Config):
+    """How a classifier learns from fine-tuned ones of its own size, by texts without labels."""
+
+    teachers: int = Field(default=3, ge=1)
+    """Their number; they differ by their seeds."""
+    unlabelled: list[str] = Field(min_length=1)
+    """Files below the data root; in plain text every line is one."""
+    distill: dict[str, Any] = Field(default_factory=dict)
+    """Departures from the defaults of `DistillConfig` but for the layers, which are the teachers'."""
 
 
 class ClassifierRecipe(Config):
@@ -70,6 +84,8 @@ class ClassifierRecipe(Config):
     finetune: dict[str, Any] = Field(default_factory=dict)
     """Departures from the task's fine-tuning defaults."""
     seed: int = 0
+    self_training: SelfTraining | None = None
+    """None: the classifier is what was fine-tuned."""
 
 
 class BundleRecipe(Config):
@@ -107,6 +123,11 @@ class Bundle:
             stage | {"data": [str(self.corpus) if name == CORPUS else name for name in stage.get("data", [])]}
             for stage in recipe.embedder.get("stages", [])
         ]
+        classifier = recipe.classifier
+        settings = get_task(classifier.task).finetune.model_dump() | classifier.finetune
+        validate(FinetuneConfig, settings, "recipe, classifier, finetune")
+        if classifier.self_training is not None:
+            validate(DistillConfig, settings | classifier.self_training.distill, "recipe, classifier, self_training")
         self.embedder_recipe = validate(EmbedRecipe, recipe.embedder | {"stages": stages}, "recipe, embedder")
 
     @property
@@ -179,16 +200,33 @@ class Bundle:
             pretrain(phase, out, cache=self._work / "data", num_workers=self._num_workers)
 
     def _make_classifier(self) -> None:
-        recipe = self.recipe.classifier
-        finetune(
-            recipe.task,
-            self.encoder,
-            out=self._work / "classifier",
-            model="pressbert-mini",
+        recipe, more = self.recipe.classifier, self.recipe.classifier.self_training
+        out = self._work / "classifier"
+        if more is None:
+            self._finetune(out, recipe.seed)
+            return
+        for number, teacher in enumerate(self._teachers):
+            self._finetune(teacher, recipe.seed + number)
+        distill(
+            *self._teachers,
+            out=out,
+            model=MODEL,
             seed=recipe.seed,
             data=self._root,
-            overrides=recipe.finetune,
+            unlabelled=[self._root / name for name in more.unlabelled],
+            overrides={"layers": self.phases[-1].model.num_hidden_layers} | more.distill,
         )
+
+    @property
+    def _teachers(self) -> list[Path]:
+        """Folders of the fine-tuned models that the classifier is distilled from."""
+        more = self.recipe.classifier.self_training
+        return [self._work / f"teacher-{number + 1}" for number in range(more.teachers if more else 0)]
+
+    def _finetune(self, out: Path, seed: int) -> None:
+        recipe = self.recipe.classifier
+        overrides = recipe.finetune
+        finetune(recipe.task, self.encoder, out=out, model=MODEL, seed=seed, data=self._root, overrides=overrides)
 
     def _make_embedder(self) -> None:
         train_embedder(self.encoder, self.embedder_recipe, out=self._work / "embedder", data=self._root)
@@ -247,6 +285,8 @@ class Bundle:
                 "seed": finetuned["seed"],
                 "data_sha256": finetuned["data_sha256"],
                 "finetune": finetuned["recipe"]["finetune"],
+                "unlabelled": finetuned["recipe"].get("unlabelled"),
+                "teachers": [_read_json(teacher / "result.json")["metrics"] for teacher in self._teachers],
                 "elapsed_s": finetuned["train_s"],
                 "metrics": _score_classifier(out / "classifier", task, self._root),
             },

@@ -65,14 +65,19 @@ epochs = 1
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with root, work, recipe and the bundle that was made of them."""
-    folder = tmp_path_factory.mktemp("bundle")
+    return make_in(tmp_path_factory.mktemp("bundle"), BUNDLE)
+
+
+def make_in(folder: Path, recipe: str) -> Path:
+    """Make a bundle of forty articles and two reviews without labels."""
     sample = Path(__file__).parents[2] / "corpora" / "sample" / "news.jsonl"
     (folder / "root").mkdir()
     (folder / "root" / "news.jsonl").write_text(
         "".join(sample.read_text(encoding="utf-8").splitlines(keepends=True)[:40]), encoding="utf-8"
     )
+    (folder / "root" / "reviews.txt").write_text("배우들이 좋았다\n지루한 이야기\n", encoding="utf-8")
     (folder / "corpus.toml").write_text(CORPUS, encoding="utf-8")
-    (folder / "recipe.toml").write_text(BUNDLE.format(corpus=(folder / "corpus.toml").as_posix()), encoding="utf-8")
+    (folder / "recipe.toml").write_text(recipe.format(corpus=(folder / "corpus.toml").as_posix()), encoding="utf-8")
     assert make(folder) == 0
     return folder
 
@@ -150,6 +155,20 @@ def test_a_second_call_makes_nothing_anew(made: Path, monkeypatch: pytest.Monkey
     assert {path: path.read_bytes() for path in (made / "out").rglob("*") if path.is_file()} == before
 
 
+def test_a_classifier_may_learn_from_several_and_from_texts_without_labels(made: Path, tmp_path: Path) -> None:
+    more = 'self_training = {{ teachers = 2, unlabelled = ["reviews.txt"], distill = {{ ngram_weight = 1 }} }}'
+    make_in(tmp_path, BUNDLE.replace("batch_size = 64 }} }}", "batch_size = 64 }}, " + more + " }}"))
+    manifest = json.loads((tmp_path / "out" / "MANIFEST.json").read_text(encoding="utf-8"))["classifier"]
+    assert [metrics.keys() for metrics in manifest["teachers"]] == [{"accuracy"}] * 2
+    assert manifest["unlabelled"]["num_texts"] == 2
+    assert (manifest["finetune"]["layers"], manifest["finetune"]["ngram_weight"]) == (1, 1.0)
+    card = ModelCard.load(tmp_path / "out" / "classifier" / "README.md").text
+    assert "선생으로 삼아, 이름표 없는 영화평 2건" in card
+    assert "2 models fine-tuned in this way were its teachers on 2 reviews" in card
+    own = json.loads((made / "out" / "MANIFEST.json").read_text(encoding="utf-8"))["classifier"]
+    assert (own["teachers"], own["unlabelled"]) == ([], None)
+
+
 def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
     monkeypatch.setattr("downstream.bundle.MAX_BYTES", 1_000)
     bundle = Bundle(read_bundle_recipe(made / "recipe.toml"), root=made / "root", work=made / "work")
@@ -165,6 +184,8 @@ def test_a_part_of_the_recipe_that_is_wrong_is_told_at_once(made: Path, write: W
         ("max_length = 64", "max_length = 640", "max_length"),
         ('kind = "sts_cosine"', 'kind = "sts_cosin"', "sts_cosin"),
         ("[[embedder.stages]]", "[[embedder.stage]]", "stage"),
+        ("batch_size = 64", "batch_sise = 64", "batch_sise"),
+        ("batch_size = 64 }", 'batch_size = 64 }, self_training = { unlabelled = ["x"], distill = { a = 1 } }', "a"),
     ):
         assert before in text
         path = write("wrong.toml", text.replace(before, after))
