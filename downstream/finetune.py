@@ -210,7 +210,6 @@ def finetune_recipe(task: Task, model: str, folder: Path, config: FinetuneConfig
         "task": task.name,
         "data_sha256": data.sha256,
         "finetune": config.model_dump(),
-        "precision": training_precision(),
         "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
     }
 
@@ -235,6 +234,7 @@ def _train_and_score(
     model = lesson.begin(folder, tokenizer, task.family)
     if config.dropout is not None:
         set_dropout(model, config.dropout)
+    precision = training_precision(config.precision)
     max_length = min(config.max_length, tokenizer.model_max_length)
     examples = some_of(splits.train.examples, config.train_examples)
     features = task.family.featurize(examples, tokenizer, max_length, with_labels=True)
@@ -262,9 +262,7 @@ def _train_and_score(
     try:
         trainer = LengthGroupedTrainer(
             model=model,
-            args=_training_arguments(
-                config, checkpoints, seed, num_features=len(features), bf16=recipe["precision"] == "bf16"
-            ),
+            args=_training_arguments(config, checkpoints, seed, num_features=len(features), bf16=precision == "bf16"),
             train_dataset=columns,
             data_collator=_Collator(tokenizer),
             processing_class=tokenizer,
@@ -291,6 +289,7 @@ def _train_and_score(
             train_s=train_s,
             eval_s=time.perf_counter() - started,
             device=str(model.device.type),
+            precision=precision,
             num_parameters=sum(p.numel() for p in model.base_model.parameters()),
         )
         setattr(model.config, TASK_KEY, task.name)

@@ -60,9 +60,26 @@ def score(
     train_s: float,
     eval_s: float,
     device: str,
+    precision: str | None = None,
     num_parameters: int = 0,
 ) -> Result:
-    """Score predictions on a task's evaluation split with all its metrics."""
+    """Score predictions on a task's evaluation split with all its metrics.
+
+    Args:
+        task: what is scored.
+        split: the examples that were predicted.
+        predictions: one per example.
+        model: name.
+        seed: of what follows from a seed.
+        data_sha256: of the files of both splits.
+        recipe: everything but the seed that decides the predictions.
+        recipe_sha256: its fingerprint.
+        train_s: time of training in seconds.
+        eval_s: time of predicting in seconds.
+        device: what kind of device computed.
+        precision: in which it was trained, if it was.
+        num_parameters: of the model without its head.
+    """
     columns = {metric.key: metric.columns(predictions, split.golds) for metric in task.metrics}
     values = {metric.key: metric.fold(columns[metric.key]) for metric in task.metrics}
     return Result(
@@ -79,7 +96,7 @@ def score(
         train_s=round(train_s, 3),
         eval_s=round(eval_s, 3),
         device=device,
-        environment=environment(),
+        environment=environment() | ({"precision": precision} if precision else {}),
         num_parameters=num_parameters,
         predictions=[p if isinstance(p, str) else float(p) for p in predictions],
         columns={

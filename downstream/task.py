@@ -18,6 +18,7 @@ from pydantic import Field
 from corpora.official import OfficialFile, locate
 from corpora.runtime import Config, DataError, UsageError, discover, fingerprint, nearest, sha256
 from downstream.metrics import Metric
+from pretraining.machine import Precision
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -45,6 +46,8 @@ class FinetuneConfig(Config):
     """AdamW's, on all weights but biases and LayerNorm."""
     max_length: int = Field(default=128, ge=8)
     """Longest input in tokens, special tokens included."""
+    precision: Precision = "auto"
+    """`auto` leaves it to the machine; results tell what it was."""
     # Left out of recipes where nothing is asked for, so that results of before they were there are still their own.
     features: Literal["none", "embeddings", "second-to-last", "last", "weighted-sum", "last-four"] = Field(
         default="none", exclude_if=lambda value: value == "none"

@@ -111,6 +111,7 @@ def fold_manifest(cells: Sequence[Result]) -> dict[str, Any]:
         "versions": {name: _joined(packages[name]) for name in sorted(packages)},
         "git": noted("git"),
         "device": _joined(cell.environment.get("device", cell.device) for cell in cells),
+        "precision": noted("precision"),
         "cpu": noted("cpu"),
         "platform": noted("platform"),
         "threads": noted("threads"),

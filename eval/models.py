@@ -43,7 +43,7 @@ from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample
 from eval.cost import Cost, measure, measure_model
 from eval.noise import Predict
 from eval.sidecars import CurvePoint
-from pretraining.machine import training_precision, versions
+from pretraining.machine import versions
 
 if TYPE_CHECKING:
     from downstream.embed import Embedder
@@ -224,7 +224,6 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
         return about | {
             "architecture": SCRATCH,
             "finetune": config.model_dump(),
-            "precision": training_precision(),
             "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
         }
     recipe = finetune_recipe(task, entry.name, resolve(entry.encoder or entry.name), config, data)

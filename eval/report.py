@@ -180,10 +180,11 @@ def clean_cells(row: Row, found: CleanFigure) -> list[str]:
 
 
 def manifest_facts(manifest: Mapping[str, Any]) -> list[tuple[Words, str]]:
-    """Return what made the figures: processor, device, threads, system, source and versions."""
+    """Return what made the figures: processor, device, precision, threads, system, source and versions."""
     names = {
         "cpu": "processor",
         "device": "device",
+        "precision": "precision",
         "threads": "threads",
         "platform": "platform",
         "git": "commit",

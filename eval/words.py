@@ -185,6 +185,7 @@ WORDS: Mapping[str, Words] = {
     "versions": Words("버전", "Versions"),
     "processor": Words("프로세서", "Processor"),
     "device": Words("장치", "Device"),
+    "precision": Words("학습 정밀도", "Precision of training"),
     "commit": Words("소스", "Source"),
     "threads": Words("스레드", "Threads"),
     "platform": Words("운영 체제", "System"),

@@ -71,8 +71,7 @@ class Progress:
 
 def compute_dtype(config: LoopConfig) -> torch.dtype:
     """Return the type in which matrices are multiplied: the recipe's, or what suits this machine."""
-    precision = training_precision() if config.precision == "auto" else config.precision
-    return torch.bfloat16 if precision == "bf16" else torch.float32
+    return torch.bfloat16 if training_precision(config.precision) == "bf16" else torch.float32
 
 
 def make_accelerator(config: LoopConfig, *, cpu: bool = False) -> "Accelerator":

@@ -9,19 +9,23 @@ import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import torch
 
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "scikit-learn", "numpy", "kiwipiepy")
 MATMUL_SIDE = 2048
+Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
+"""Of a training. `auto`: bf16 where the processor multiplies it fast, else fp32."""
 
 
-def training_precision() -> str:
-    """Return `bf16` where this machine computes in it, else `fp32`: emulated, bf16 is a hundred times slower."""
+def training_precision(asked: Precision = "auto") -> Literal["bf16", "fp32"]:
+    """Return ASKED, or what suits this machine: emulated, bf16 is a hundred times slower than fp32."""
     import torch
 
+    if asked != "auto":
+        return asked
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     capabilities = torch.cpu.get_capabilities()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from corpora.runtime import Config, RecipeError, load_toml, nearest, validate
+from pretraining.machine import Precision
 from pretraining.objective import Objective, ObjectiveConfig, get_objective
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ class LoopConfig(Config):
     adam_epsilon: float = Field(default=1e-6, gt=0)
     clip: float = Field(default=1.0, gt=0)
     """Largest global norm of the gradient."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """`auto`: bf16 where the processor multiplies it fast, else fp32."""
+    precision: Precision = "auto"
     compile: bool = False
     """Compile the encoder with `torch.compile`; worth it on GPUs, needs a C++ compiler on CPUs."""
     log_every: int = Field(default=50, ge=1)

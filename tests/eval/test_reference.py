@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from corpora.runtime import ResultError
@@ -13,7 +14,7 @@ from downstream.task import get_task
 from eval import cells as filling
 from eval.models import load_leaderboard
 from eval.noise import NOISES, robustness
-from eval.reference import REFERENCE_TOML, main, publish
+from eval.reference import ARCHIVE, REFERENCE_TOML, main, pack, publish, restore
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -44,6 +45,7 @@ def test_one_command_makes_the_report_and_leaves_the_cells_at_work(
         *(f"model-index/{model}.yml" for model in ("majority", "tfidf")),
         *("contamination.json", "contamination.md"),
         *(f"contamination/{task}/train.hits.tsv" for task in ("nsmc-sample", "klue-sts-sample")),
+        "cells.tar.xz",
     }
     assert len(list((work / "results").rglob("seed-*.json"))) == 4
     page = (out / "leaderboard.html").read_text(encoding="utf-8")
@@ -55,6 +57,41 @@ def test_one_command_makes_the_report_and_leaves_the_cells_at_work(
     before = {path: (out / path).read_bytes() for path in files}
     assert main([*asked, "--work", str(work), "--out", str(out)]) == 0
     assert {path: (out / path).read_bytes() for path in files} == before
+
+
+def test_whoever_has_the_archive_runs_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(filling, "robustness", partial(robustness, noises=[NOISES["missing-spaces"]], max_examples=20))
+    asked = ["--tasks", "nsmc-sample", "--models", "majority", "tfidf", "--out", str(tmp_path / "reports")]
+    assert main([*asked, "--work", str(tmp_path / "one")]) == 0
+    before = (tmp_path / "reports" / ARCHIVE).read_bytes()
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("run again")
+
+    monkeypatch.setattr(filling, "fill_cell", refuse)
+    assert main([*asked, "--work", str(tmp_path / "two")]) == 0
+    cells = [
+        {path.relative_to(tmp_path / work): path.read_bytes() for path in (tmp_path / work).rglob("seed-*.json")}
+        for work in ("one", "two")
+    ]
+    assert cells[0] == cells[1]
+    assert {path.parts[0] for path in cells[0]} >= {"results", "noise", "cost"}
+    assert (tmp_path / "reports" / ARCHIVE).read_bytes() == before
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("share", [0, 0.1, 0.5])
+def test_a_damaged_archive_is_one_line(tmp_path: Path, fails: Fails, share: float) -> None:
+    (tmp_path / "work" / "results" / "nsmc" / "mine").mkdir(parents=True)
+    (tmp_path / "work" / "results" / "nsmc" / "mine" / "seed-0.json").write_bytes(np.random.default_rng(0).bytes(5000))
+    pack(tmp_path / "work", tmp_path / ARCHIVE)
+    whole = (tmp_path / ARCHIVE).read_bytes()
+    (tmp_path / ARCHIVE).write_bytes(whole[: int(share * len(whole))])
+    with fails(ResultError, tmp_path / ARCHIVE, "no readable archive"):
+        restore(tmp_path / ARCHIVE, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_there_is_nothing_to_publish_without_a_leaderboard(tmp_path: Path, fails: Fails) -> None:

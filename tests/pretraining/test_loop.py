@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -35,6 +35,7 @@ from pretraining.loop import (
     make_optimizers,
     read_metrics,
 )
+from pretraining.machine import Precision
 from pretraining.model import MaskedLanguageModel
 from pretraining.muon import orthogonalise
 from pretraining.objective import all_objectives
@@ -197,10 +198,10 @@ def test_muon_takes_the_matrices_between_hidden_layers_and_adamw_the_rest(make_t
     ("precision", "dtype"), [("auto", torch.bfloat16), ("bf16", torch.bfloat16), ("fp32", torch.float32)]
 )
 def test_muon_iterates_in_the_precision_of_the_recipe(
-    precision: Literal["auto", "bf16", "fp32"], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    precision: Precision, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine that multiplies bf16 fast, too: otherwise "fp32" would be said of what is not."""
-    monkeypatch.setattr(pretraining.loop, "training_precision", lambda: "bf16")
+    monkeypatch.setattr(pretraining.loop, "training_precision", lambda asked: "bf16" if asked == "auto" else asked)
     muon, _ = make_optimizers(torch.nn.Linear(16, 16), LoopConfig(optimizer="muon", precision=precision))
     seen = []
 
