@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Processes that run tests; the tests of a file share what they prepare.
+JOBS ?= 2
 SOURCES := corpora pretraining downstream eval apps benchmarks tests
 
 .PHONY: leaderboard demo test check bundled reference format clean
@@ -13,7 +15,7 @@ demo: $(VENV)/demo  ## Open the demo in a browser; it listens on this machine al
 	$(BIN)/python -m streamlit run apps/demo.py
 
 test: $(VENV)/dev  ## Run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: $(VENV)/dev  ## Format, lint, types
 	$(BIN)/ruff format --check $(SOURCES)

@@ -3,6 +3,9 @@
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Before anything imports torch: processes of two threads each get in each other's way on two cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import contextlib
 import shutil
