@@ -29,9 +29,11 @@ from corpora.runtime import (
     UsageError,
     fingerprint,
     run_command,
+    sha256,
     write_json,
 )
 from corpora.sources import read_corpus_recipe
+from downstream.encoders import resolve, weights_sha256_paths
 from downstream.task import get_task
 from eval.cells import Filler, plan_cells, share_of
 from eval.manifest import fold_manifest
@@ -85,8 +87,9 @@ class StudyRun:
         from pretraining.run import pretrain, step_folder
 
         settings = self.study.arms[arm]
-        if settings.encoder:
-            return ArmRecord(arm=arm, encoder=settings.encoder)
+        if encoder := self.study.encoder_of(arm):
+            weights = weights_sha256_paths(resolve(encoder))
+            return ArmRecord(arm=arm, encoder=encoder, weights_sha256=sha256(*weights))
         plan = self._plan(arm)
         with _locked(plan.folder.with_suffix(".lock")):
             if settings.is_random:
@@ -115,7 +118,7 @@ class StudyRun:
         """Return how long an arm's pretraining will take and what it needs, from two steps of it."""
         settings = self.study.arms[arm]
         nothing = {"arm": arm, "steps": 0, "training_s": 0.0, "disk_bytes": 0, "memory_bytes": 0}
-        if settings.encoder or settings.is_random:
+        if self.study.encoder_of(arm) or settings.is_random:
             return nothing | {"device": ""}
         plan = self._plan(arm)
         if (plan.folder / MANIFEST).is_file():

@@ -43,6 +43,9 @@ WORDS: Mapping[str, Words] = {
         ko="예제와 시드를 함께 흔든 짝 검정이며, p는 과제 안의 모든 짝에 대해 Holm 방법으로 보정했습니다.",
         en="A paired test over examples and seeds; p is corrected over all pairs of a task by Holm's method.",
     ),
+    "there_already": Words(
+        ko="여기서 사전학습하지 않고 있는 그대로 쓴 인코더", en="Taken as it was, not pretrained here"
+    ),
     "paper": Words(ko="논문의 수치", en="The paper's figures"),
     "reading": Words(ko="읽는 법", en="What this shows, and what it cannot"),
     "again": Words(ko="다시 해 보기", en="Again"),
@@ -56,6 +59,8 @@ class ArmRecord(Config):
     arm: str
     encoder: str
     """Folder or name."""
+    weights_sha256: str = ""
+    """Of an encoder that was there already."""
     recipe: dict[str, Any] = Field(default_factory=dict)
     num_parameters: int = 0
     tokens: int = 0
@@ -94,6 +99,10 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
     lines = [f"# {say(study.title)}", "", f"## {say('question')}", "", say(study.question), ""]
     lines += [f"## {say('arms')}", "", *_header(say("arm_columns"))]
     lines += [_arm_line(named(record.arm), record) for record in records]
+    given = {record.encoder: record.weights_sha256 for record in records if record.weights_sha256}
+    if given:
+        told = ", ".join(f"`{Path(encoder).name}` (sha256 {digest[:12]}…)" for encoder, digest in given.items())
+        lines += ["", f"{say('there_already')}: {told}."]
     lines += ["", f"## {say('results')}", "", say("how_to_read"), ""]
     lines += _header(" | ".join([say("model"), *(f"{task.title} {task.metrics[0].title}" for task in tasks)]))
     for arm in study.arms:
@@ -129,7 +138,8 @@ def _arm_line(title: str, record: ArmRecord) -> str:
     accuracy = "" if record.held_out_accuracy is None else f"{record.held_out_accuracy:.3f}"
     minutes = f"{record.elapsed_s / 60:.1f}" if record.elapsed_s else ""
     parameters = f"{record.num_parameters:,}" if record.num_parameters else ""
-    return f"| {title} | {parameters} | {record.tokens:,} | {minutes} | {loss} | {accuracy} |"
+    tokens = "" if record.weights_sha256 else f"{record.tokens:,}"
+    return f"| {title} | {parameters} | {tokens} | {minutes} | {loss} | {accuracy} |"
 
 
 def _figure(row: Row | None) -> str:

@@ -83,6 +83,8 @@ class Study(Config):
     corpus: str = "open_korean"
     """A corpus recipe."""
     vocabulary: VocabConfig = VocabConfig(vocab_size=16_000)
+    encoder: str = ""
+    """Folder, hub id or known encoder of all arms that name no other and are not random; nothing is pretrained then."""
     pretraining: dict[str, Any] = Field(default_factory=dict)
     """A recipe of pretraining; corpus, tokenizer and the number of steps are filled in."""
     tokens: int = Field(default=20_000_000, ge=1)
@@ -99,6 +101,10 @@ class Study(Config):
     arms: dict[str, Arm]
     overrides: list[str] = Field(default_factory=list)
     """What was set differently from the file, as by `--set`."""
+
+    def encoder_of(self, arm: str) -> str:
+        """Return the encoder that an arm finds there already; empty if it has to be made."""
+        return self.arms[arm].encoder or ("" if self.arms[arm].is_random else self.encoder)
 
     def values_of(self, arm: str) -> dict[str, Any]:
         """Return an arm's recipe of pretraining as a TOML file would hold it."""
@@ -158,10 +164,11 @@ def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
         get_task(task)
     for arm_name, arm in study.arms.items():
         where = f"{path}, arm {arm_name}"
-        if arm.encoder and (arm.pretraining or arm.is_random or arm.quarters != 4):
+        encoder = study.encoder_of(arm_name)
+        if (arm.encoder and arm.is_random) or (encoder and (arm.pretraining or arm.quarters != 4)):
             raise RecipeError(where, "an encoder that is there is not pretrained", "leave out one of the two")
         validate(FinetuneConfig, study.finetune | arm.finetune, f"{where}, finetune")
-        if not arm.encoder:
+        if not encoder:
             read_corpus_recipe(arm.corpus or study.corpus)
             study.vocabulary_of(arm_name)
             study.recipe_of(arm_name, Path("corpus"), Path("vocabulary"))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from corpora.runtime import EXIT_DONE, RecipeError, UsageError
+from corpora.runtime import EXIT_DONE, RecipeError, UsageError, sha256
+from downstream.encoders import weights_sha256_paths
 from eval.study import main, parse_share
 from eval.study_recipe import STUDIES, merge, read_study
 
@@ -198,6 +199,7 @@ def test_sections_are_merged_key_by_key_and_objectives_replaced() -> None:
         ("max_length = 32", "max_length = 512", "max_length"),
         ('name = "replaced_token"', 'name = "replaced_tokens"', "replaced_tokens"),
         ("is_random = true", 'is_random = true\nencoder = "kpfbert"', "encoder"),
+        ("seeds = 2", 'seeds = 2\nencoder = "kpfbert"', "encoder"),
     ],
 )
 def test_a_wrong_study_is_told_before_anything_is_made(
@@ -220,6 +222,28 @@ def test_another_scale_is_set_on_the_command_line(study: Path, fails: Fails) -> 
         read_study(str(study), ["tokens"])
     with fails(RecipeError, "study small", "model.layers"):
         read_study(str(study), ["pretraining.model.layers=12"])
+
+
+def test_a_study_of_fine_tuning_takes_an_encoder_that_is_there(made: Path, tmp_path: Path) -> None:
+    encoder = next((made.parent / "work").glob("encoder-*/config.json")).parent
+    path = write_study(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    text = text[: text.index("[arms.mlm]")].replace("seeds = 2", f'seeds = 1\nencoder = "{encoder.as_posix()}"')
+    text += """
+[arms.mlm]
+title = { ko = "MLM", en = "MLM" }
+
+[arms.slow]
+title = { ko = "느리게", en = "slow" }
+finetune = { peak_lr = 1e-5 }
+"""
+    path.write_text(text, encoding="utf-8")
+    assert run(path) == EXIT_DONE
+    assert not list((tmp_path / "work").glob("encoder-*"))
+    page = (tmp_path / "out" / "small" / "small.en.md").read_text(encoding="utf-8")
+    weights = sha256(*weights_sha256_paths(encoder))
+    assert f"not pretrained here: `{encoder.name}` (sha256 {weights[:12]}…)." in page
+    assert "| slow |  |  |  |  |  |" in page
 
 
 def test_an_unknown_study_and_a_wrong_share_are_told(fails: Fails) -> None:
