@@ -5,7 +5,8 @@
     [candidate.text for candidate in blank.candidates]
 
 Source: Devlin et al. 2019, section 3.1. Blanks of one text are filled independently: each is predicted while the others
-are still blank.
+are still blank. What follows a blank without a space goes on with its word, as a particle does (`[MASK]가`): WordPiece
+would have it begin a new word, which in front of it asks for another word than the one that is missing.
 """
 
 import re
@@ -25,6 +26,8 @@ from pretraining.machine import no_file_bars
 BLANK = re.compile(r"\[MASK\]|\[mask\]|_{2,}|□")
 """What stands for a blank: the encoder's own token, or what one writes on paper."""
 MASKED_LM = "ForMaskedLM"
+GLUED = re.compile(r"[^\W_]+")
+"""Letters and digits behind a blank."""
 CONTINUATION, WORD_START = "##", "▁"
 """How WordPiece marks a piece inside a word, and SentencePiece one that begins it."""
 
@@ -66,7 +69,7 @@ class MaskFiller:
             num_parameters: of encoder and head.
         """
         self._score, self._tokenizer, self.folder, self.num_parameters = score, tokenizer, folder, num_parameters
-        vocabulary = tokenizer.get_vocab()
+        self._vocabulary = vocabulary = tokenizer.get_vocab()
         marks = [mark for mark in (CONTINUATION, WORD_START) if any(piece.startswith(mark) for piece in vocabulary)]
         self._mark = marks[0] if marks else ""
         # What no text holds cannot be the answer.
@@ -137,6 +140,8 @@ class MaskFiller:
             raise ValueError("no blank in the text: write [MASK] where a word is missing")
         mask = str(self._tokenizer.mask_token)
         ids = self._tokenizer(BLANK.sub(mask, text))["input_ids"]
+        if self._mark == CONTINUATION:
+            ids = self._glue(ids, [text[end:] for _, end in places])
         if len(ids) > self.max_length:
             raise ValueError(f"the text has {len(ids)} tokens and the model reads {self.max_length}")
         at = [place for place, id_ in enumerate(ids) if id_ == self._tokenizer.mask_token_id]
@@ -151,6 +156,39 @@ class MaskFiller:
             Blank(start, end, tuple(self._candidate(int(id_), float(row[id_])) for id_ in chosen))
             for (start, end), row, chosen in zip(places, probabilities, best, strict=True)
         )
+
+    def _glue(self, ids: list[int], rests: list[str]) -> list[int]:
+        """Return token ids in which the letters behind a blank go on with its word.
+
+        Args:
+            ids: of the whole text, as the tokenizer cuts it.
+            rests: what stands behind each blank.
+        """
+        glued: list[int] = []
+        behind, place = iter(rests), 0
+        while place < len(ids):
+            glued.append(ids[place])
+            place += 1
+            if glued[-1] != self._tokenizer.mask_token_id or (found := GLUED.match(next(behind))) is None:
+                continue
+            begun = self._tokenizer(found[0])["input_ids"][1:-1]
+            pieces = self._continuation(found[0])
+            # Words of other alphabets may be cut otherwise by themselves; then they stay as they are.
+            if pieces and ids[place : place + len(begun)] == begun:
+                glued += pieces
+                place += len(begun)
+        return glued
+
+    def _continuation(self, letters: str) -> list[int]:
+        """Cut letters inside a word into pieces as WordPiece does, the longest first; none if it cannot."""
+        pieces: list[int] = []
+        while letters:
+            ends = (end for end in range(len(letters), 0, -1) if CONTINUATION + letters[:end] in self._vocabulary)
+            if not (end := next(ends, 0)):
+                return []
+            pieces.append(self._vocabulary[CONTINUATION + letters[:end]])
+            letters = letters[end:]
+        return pieces
 
     def _candidate(self, id_: int, probability: float) -> Candidate:
         piece = str(self._tokenizer.convert_ids_to_tokens(id_))

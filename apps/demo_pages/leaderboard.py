@@ -171,7 +171,8 @@ def _chart(say: Say, board: Board) -> None:
         if (row := line.rows[place]) is not None and row.value is not None
     ]
     model = {"field": "model", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 200}}
-    block = {"field": "block", "type": "nominal", "title": None, "legend": {"orient": "bottom", "labelLimit": 400}}
+    legend = {"orient": "bottom", "columns": 1, "labelLimit": 400}
+    block = {"field": "block", "type": "nominal", "title": None, "legend": legend}
     scale, axis = {"zero": False, "padding": 12}, {"tickCount": 6}
     layers = [
         {
@@ -194,7 +195,10 @@ def _chart(say: Say, board: Board) -> None:
             },
         },
     ]
-    chart = {"data": {"values": rows}, "layer": layers, "height": 26 * len({row["model"] for row in rows}) + 40}
+    num_models, num_blocks = (len({row[name] for row in rows}) for name in ("model", "block"))
+    # A line for every model, and what lies below them: the axis with its title, and the legend.
+    height = 26 * num_models + 80 + 26 * num_blocks
+    chart = {"data": {"values": rows}, "layer": layers, "height": height}
     st.vega_lite_chart(chart, key="board-chart", alt=say("leaderboard.chart_alt", column=chosen))
 
 

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizer
 
 from corpora.runtime import CheckpointError
 from downstream.encoders import load_tokenizer
 from downstream.fill_mask import Blank, Candidate, MaskFiller, filled
+from downstream.numpy_bert import FloatArray
 from pretraining.vocab import save_tokenizer
 
 TEXT = "시의회가 내년 [MASK]을 의결했다. 주민은 □했다."
@@ -23,7 +25,7 @@ def filler(standins: dict[str, Path]) -> MaskFiller:
 
 
 def test_probabilities_are_those_of_transformers(filler: MaskFiller, standins: dict[str, Path]) -> None:
-    text = "시의회가 내년 [MASK]을 의결했다."
+    text = "시의회가 내년 [MASK] 의결했다."
     tokenizer = AutoTokenizer.from_pretrained(standins["kpfbert"], do_lower_case=False, strip_accents=False)
     model = AutoModelForMaskedLM.from_pretrained(standins["kpfbert"]).eval()
     batch = tokenizer(text, return_tensors="pt")
@@ -36,6 +38,47 @@ def test_probabilities_are_those_of_transformers(filler: MaskFiller, standins: d
     assert [c.probability for c in blank.candidates] == pytest.approx(values.tolist(), abs=1e-6)
     pieces = tokenizer.convert_ids_to_tokens(ids.tolist())
     assert [("##" if c.is_continuation else "") + c.text for c in blank.candidates] == pieces
+
+
+def seen_ids(filler: MaskFiller, text: str) -> list[str]:
+    """Return the pieces that the model of a filler gets to see."""
+    seen: list[list[int]] = []
+
+    def score(ids: list[int], places: list[int]) -> FloatArray:
+        seen.append(ids)
+        return np.zeros((len(places), len(tokenizer.get_vocab())), dtype=np.float32)
+
+    tokenizer = filler._tokenizer
+    MaskFiller(score, tokenizer, filler.folder, 0).fill(text, 1)
+    pieces: list[str] = tokenizer.convert_ids_to_tokens(seen[0])
+    return pieces[1:-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("내년 [MASK]은 본다", "내년 [MASK] ##은 본 ##다"),
+        ("내년 [MASK] 은 본다", "내년 [MASK] 은 본 ##다"),
+        ("□은 [MASK]에는 □.", "[MASK] ##은 [MASK] ##에 ##는 [MASK] ."),
+        ("[MASK]은[MASK]", "[MASK] ##은 [MASK]"),
+        ("[MASK]쀍 본다", "[MASK] [UNK] 본 ##다"),
+        ("[MASK], 본다", "[MASK] , 본 ##다"),
+    ],
+    ids=["particle", "word", "several", "between", "unknown", "punctuation"],
+)
+def test_what_follows_a_blank_without_a_space_goes_on_with_its_word(tmp_path: Path, text: str, pieces: str) -> None:
+    words, endings = [",", ".", "내년", "은", "본", "에", "에는"], ["##은", "##다", "##에", "##는"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *endings]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    save_tokenizer(BertTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=False), tmp_path)
+    config = BertConfig(
+        vocab_size=len(vocabulary), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    BertForMaskedLM(config).save_pretrained(tmp_path)
+    plain, whole = MaskFiller.load(tmp_path), MaskFiller._load_with_transformers(tmp_path)
+    assert seen_ids(whole, text) == pieces.split()
+    told = [c.text for blank in plain.fill(text, 3) for c in blank.candidates]
+    assert told == [c.text for blank in whole.fill(text, 3) for c in blank.candidates]
 
 
 def test_blanks_are_found_however_they_are_written(filler: MaskFiller) -> None:

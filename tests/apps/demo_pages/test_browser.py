@@ -315,7 +315,7 @@ def test_the_other_pages_do_their_work(visit: Callable[..., Visitor]) -> None:
     visitor.picture("answers")
     visitor.page.get_by_role("link", name=say("blanks.title")).click()
     visitor.page.wait_for_selector("text=" + say("blanks.lead")[:20])
-    visitor.idle().press("내일은")
+    visitor.idle().press("이 영화 정말")
     assert len(visitor.texts("mark.pb-filled")) == 3
     visitor.picture("blanks")
     visitor.page.get_by_role("link", name=say("leaderboard.title")).click()
