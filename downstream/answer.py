@@ -5,9 +5,10 @@
     passage[found.start : found.end]
 
 The model is a folder that `downstream.finetune` saved for KorQuAD or KLUE-MRC. Only the latter has learnt to say that
-there is no answer.
+there is no answer. Without a model, `SentenceFinder` finds the sentence that the answer is likely to stand in.
 """
 
+import collections
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from corpora.runtime import CheckpointError
+from corpora.sentences import split_sentences
 from downstream.runtime import Predictor
 from downstream.span_qa import SpanQA
 from downstream.task import QuestionExample
@@ -28,7 +30,10 @@ class Found:
     start: int
     end: int
     confidence: float
-    """Share of the answer against "no answer", in [0, 1]. Means little for a model that never learnt to refuse."""
+    """Of a model: share of the answer against "no answer", in [0, 1]; means little if it never learnt to refuse.
+
+    Of `SentenceFinder`: share of the question's letters that the sentence has.
+    """
 
     @property
     def is_answered(self) -> bool:
@@ -72,8 +77,7 @@ class Reader:
         Raises:
             ValueError: the question or the passage is blank.
         """
-        if not question.strip() or not passage.strip():
-            raise ValueError("the question or the passage is blank")
+        _refuse_blank(question, passage)
         example = QuestionExample("", question, passage, ())
         rows, features = self.predictor.outputs([example])
         null = min(float(row[0][0] + row[1][0]) for row in rows)
@@ -87,3 +91,41 @@ class Reader:
         if self.can_refuse and null > score:
             return Found("", 0, 0, confidence)
         return Found(passage[start:end], start, end, confidence)
+
+
+class SentenceFinder:
+    """Finds the sentence of a passage that shares most with a question; needs no model, and gives no shorter answer.
+
+    A sentence's score is the sum of the weights of the question's letter pairs that it holds. A pair that few sentences
+    of the passage hold weighs more: log(1 + sentences / sentences with it).
+    """
+
+    def answer(self, question: str, passage: str) -> Found:
+        """Find a sentence; none where no sentence has two letters in a row of the question.
+
+        Raises:
+            ValueError: the question or the passage is blank.
+        """
+        _refuse_blank(question, passage)
+        sentences = split_sentences(passage)
+        asked = _letter_pairs(question)
+        held = [_letter_pairs(sentence.text) & asked for sentence in sentences]
+        counts = collections.Counter(pair for pairs in held for pair in pairs)
+        # Summed in one order, so that the same question has the same answer in every process.
+        weights = {pair: math.log(1 + len(sentences) / max(1, counts[pair])) for pair in sorted(asked)}
+        scores = [sum(weight for pair, weight in weights.items() if pair in pairs) for pairs in held]
+        best = max(range(len(sentences)), key=scores.__getitem__)
+        if not scores[best]:
+            return Found("", 0, 0, 0.0)
+        found = sentences[best]
+        return Found(found.text, found.start, found.end, scores[best] / sum(weights.values()))
+
+
+def _refuse_blank(question: str, passage: str) -> None:
+    if not question.strip() or not passage.strip():
+        raise ValueError("the question or the passage is blank")
+
+
+def _letter_pairs(text: str) -> set[str]:
+    letters = "".join(text.split())
+    return {letters[k : k + 2] for k in range(len(letters) - 1)}

@@ -1,4 +1,4 @@
-"""Page 질문과 답: an answer marked in its passage, or that there is none."""
+"""Page 질문과 답: an answer marked in its passage, or that there is none; without a model, the likeliest sentence."""
 
 import streamlit as st
 
@@ -7,7 +7,7 @@ from apps.demo_pages.inputs import MAX_PASSAGE, check_text
 from apps.demo_pages.marking import Mark, escaped, literal, marked, one_line, paper
 from apps.demo_pages.texts import Say
 from corpora.runtime import SuiteError
-from downstream.answer import Found
+from downstream.answer import Found, Reader, SentenceFinder
 from downstream.task import SAMPLE_ROOT, QuestionExample, get_task
 
 NUM_EXAMPLES = 3
@@ -18,22 +18,20 @@ def show(desk: Desk) -> None:
     """Draw the page."""
     say = desk.say
     heading(say, "answers")
-    if desk.choice is None:
-        missing_model(say, "reader")
-    _input(say, has_model=desk.choice is not None)
+    _input(say)
     tell_refusal("answers", say)
-    given = given_to("answers")
-    if given is None or desk.choice is None:
-        return
-    question, passage = given.records
-    try:
-        with desk.model() as reader:
-            found: Found = reader.answer(question, passage)
-            can_refuse: bool = reader.can_refuse
-    except (SuiteError, ValueError) as error:
-        tell(error, say)
-        return
-    _answer(say, question, passage, found, can_refuse=can_refuse)
+    if given := given_to("answers"):
+        question, passage = given.records
+        try:
+            with desk.model() as reader:
+                found: Found = reader.answer(question, passage)
+                caption = _caption(say, reader, found)
+        except (SuiteError, ValueError) as error:
+            tell(error, say)
+        else:
+            _answer(say, question, passage, found, caption)
+    if desk.choice is not None and desk.choice.folder is None:
+        missing_model(say, "reader")
 
 
 @st.cache_data(show_spinner=False)
@@ -48,7 +46,7 @@ def _examples() -> list[QuestionExample]:
     return [*list(answered.values())[: NUM_EXAMPLES - 1], *unanswered[:1]]
 
 
-def _input(say: Say, *, has_model: bool) -> None:
+def _input(say: Say) -> None:
     with st.container(horizontal=True):
         for number, example in enumerate(_examples()):
             st.button(
@@ -61,9 +59,7 @@ def _input(say: Say, *, has_model: bool) -> None:
     with st.form("answers-form", border=False):
         st.text_area(say("answers.passage"), key="answers-passage", height=200, placeholder=say("answers.passage_hint"))
         st.text_input(say("answers.question"), key="answers-question", placeholder=say("answers.question_hint"))
-        st.form_submit_button(
-            say("answers.go"), type="primary", icon=":material/search:", on_click=_take, disabled=not has_model
-        )
+        st.form_submit_button(say("answers.go"), type="primary", icon=":material/search:", on_click=_take)
 
 
 def _take_example(question: str, passage: str) -> None:
@@ -80,7 +76,16 @@ def _take() -> None:
     take("answers", given)
 
 
-def _answer(say: Say, question: str, passage: str, found: Found, *, can_refuse: bool) -> None:
+def _caption(say: Say, reader: Reader | SentenceFinder, found: Found) -> str:
+    """Return how far the answer is to be trusted."""
+    if isinstance(reader, SentenceFinder):
+        return say("answers.by_letters", share=found.confidence)
+    if reader.can_refuse:
+        return say("answers.confidence", share=found.confidence if found.is_answered else 1 - found.confidence)
+    return say("answers.never_refuses")
+
+
+def _answer(say: Say, question: str, passage: str, found: Found, caption: str) -> None:
     asked = f'<p class="pb-quiet" lang="ko">{escaped(question)}</p>'
     if found.is_answered:
         shown = f'<p class="pb-answer-text"><span class="pb-number">{say("answers.a")}</span>{escaped(found.text)}</p>'
@@ -89,9 +94,5 @@ def _answer(say: Say, question: str, passage: str, found: Found, *, can_refuse: 
         shown = f'<p class="pb-answer-text pb-none">{say("answers.none")}</p>'
         marks = []
     st.html(f'<section class="pb-summary" lang="ko">{asked}{shown}</section>')
-    if can_refuse:
-        share = found.confidence if found.is_answered else 1 - found.confidence
-        st.caption(say("answers.confidence", share=share))
-    else:
-        st.caption(say("answers.never_refuses"))
+    st.caption(caption)
     st.html(paper(marked(passage, marks, say("omitted"))))

@@ -11,7 +11,7 @@ import streamlit as st
 
 from apps.demo_pages.inputs import MAX_UPLOAD_MB, InputError, ReadFile, explain, explain_rejected
 from apps.demo_pages.marking import literal
-from apps.demo_pages.shelf import DEFAULT, RUNTIMES, ModelChoice, Shelf, resident_bytes
+from apps.demo_pages.shelf import BY_LETTERS, DEFAULT, RUNTIMES, ModelChoice, Shelf, resident_bytes
 from apps.demo_pages.texts import LANGUAGES, Say
 from apps.demo_pages.work import Job, Progress
 from corpora.documents import RejectedRecord
@@ -97,7 +97,7 @@ def choose_language() -> Say:
 def choose_model(say: Say, kind: Kind) -> ModelChoice | None:
     """Show the choice of model and runtime for a page; returns None if there is no model for it."""
     models = {str(model.folder): model for model in find_models(_model_folders()) if model.kind == kind}
-    options = [*models, *([LETTERS] if kind == "embedder" else [])]
+    options = [*models, *([LETTERS] if kind in BY_LETTERS else [])]
     with st.sidebar:
         st.subheader(say("sidebar.model"))
         if options:
@@ -165,10 +165,12 @@ def _added() -> None:
     if name:
         folder = Path(name).expanduser()
         try:
-            describe_model(folder)
+            found = describe_model(folder)
         except SuiteError as error:
             st.session_state["folder-error"] = error
         else:
+            # Who names a folder wants to use it.
+            st.session_state[f"{found.kind}-model"] = str(folder)
             st.session_state["added-folders"] = [*st.session_state.get("added-folders", []), folder]
 
 
@@ -177,9 +179,11 @@ def tell_loaded(say: Say, shelf: Shelf) -> None:
     st.subheader(say("sidebar.loaded"))
     loaded = shelf.loaded()
     for entry in loaded:
-        st.text(
-            f"✓ {say(f'kind.{entry.choice.kind}')} · {entry.choice.name} · {_runtime_title(entry.choice.runtime, say)}"
-        )
+        kind = say(f"kind.{entry.choice.kind}")
+        if entry.choice.folder is None:
+            st.text(f"✓ {kind} · {say('model.letters')}")
+        else:
+            st.text(f"✓ {kind} · {entry.choice.name} · {_runtime_title(entry.choice.runtime, say)}")
     if not loaded:
         st.caption(say("sidebar.none_loaded"))
     st.caption(say("sidebar.memory", megabytes=resident_bytes() / 1e6))

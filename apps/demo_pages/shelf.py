@@ -26,7 +26,7 @@ class ModelChoice:
 
     kind: Kind
     folder: Path | None
-    """None: titles are compared by their letters alone, without a model."""
+    """None: texts are compared by their letters alone, without a model."""
     runtime: str = DEFAULT
 
     @property
@@ -90,7 +90,9 @@ class Shelf:
             if key not in self._loaded:
                 started = time.perf_counter()
                 model = (
-                    _letters() if choice.folder is None else self._openers[choice.kind](choice.folder, choice.runtime)
+                    BY_LETTERS[choice.kind]()
+                    if choice.folder is None
+                    else self._openers[choice.kind](choice.folder, choice.runtime)
                 )
                 found = Loaded(choice, model, time.perf_counter() - started, time.monotonic())
                 with self._lock:
@@ -113,6 +115,12 @@ def _letters() -> Any:
     from apps.space import Letters
 
     return Letters()
+
+
+def _sentence_finder() -> Any:
+    from downstream.answer import SentenceFinder
+
+    return SentenceFinder()
 
 
 def _open_summarizer(folder: Path, runtime: str) -> Any:
@@ -156,6 +164,10 @@ OPENERS: Mapping[Kind, Callable[[Path, str], Any]] = {
     "reader": _open_reader,
     "encoder": _open_encoder,
 }
+
+
+BY_LETTERS: Mapping[Kind, Callable[[], Any]] = {"embedder": _letters, "reader": _sentence_finder}
+"""What does without a model."""
 
 
 def num_threads() -> int:

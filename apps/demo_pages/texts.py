@@ -290,6 +290,10 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "answers.a": ("답", "A"),
     "answers.none": ("답이 없음", "no answer"),
     "answers.confidence": ("모델의 확신 {share:.0%}", "The model is {share:.0%} sure"),
+    "answers.by_letters": (
+        "모델 없이, 질문과 글자가 가장 많이 겹치는 문장을 표시합니다. 겹치는 정도 {share:.0%}.",
+        "Without a model: the sentence that shares most letters with the question, {share:.0%} of them.",
+    ),
     "answers.never_refuses": (
         "이 모델은 답이 없는 질문을 배우지 않아 언제나 무언가를 답합니다.",
         "This model never learnt to refuse: it always answers something.",
@@ -396,8 +400,10 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "No classifier is bundled here. This command makes one.",
     ),
     "missing.reader": (
-        "질의응답 모델은 함께 오지 않습니다. 아래 명령으로 학습한 뒤 그 폴더를 알려 주세요.",
-        "No question answerer is bundled. Train one with this command and name its folder.",
+        "질의응답 모델은 함께 오지 않아 답이 있을 법한 문장을 글자로 찾습니다. "
+        "아래 명령으로 모델을 학습해 더하면 답만 골라냅니다.",
+        "No question answerer is bundled: letters find the sentence that is likely to hold the answer. "
+        "A model, trained with this command, picks the answer itself.",
     ),
     "missing.encoder": (
         "함께 오는 인코더가 없습니다. 아래 명령으로 만들 수 있습니다.",

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from corpora.runtime import CheckpointError
-from downstream.answer import Reader
+from downstream.answer import Reader, SentenceFinder
 from downstream.encoders import load_model, load_tokenizer
 from downstream.finetune import TASK_KEY
 from downstream.runtime import Predictor
@@ -64,8 +64,41 @@ def test_no_answer_is_told_where_the_model_can_refuse() -> None:
 
 
 def test_a_blank_question_is_refused() -> None:
-    with pytest.raises(ValueError, match="blank"):
-        scripted(can_refuse=True, null=0, starts={}, ends={}).answer(" ", PASSAGE)
+    for reader in (scripted(can_refuse=True, null=0, starts={}, ends={}), SentenceFinder()):
+        with pytest.raises(ValueError, match="blank"):
+            reader.answer(" ", PASSAGE)
+        with pytest.raises(ValueError, match="blank"):
+            reader.answer("금리는?", "\n")
+
+
+# --- without a model --------------------------------------------------------------------------------------------------
+
+
+def test_rare_letters_of_a_question_find_the_sentence() -> None:
+    """By hand: of the pairs 올해, 해물 and 물가 the second sentence has 물가 alone, the first and third have 올해."""
+    passage = "올해는 덥다. 물가가 뛰었다. 올해도 춥다."
+    found = SentenceFinder().answer("올해 물가", passage)
+    assert (found.text, passage[found.start : found.end]) == ("물가가 뛰었다.", "물가가 뛰었다.")
+    weights = {"올해": np.log(1 + 3 / 2), "해물": np.log(1 + 3), "물가": np.log(1 + 3)}
+    assert found.confidence == pytest.approx(weights["물가"] / sum(weights.values()))
+
+
+def test_a_question_that_shares_nothing_has_no_sentence() -> None:
+    found = SentenceFinder().answer("Why?", PASSAGE)
+    assert (found.is_answered, found.text, found.confidence) == (False, "", 0.0)
+    assert not SentenceFinder().answer("왜", PASSAGE).is_answered
+
+
+@pytest.mark.real_data
+def test_most_answers_of_korquad_stand_in_the_sentence_found(real_data: Path) -> None:
+    """83 of 100 on the whole development set; a sentence taken at random holds the answer 17 times in 100."""
+    examples = get_task("korquad").read_split("dev", real_data).examples[::20]
+    finder = SentenceFinder()
+    hits = 0
+    for example in examples:
+        found = finder.answer(example.question, example.context)
+        hits += any(found.start <= answer.start < found.end for answer in example.answers)
+    assert hits / len(examples) > 0.75
 
 
 @pytest.fixture(scope="module")

@@ -272,6 +272,21 @@ def test_a_question_is_answered_inside_its_passage(open_page: Open) -> None:
     assert ('<mark class="pb-answer"' in shown) != ("답이 없음" in shown)
 
 
+def test_without_a_model_the_likeliest_sentence_is_marked_and_the_way_to_a_model_told(open_page: Open) -> None:
+    app = open_page("answers", models=False)
+    assert app.get_by_key("reader-model").value == "letters"
+    set_text(app, "answers-passage", "시의회가 예산을 의결했다. 시장은 <b>올해</b> 도로를 넓힌다고 말했다.")
+    set_text(app, "answers-question", "도로를 언제 넓히나?")
+    shown = page_html(press(app, "답 찾기"))
+    assert '<mark class="pb-answer"' in shown
+    assert "&lt;b&gt;올해&lt;/b&gt; 도로를" in shown.split('<mark class="pb-answer"')[1]
+    assert "<b>" not in shown
+    assert any("모델 없이" in caption.value for caption in app.caption)
+    assert "downstream.finetune klue-mrc" in app.code[0].value
+    set_text(app, "answers-question", "why?")
+    assert "답이 없음" in page_html(press(app, "답 찾기"))
+
+
 @pytest.mark.parametrize(
     ("passage", "question", "expected"), [("", "누가?", "답을 찾을 글이"), ("글이다.", " ", "질문이")]
 )

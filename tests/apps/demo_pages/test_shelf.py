@@ -12,6 +12,7 @@ import pytest
 from apps.demo_pages.shelf import DEFAULT, MAX_LOADED, ModelChoice, Shelf, resident_bytes
 from apps.space import Letters
 from corpora.runtime import CheckpointError
+from downstream.answer import SentenceFinder
 from downstream.encoders import bundled
 
 
@@ -107,8 +108,9 @@ def test_the_default_runtime_and_torch_answer_alike() -> None:
 
 
 def test_letters_need_no_folder() -> None:
-    with Shelf({}).use(ModelChoice("embedder", None)) as model:
-        assert isinstance(model, Letters)
+    shelf = Shelf({})
+    with shelf.use(ModelChoice("embedder", None)) as letters, shelf.use(ModelChoice("reader", None)) as finder:
+        assert (type(letters), type(finder)) == (Letters, SentenceFinder)
 
 
 def test_memory_is_told_in_bytes() -> None:
