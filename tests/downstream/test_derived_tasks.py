@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from downstream import ngrams
 from downstream.derivation import Overlap, draw
 from downstream.finetune import TaskData, read_task
 from downstream.task import Answer, ChoiceExample, QuestionExample, TextExample, get_task
@@ -193,13 +194,13 @@ def test_length_does_not_find_the_continuation(swag: TaskData, rule: str) -> Non
 @pytest.mark.real_data
 def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
     """What the `tfidf` baseline reads of pairs, n-grams and likeness, ranks the choices."""
-    from eval.baselines import _Similarity, _vectorizer
+    from eval.baselines import _Similarity
 
     def pairs(examples: Sequence[ChoiceExample]) -> tuple[list[str], list[str]]:
         return [e.text for e in examples for _ in e.choices], [choice for e in examples for choice in e.choices]
 
     known = [text for some in pairs(swag.train.examples) for text in some]
-    likeness, vectorizer = _Similarity(known), _vectorizer(1, 4).fit(known)
+    likeness, vectorizer = _Similarity(known), ngrams.vectorizer(*ngrams.LENGTHS).fit(known)
 
     def features(examples: Sequence[ChoiceExample]) -> Any:
         texts, choices = pairs(examples)
@@ -207,7 +208,7 @@ def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
         return sparse.hstack([b, a.multiply(b), b - a.multiply(b > 0), likeness(texts, choices)]).tocsr()
 
     is_right = [str(k) == e.label for e in swag.train.examples for k in range(4)]
-    model = LogisticRegression(C=4.0, max_iter=300).fit(features(swag.train.examples), is_right)
+    model = LogisticRegression(C=ngrams.C, max_iter=300).fit(features(swag.train.examples), is_right)
     scores = model.decision_function(features(swag.eval.examples)).reshape(-1, 4)
     assert is_at_chance(scores.argmax(1) == np.array([int(e.label) for e in swag.eval.examples]), 0.25)
 
