@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from corpora.runtime import CheckpointError
-from corpora.sentences import split_sentences
+from corpora.sentences import split_article
 from downstream.runtime import Predictor
 from downstream.span_qa import SpanQA
 from downstream.task import QuestionExample
@@ -107,7 +107,7 @@ class SentenceFinder:
             ValueError: the question or the passage is blank.
         """
         _refuse_blank(question, passage)
-        sentences = split_sentences(passage)
+        sentences = split_article(passage)
         asked = _letter_pairs(question)
         held = [_letter_pairs(sentence.text) & asked for sentence in sentences]
         counts = collections.Counter(pair for pairs in held for pair in pairs)

@@ -197,7 +197,7 @@ def _chart(say: Say, board: Board) -> None:
     ]
     num_models, num_blocks = (len({row[name] for row in rows}) for name in ("model", "block"))
     # A line for every model, and what lies below them: the axis with its title, and the legend.
-    height = 26 * num_models + 80 + 26 * num_blocks
+    height = 26 * num_models + 130 + 26 * num_blocks
     chart = {"data": {"values": rows}, "layer": layers, "height": height}
     st.vega_lite_chart(chart, key="board-chart", alt=say("leaderboard.chart_alt", column=chosen))
 
