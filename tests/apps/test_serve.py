@@ -272,7 +272,11 @@ def test_clients_at_the_same_time_do_not_see_each_others_texts() -> None:
             assert [r["label"] for r in answer.json["results"]] == [text[-1]] * 2
             assert not (texts - {text}) & set(re.findall(r"[가-힣]+", answer.body.decode()))
 
-        await asyncio.gather(*map(one, texts))
+        client.keeper.gate.clear()
+        asked = [asyncio.create_task(one(text)) for text in texts]
+        await client.until(lambda: client.serving.batcher.num_waiting > 50)
+        client.keeper.gate.set()
+        await asyncio.gather(*asked)
         assert any(len(batch) > 1 for batch in client.keeper.batches)
 
     run(scenario, SETTINGS.model_copy(update={"max_waiting": 500}))
