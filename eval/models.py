@@ -261,11 +261,13 @@ def code_sha256(entry: ModelEntry, task: Task) -> str:
     that is in every recipe.
     """
     modules = ["eval.baselines"]
-    if entry.kind == "summary":
+    if entry.kind == "tfidf":
+        modules += ["downstream.ngrams"]
+    elif entry.kind == "summary":
         modules = ["downstream.sentence_choice", "downstream.summary_evaluation", "downstream.summarize"]
     elif entry.kind == "embedder":
         modules = ["downstream.embed", "downstream.similarity"]
-    elif entry.kind not in {"majority", "tfidf"}:
+    elif entry.kind != "majority":
         reader = getattr(task.read, "func", task.read)  # of a partial
         modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]
     if entry.kind == "scratch":

@@ -299,6 +299,7 @@ def test_only_what_python_runs_counts_as_code(changed: str, *, is_same: bool) ->
     ("module", "touched"),
     [
         ("eval.baselines", {"majority", "tfidf"}),
+        ("downstream.ngrams", {"tfidf"}),
         ("downstream.finetune", {"pressbert-scratch", "kpfbert"}),
         ("downstream.tasks.nsmc", {"pressbert-scratch", "kpfbert"}),
         ("downstream.classification", {"pressbert-scratch", "kpfbert"}),
