@@ -44,7 +44,7 @@ from downstream.task import Task, get_task
 from eval.manifest import now, origin
 from eval.models import Filled, ModelEntry, cell_recipe, code_sha256, run_cell
 from eval.noise import can_be_noised, robustness
-from eval.results import Gap, cell_path, drop_gap, gap_path, read_gap, remove_empty, retried, write_gap
+from eval.results import Gap, cell_path, cell_paths, drop_gap, gap_path, read_gap, remove_empty, retried, write_gap
 from eval.sidecars import COST, CURVES, KINDS, NOISE, SCHEMA, CostFile, CurveFile, NoiseFile
 from eval.workers import Worker, end_with, part_of_machine, use_one_device
 
@@ -113,6 +113,7 @@ class Filler:
         threads: int | None = None,
         extras: Sequence[Extra] = (),
         grid: Grid | None = None,
+        elsewhere: Sequence[Path] = (),
     ) -> None:
         """Take note of the task; nothing runs yet.
 
@@ -125,9 +126,11 @@ class Filler:
             jobs: cells that run at once.
             threads: CPU threads of each; default: all of them divided by JOBS.
             grid: what the settings of pretrained encoders are chosen from, for each task, before their cells are run.
+            elsewhere: folders of other comparisons, whose cells of the same recipe are taken over.
         """
         self.cells, self.root, self.out, self.keep = list(cells), root, out, keep
         self.jobs, self.threads, self.extras, self.grid = jobs, threads, tuple(extras), grid
+        self.elsewhere = [folder for folder in elsewhere if folder != out]
         self.recipes: dict[tuple[str, str], str] = {}
         """(task, model) → fingerprint of the recipe asked for."""
         self.gaps: list[Gap] = []
@@ -207,6 +210,8 @@ class Filler:
         unfinished = []
         for cell in seeds:
             found = read_finished(self.out, cell, tell=True)
+            if found is None or found.recipe_sha256 != fingerprint(recipe):
+                found = take_over(cell, recipe, self.elsewhere, self.out) or found
             if found is not None and found.recipe_sha256 == fingerprint(recipe):
                 self._begun += 1
                 self._skipped += 1
@@ -350,6 +355,23 @@ def read_finished(out: Path, cell: Cell, *, tell: bool = False) -> Result | None
         if tell:
             logger.warning("%s", error)
         return None
+
+
+def take_over(cell: Cell, recipe: dict[str, Any], folders: Sequence[Path], out: Path) -> Result | None:
+    """Write a cell that is finished in one of FOLDERS, there perhaps under another name of its model, into OUT.
+
+    Raises:
+        ResultError: it cannot be written.
+    """
+    for path in sorted(path for folder in folders for path in cell_paths(folder, cell.task.name, cell.seed)):
+        with contextlib.suppress(ResultError):  # one that is damaged is told by whom it belongs to
+            theirs = read_result(path)
+            if fingerprint(theirs.recipe | {"model": cell.model.name}) == fingerprint(recipe):
+                named = {"model": cell.model.name, "recipe": recipe, "recipe_sha256": fingerprint(recipe)}
+                ours = theirs.model_copy(update=named)
+                write_result(cell_path(out, *cell.key), ours)
+                return ours
+    return None
 
 
 def fill_cell(

@@ -144,6 +144,11 @@ def cell_path(out: Path, task: str, model: str, seed: int) -> Path:
     return out / "results" / task / model.replace("/", "--") / f"seed-{seed}.json"
 
 
+def cell_paths(out: Path, task: str, seed: int) -> list[Path]:
+    """Return the cells of all models on a task with a seed."""
+    return sorted((out / "results" / task).glob(f"*/seed-{seed}.json"))
+
+
 def gap_path(out: Path, task: str, model: str, seed: int) -> Path:
     """Return where the gap of a cell lies."""
     return out / "missing" / task / model.replace("/", "--") / f"seed-{seed}.json"

@@ -6,7 +6,8 @@
 
 Corpora, vocabularies and encoders lie under WORK by what they are made of, so that studies share what they have in
 common, a finished part is never made again, and an interrupted one is gone on with. OUT/NAME holds the results in the
-leaderboard's own form, and the page in Korean and English.
+leaderboard's own form, and the page in Korean and English; a score that another study under OUT has got of the same
+encoder in the same way is taken over.
 """
 
 import contextlib
@@ -301,7 +302,8 @@ def main(argv: list[str] | None = None) -> int:
     ordered = [records[name] for name in study.arms]
     cells = plan_cells(run.entries(ordered), tasks, study.seeds)
     cells = share_of(cells, *parse_share(arguments.shard)) if arguments.shard else cells
-    filler = Filler(cells, root=run.root, out=out, jobs=arguments.jobs)
+    others = [path.parent for path in sorted(arguments.out.glob("*/results"))]
+    filler = Filler(cells, root=run.root, out=out, jobs=arguments.jobs, elsewhere=others)
     filler.fill()
     if not arguments.shard:
         table = run.table(filler)

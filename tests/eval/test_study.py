@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from corpora.runtime import EXIT_DONE, RecipeError, UsageError, sha256
+from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, RecipeError, UsageError, fingerprint, sha256
 from downstream.encoders import weights_sha256_paths
+from downstream.result import read_result
+from eval.models import ModelEntry
 from eval.study import main, parse_share
 from eval.study_recipe import STUDIES, merge, read_study
 
@@ -137,6 +139,28 @@ def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], mo
     assert run(made) == EXIT_DONE
     assert [Path(line) for line in capsys.readouterr().out.splitlines()] == [out / "small.md", out / "small.en.md"]
     assert {path: path.read_bytes() for path in out.rglob("*.json")} == before
+
+
+def test_a_study_takes_over_what_another_has_scored(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = made.with_name("twin.toml")
+    text = made.read_text(encoding="utf-8").replace("[arms.mlm]", "[arms.same]").replace('"mlm"', '"same"')
+    twin.write_text(text.replace("[arms.half]", "[arms.halved]\nfinetune = { epochs = 2 }"), encoding="utf-8")
+    ran = []
+
+    def note(model: ModelEntry, *_: object, **__: object) -> None:
+        ran.append(model.name)
+        raise RecipeError("nothing", "runs here", "look")
+
+    monkeypatch.setattr("eval.cells.run_cell", note)
+    assert run(twin) == EXIT_FAILED_CELLS
+    assert ran == ["halved", "halved"]
+    ours, theirs = (
+        read_result(made.parent / "out" / study / "results" / "nsmc-sample" / arm / "seed-1.json")
+        for study, arm in (("twin", "same"), ("small", "mlm"))
+    )
+    assert (ours.model, ours.recipe) == ("same", theirs.recipe | {"model": "same"})
+    assert ours.recipe_sha256 == fingerprint(ours.recipe) != theirs.recipe_sha256
+    assert ours.predictions == theirs.predictions
 
 
 def test_arms_see_their_budget_of_tokens_and_little_more(made: Path) -> None:
