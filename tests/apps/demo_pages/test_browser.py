@@ -134,8 +134,16 @@ class Visitor:
         return self.idle()
 
     def write(self, label: str, text: str) -> None:
-        """Write into a field."""
-        self.page.get_by_label(label, exact=True).first.fill(text)
+        """Write into a field and leave it, which sends what it holds.
+
+        A click that makes the field lose its focus would send it, too, but is itself lost if the page is drawn anew
+        while the button is down.
+        """
+        written = self.page.get_by_label(label, exact=True).first
+        written.fill(text)
+        written.blur()
+        self.page.wait_for_timeout(BREATH_MS)
+        self.idle()
 
     def upload(self, name: str, content: bytes) -> "Visitor":
         """Put a file into the page's field."""
