@@ -164,7 +164,9 @@ def test_a_classifier_may_learn_from_several_and_from_texts_without_labels(made:
     assert (manifest["finetune"]["layers"], manifest["finetune"]["ngram_weight"]) == (1, 1.0)
     card = ModelCard.load(tmp_path / "out" / "classifier" / "README.md").text
     assert "선생으로 삼아, 이름표 없는 영화평 2건" in card
-    assert "2 models fine-tuned in this way were its teachers on 2 reviews" in card
+    assert "from 2 reviews without labels, too, by the answers of 2 models" in card
+    assert "로그 확률을 1배로" in card
+    assert "added 1-fold" in card
     own = json.loads((made / "out" / "MANIFEST.json").read_text(encoding="utf-8"))["classifier"]
     assert (own["teachers"], own["unlabelled"]) == ([], None)
 
