@@ -39,7 +39,7 @@ from downstream.finetune import (
 from downstream.grid import Grid, choose
 from downstream.result import Result, score
 from downstream.sentence_choice import SentenceChoice, choose_sentences
-from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample
+from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample, all_tasks
 from eval.cost import Cost, measure, measure_model
 from eval.noise import Predict
 from eval.sidecars import CurvePoint
@@ -74,7 +74,9 @@ class ModelEntry(Config):
     runtime: str = "torch"
     """Of `finetuned`: how it is computed, a word that `downstream.runtime` knows."""
     finetune: dict[str, Any] = Field(default_factory=dict)
-    """Departures from the task's fine-tuning defaults."""
+    """Departures from the tasks' fine-tuning defaults."""
+    task_finetune: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Further departures on single tasks, by their names."""
     sample_finetune: dict[str, Any] = Field(default_factory=dict)
     """The same on the embedded sample, where they differ."""
     choice: dict[str, Any] = Field(default_factory=dict)
@@ -107,7 +109,9 @@ class ModelEntry(Config):
     def with_overrides(self, overrides: dict[str, Any]) -> "ModelEntry":
         """Return this entry with further departures on every task."""
         sample = (self.sample_finetune or self.finetune) | overrides
-        return self.model_copy(update={"finetune": self.finetune | overrides, "sample_finetune": sample})
+        tasks = {name: departures | overrides for name, departures in self.task_finetune.items()}
+        update = {"finetune": self.finetune | overrides, "task_finetune": tasks, "sample_finetune": sample}
+        return self.model_copy(update=update)
 
     def chosen(self, grid: Grid, task: Task, train: Split, out: Path) -> "ModelEntry":
         """Return this encoder with the settings that a grid comes to on a part of the training split.
@@ -123,12 +127,14 @@ class ModelEntry(Config):
         """
         encoder = self.encoder or self.name
         choice = choose(task, encoder, grid, out=out, train=train, overrides=self.overrides(task))
-        changes = {"finetune": choice.settings, "sample_finetune": {}, "choice": choice.record}
+        changes = {"finetune": choice.settings, "task_finetune": {}, "sample_finetune": {}, "choice": choice.record}
         return self.model_copy(update=changes)
 
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the departures that hold for TASK."""
-        return self.sample_finetune if task.is_sample and self.sample_finetune else self.finetune
+        if task.is_sample and self.sample_finetune:
+            return self.sample_finetune
+        return self.finetune | self.task_finetune.get(task.name, {})
 
 
 class Leaderboard(Config):
@@ -154,7 +160,12 @@ def load_leaderboard(path: Path = LEADERBOARD_TOML) -> Leaderboard:
     entries = {
         name: validate(ModelEntry, {"name": name} | entry, f"{path}, models.{name}") for name, entry in models.items()
     }
-    return validate(Leaderboard, values | {"models": entries}, path)
+    leaderboard = validate(Leaderboard, values | {"models": entries}, path)
+    for name, entry in entries.items():
+        for task in entry.task_finetune.keys() - all_tasks().keys():
+            where = f"{path}, models.{name}, task_finetune"
+            raise RecipeError(where, f"unknown task '{task}'", nearest(task, all_tasks()))
+    return leaderboard
 
 
 def choose_models(names: Sequence[str], known: dict[str, ModelEntry]) -> list[ModelEntry]:

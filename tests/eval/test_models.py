@@ -13,7 +13,7 @@ from corpora.runtime import RecipeError, UsageError, fingerprint
 from downstream import task as task_module
 from downstream.encoders import ENCODERS, EncoderUnavailableError, bundled
 from downstream.finetune import TaskData, read_task
-from downstream.task import SAMPLE_ROOT, Split, TextExample, get_task
+from downstream.task import SAMPLE_ROOT, FinetuneConfig, Split, TextExample, get_task
 from eval import baselines, models
 from eval.models import (
     ModelEntry,
@@ -59,7 +59,7 @@ def test_only_models_that_learn_nothing_by_chance_run_one_seed(name: str) -> Non
 @pytest.mark.parametrize("task", [*load_leaderboard().tasks, *(f"{name}-sample" for name in load_leaderboard().tasks)])
 def test_departures_of_every_model_are_settings_of_every_task(task: str) -> None:
     for entry in KNOWN.values():
-        assert set(entry.overrides(get_task(task))) <= set(get_task(task).finetune.model_dump())
+        assert set(entry.overrides(get_task(task))) <= set(FinetuneConfig.model_fields)
 
 
 def test_the_sample_has_departures_of_its_own_where_they_are_given() -> None:
@@ -67,6 +67,13 @@ def test_the_sample_has_departures_of_its_own_where_they_are_given() -> None:
     assert entry.overrides(get_task("nsmc")) == {"epochs": 1}
     assert entry.overrides(NSMC) == {"epochs": 2}
     assert ModelEntry(name="m", finetune={"epochs": 1}).overrides(NSMC) == {"epochs": 1}
+
+
+def test_a_task_may_have_departures_of_its_own_until_others_are_asked_for() -> None:
+    entry = ModelEntry(name="m", finetune={"epochs": 1, "peak_lr": 1e-4}, task_finetune={"klue-sts": {"epochs": 5}})
+    assert entry.overrides(get_task("klue-sts")) == {"epochs": 5, "peak_lr": 1e-4}
+    assert entry.overrides(get_task("nsmc")) == {"epochs": 1, "peak_lr": 1e-4}
+    assert entry.with_overrides({"epochs": 2}).overrides(get_task("klue-sts")) == {"epochs": 2, "peak_lr": 1e-4}
 
 
 HEAD = 'seeds = 3\ntasks = ["nsmc"]\n'
@@ -78,11 +85,12 @@ HEAD = 'seeds = 3\ntasks = ["nsmc"]\n'
         ("seeds = 3\ntask = ['nsmc']\n[models.a]", "", "unknown key 'task'; did you mean 'tasks'?"),
         (HEAD + "sead = 3\n[models.a]", "", "unknown key 'sead'; did you mean 'seeds'?"),
         (HEAD + "[models.a]\nfinetun = {}", ", models.a", "unknown key 'finetun'; did you mean 'finetune'?"),
+        (HEAD + "[models.a.task_finetune]\nnmsc = {}", ", models.a, task_finetune", "unknown task 'nmsc'"),
         (HEAD + "[models.a]\nkind = 'tfdif'", ", models.a", "kind='tfdif'"),
         (HEAD.replace("3", "0") + "[models.a]", "", "seeds=0"),
         (HEAD + "[models.a", "", "not a TOML file"),
     ],
-    ids=["task", "sead", "finetun", "kind", "seeds", "syntax"],
+    ids=["task", "sead", "finetun", "nmsc", "kind", "seeds", "syntax"],
 )
 def test_a_wrong_key_or_value_is_one_line(write: Write, fails: Fails, text: str, where: str, what: str) -> None:
     path = write("leaderboard.toml", text)
