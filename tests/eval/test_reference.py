@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from corpora.runtime import ResultError
-from downstream.task import get_task
+from downstream.task import FinetuneConfig, get_task
 from eval import cells as filling
 from eval.models import load_leaderboard
 from eval.noise import NOISES, robustness
@@ -27,7 +27,7 @@ def test_the_plan_has_the_models_asked_for_and_three_seeds_on_known_tasks() -> N
     assert not any(get_task(name).is_sample for name in plan.tasks)
     for entry in plan.models.values():
         assert not Path(entry.encoder).is_absolute()
-        assert set(entry.finetune) <= set(get_task("nsmc").finetune.model_dump())
+        assert set(entry.finetune) <= set(FinetuneConfig.model_fields)
 
 
 def test_one_command_makes_the_report_and_leaves_the_cells_at_work(
