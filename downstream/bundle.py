@@ -9,7 +9,8 @@
 
 Each is a plain folder of transformers or sentence-transformers. Weights are stored in half precision and computed with
 in single precision. Steps are made once, under a work folder, and an interrupted one is gone on with; scores are those
-of what is bundled, read back from its files.
+of what is bundled, read back from its files. `--continue` goes on from what is bundled already: phases of the encoder
+that it has been through are not trained again, and a model whose recipe and encoder are the same stays as it is.
 """
 
 import json
@@ -63,7 +64,9 @@ CORPUS = "corpus"
 """The name by which the embedder's stages call the corpus that the encoder was trained on."""
 MODEL = "pressbert-mini"
 """What the bundled encoder is called in results."""
-STEPS = ("corpus", "vocabulary", "encoder", "classifier", "embedder")
+MODELS = ("encoder", "classifier", "embedder")
+"""What is made here of all that lies in the folder."""
+STEPS = ("corpus", "vocabulary", *MODELS)
 
 
 class SelfTraining(Config):
@@ -104,20 +107,34 @@ class BundleRecipe(Config):
 class Bundle:
     """The steps from text to bundled models."""
 
-    def __init__(self, recipe: BundleRecipe, *, root: Path, work: Path, num_workers: int = 1) -> None:
+    def __init__(
+        self,
+        recipe: BundleRecipe,
+        *,
+        root: Path,
+        work: Path,
+        out: Path = BUNDLED,
+        go_on: bool = False,
+        num_workers: int = 1,
+    ) -> None:
         """Check the recipe; nothing is made yet.
 
         Args:
             recipe: of `read_bundle_recipe`.
             root: data root.
             work: folder for everything that is not bundled: text, vocabulary, full-precision models, checkpoints.
+            out: folder of the bundled models.
+            go_on: begin with what OUT holds, as far as the recipe still says the same, instead of with nothing.
             num_workers: processes that prepare text.
 
         Raises:
             RecipeError: a part of the recipe is wrong.
+            ResultError: there is nothing in OUT to go on from, or not what its manifest tells of.
         """
-        self.recipe, self._root, self._work, self._num_workers = recipe, root, work, num_workers
+        self.recipe, self._root, self._work, self._out, self._num_workers = recipe, root, work, out, num_workers
         self.corpus_recipe: CorpusRecipe = read_corpus_recipe(recipe.corpus)
+        self._before: dict[str, Any] = _read_bundled(out) if go_on else {}
+        self._num_phases_before, self._kept = self._what_stays() if go_on else (0, frozenset[str]())
         self.phases = [self._phase(number, values) for number, values in enumerate(recipe.encoder)]
         stages = [
             stage | {"data": [str(self.corpus) if name == CORPUS else name for name in stage.get("data", [])]}
@@ -146,7 +163,24 @@ class Bundle:
         return self._phase_folder(len(self.phases) - 1)
 
     def _phase_folder(self, number: int) -> Path:
+        if number + 1 == self._num_phases_before:
+            return self._out / "encoder"
         return self._work / f"encoder-{number + 1}"
+
+    def _what_stays(self) -> tuple[int, frozenset[str]]:
+        """Return how many phases the bundled encoder has been through, and which models are what the recipe says."""
+        earlier = validate(BundleRecipe, self._before["recipe"], f"{self._out / MANIFEST}, recipe")
+        phases, past = self.recipe.encoder, earlier.encoder
+        is_same_text = (earlier.corpus, earlier.vocabulary) == (self.recipe.corpus, self.recipe.vocabulary)
+        if not is_same_text or past != phases[: len(past)]:
+            what = "the bundled encoder has been through another recipe than this one begins with"
+            raise ResultError(self._out, what, "leave out --continue, and all is made anew")
+        if len(past) < len(phases):
+            return len(past), frozenset()
+        kept = {"encoder"}
+        kept |= {"classifier"} if earlier.classifier == self.recipe.classifier else set()
+        kept |= {"embedder"} if earlier.embedder == self.recipe.embedder else set()
+        return len(past), frozenset(kept)
 
     def _phase(self, number: int, values: Mapping[str, Any]) -> Recipe:
         data = dict(values.get("data", {})) | {"corpus": str(self.corpus), "tokenizer": str(self.vocabulary)}
@@ -172,6 +206,8 @@ class Bundle:
             "embedder": self._make_embedder,
         }
         for name in STEPS[: STEPS.index(until) + 1]:
+            if name in self._kept:
+                continue
             logger.info("%s …", name)
             steps[name]()
 
@@ -195,9 +231,12 @@ class Bundle:
         save_tokenizer(tokenizer, self.vocabulary)
 
     def _make_encoder(self) -> None:
-        for number, phase in enumerate(self.phases):
+        if self._before and sha256(self.vocabulary / "vocab.txt") != self._before["encoder"]["vocabulary_sha256"]:
+            what = "the bundled encoder has another vocabulary than the one that this text gives"
+            raise ResultError(self._out, what, "leave out --continue, and all is made anew")
+        for number in range(self._num_phases_before, len(self.phases)):
             out = self._phase_folder(number)
-            pretrain(phase, out, cache=self._work / "data", num_workers=self._num_workers)
+            pretrain(self.phases[number], out, cache=self._work / "data", num_workers=self._num_workers)
 
     def _make_classifier(self) -> None:
         recipe, more = self.recipe.classifier, self.recipe.classifier.self_training
@@ -231,7 +270,7 @@ class Bundle:
     def _make_embedder(self) -> None:
         train_embedder(self.encoder, self.embedder_recipe, out=self._work / "embedder", data=self._root)
 
-    def publish(self, out: Path) -> dict[str, Any]:
+    def publish(self) -> dict[str, Any]:
         """Write the models to OUT in half precision, score them as they lie there, and write cards and manifest.
 
         Returns:
@@ -240,11 +279,14 @@ class Bundle:
         Raises:
             ResultError: OUT cannot be written, or would grow beyond `MAX_BYTES`.
         """
+        out = self._out
         for name, source in {"encoder": self.encoder, "classifier": self._work / "classifier"}.items():
-            halve(source, out / name)
-        _copy(self._work / "embedder", out / "embedder")
-        manifest = self._manifest(out)
-        for name in ("encoder", "classifier", "embedder"):
+            if name not in self._kept:
+                halve(source, out / name)
+        if "embedder" not in self._kept:
+            _copy(self._work / "embedder", out / "embedder")
+        manifest = self._manifest()
+        for name in MODELS:
             write_text(out / name / "README.md", card(name, manifest))
         manifest["files"] = _files(out)
         size = sum(entry["size_bytes"] for entry in manifest["files"].values())
@@ -254,12 +296,16 @@ class Bundle:
         write_json(out / MANIFEST, manifest)
         return manifest
 
-    def _manifest(self, out: Path) -> dict[str, Any]:
-        task = get_task(self.recipe.classifier.task)
-        runs = [_read_json(self._phase_folder(number) / "manifest.json") for number in range(len(self.phases))]
-        embedder = _read_json(self._work / "embedder" / "manifest.json")
-        finetuned = _read_json(self._work / "classifier" / "result.json")
+    def _manifest(self) -> dict[str, Any]:
         corpus = read_manifest(self.corpus)
+        facts = {
+            name: self._before[name] if name in self._kept else tell()
+            for name, tell in (
+                ("encoder", self._encoder_facts),
+                ("classifier", self._classifier_facts),
+                ("embedder", self._embedder_facts),
+            )
+        }
         return {
             "schema": 1,
             "licence": self.corpus_recipe.licence,
@@ -269,29 +315,44 @@ class Bundle:
                 | source.model_dump(include={"name", "sha256", "num_kept", "num_held_out", "num_chars", "dropped"})
                 for entry, source in zip(self.corpus_recipe.sources, corpus.sources, strict=True)
             ],
-            "encoder": {
-                "num_parameters": runs[-1]["num_parameters"],
-                "vocabulary_sha256": sha256(self.vocabulary / "vocab.txt"),
-                "tokens": sum(run["tokens"] for run in runs),
-                "elapsed_s": round(sum(run["elapsed_s"] for run in runs), 1),
-                "device": [run["device"] for run in runs],
-                "precision": [run["precision"] for run in runs],
-                "versions": runs[-1]["versions"],
-                "held_out": evaluate_mlm(out / "encoder", self.corpus),
-            },
-            "classifier": {
-                "task": task.name,
-                "split": task.eval_split,
-                "seed": finetuned["seed"],
-                "data_sha256": finetuned["data_sha256"],
-                "finetune": finetuned["recipe"]["finetune"],
-                "unlabelled": finetuned["recipe"].get("unlabelled"),
-                "teachers": [_read_json(teacher / "result.json")["metrics"] for teacher in self._teachers],
-                "elapsed_s": finetuned["train_s"],
-                "metrics": _score_classifier(out / "classifier", task, self._root),
-            },
-            "embedder": {key: embedder[key] for key in EMBEDDER_FACTS},
+        } | facts
+
+    def _encoder_facts(self) -> dict[str, Any]:
+        new = range(self._num_phases_before, len(self.phases))
+        runs = [_read_json(self._phase_folder(number) / "manifest.json") for number in new]
+        past = self._before.get("encoder", {"tokens": 0, "elapsed_s": 0, "device": [], "precision": []})
+        # Whoever repeats the run in one go has full precision there, and other bytes in the end.
+        stored = past.get("stored_after", []) + ([self._num_phases_before] if self._before else [])
+        return {
+            "num_parameters": runs[-1]["num_parameters"],
+            "vocabulary_sha256": sha256(self.vocabulary / "vocab.txt"),
+            "tokens": past["tokens"] + sum(run["tokens"] for run in runs),
+            "elapsed_s": round(past["elapsed_s"] + sum(run["elapsed_s"] for run in runs), 1),
+            "device": past["device"] + [run["device"] for run in runs],
+            "precision": past["precision"] + [run["precision"] for run in runs],
+            "stored_after": stored,
+            "versions": runs[-1]["versions"],
+            "held_out": evaluate_mlm(self._out / "encoder", self.corpus),
         }
+
+    def _classifier_facts(self) -> dict[str, Any]:
+        task = get_task(self.recipe.classifier.task)
+        finetuned = _read_json(self._work / "classifier" / "result.json")
+        return {
+            "task": task.name,
+            "split": task.eval_split,
+            "seed": finetuned["seed"],
+            "data_sha256": finetuned["data_sha256"],
+            "finetune": finetuned["recipe"]["finetune"],
+            "unlabelled": finetuned["recipe"].get("unlabelled"),
+            "teachers": [_read_json(teacher / "result.json")["metrics"] for teacher in self._teachers],
+            "elapsed_s": finetuned["train_s"],
+            "metrics": _score_classifier(self._out / "classifier", task, self._root),
+        }
+
+    def _embedder_facts(self) -> dict[str, Any]:
+        embedder = _read_json(self._work / "embedder" / "manifest.json")
+        return {key: embedder[key] for key in EMBEDDER_FACTS}
 
 
 def halve(source: Path, out: Path) -> None:
@@ -359,6 +420,24 @@ def _files(out: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+def _read_bundled(out: Path) -> dict[str, Any]:
+    """Return the manifest of a bundle whose files are those that it tells of.
+
+    Raises:
+        ResultError: there is none, or a file is missing or another one.
+    """
+    fix = "leave out --continue, and all is made anew"
+    try:
+        manifest = _read_json(out / MANIFEST)
+    except (OSError, ValueError) as error:
+        raise ResultError(out, f"no readable {MANIFEST} in it to go on from", fix) from error
+    for name, entry in manifest["files"].items():
+        is_model = name.partition("/")[0] in MODELS
+        if is_model and not ((out / name).is_file() and sha256(out / name) == entry["sha256"]):
+            raise ResultError(out / name, f"not the file that {MANIFEST} tells of", fix)
+    return manifest
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return values
@@ -396,17 +475,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, default=Path("runs/bundled"), help="folder for all that is not bundled")
     parser.add_argument("--out", type=Path, default=BUNDLED, help="folder of the bundled models")
     parser.add_argument("--until", choices=STEPS, default=STEPS[-1], help="stop behind this step; nothing is bundled")
+    parser.add_argument("--continue", dest="go_on", action="store_true", help="go on from what is bundled already")
     parser.add_argument("--workers", type=int, default=2, help="processes that prepare text")
     arguments = parser.parse(argv)
     bundle = Bundle(
         read_bundle_recipe(arguments.recipe),
         root=data_root(arguments.data),
         work=arguments.work,
+        out=arguments.out,
+        go_on=arguments.go_on,
         num_workers=arguments.workers,
     )
     bundle.make(arguments.until)
     if arguments.until == STEPS[-1]:
-        manifest = bundle.publish(arguments.out)
+        manifest = bundle.publish()
         scores = {name: manifest[name] for name in ("classifier", "embedder")}
         sys.stdout.write(json.dumps({"encoder": manifest["encoder"]["held_out"]} | scores, ensure_ascii=False) + "\n")
     return EXIT_DONE

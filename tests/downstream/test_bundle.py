@@ -1,9 +1,11 @@
 """The bundled models: made step by step from open text, stored in half precision, and honest about what they are."""
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from corpora.runtime import RecipeError, ResultError, sha256
-from downstream.bundle import BUNDLED, MAX_BYTES, RECIPE, Bundle, main, read_bundle_recipe
+from downstream.bundle import BUNDLED, MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
 from downstream.embed import encode
 from downstream.finetune import load_finetuned
 
@@ -171,11 +173,106 @@ def test_a_classifier_may_learn_from_several_and_from_texts_without_labels(made:
     assert (own["teachers"], own["unlabelled"]) == ([], None)
 
 
+@pytest.fixture
+def elsewhere(made: Path, tmp_path: Path) -> Path:
+    """Return a folder with what was bundled and what it was made of, but nothing of the work."""
+    for name in ("root", "out"):
+        shutil.copytree(made / name, tmp_path / name)
+    shutil.copy(made / "recipe.toml", tmp_path)
+    return tmp_path
+
+
+def weights(folder: Path, name: str) -> bytes:
+    return (folder / "out" / name / "model.safetensors").read_bytes()
+
+
+def told(folder: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((folder / "out" / "MANIFEST.json").read_text(encoding="utf-8"))
+    return manifest
+
+
+THIRD_PHASE = """
+[[encoder]]
+objective = "dynamic_mlm"
+data = { max_length = 64 }
+loop = { steps = 2, batch_size = 8, warmup_steps = 1, peak_lr = 1e-3 }
+"""
+
+
+def test_a_bundle_is_gone_on_with_by_another_phase(made: Path, elsewhere: Path) -> None:
+    recipe = elsewhere / "recipe.toml"
+    recipe.write_text(recipe.read_text(encoding="utf-8") + THIRD_PHASE, encoding="utf-8")
+    assert make(elsewhere, "--continue") == 0
+    before, after = told(made)["encoder"], told(elsewhere)["encoder"]
+    run = json.loads((elsewhere / "work" / "encoder-3" / "manifest.json").read_text(encoding="utf-8"))
+    assert {path.name for path in (elsewhere / "work").glob("encoder-*")} == {"encoder-3"}
+    assert after["tokens"] == before["tokens"] + run["tokens"]
+    assert len(after["device"]) == 3
+    assert (before["stored_after"], after["stored_after"]) == ([], [2])
+    first, last = (load_file(folder / "out" / "encoder" / "model.safetensors") for folder in (made, elsewhere))
+    moved = [(first[key].float() - last[key].float()).abs().max().item() for key in first]
+    assert 0 < max(moved) < 0.05  # two steps away from where it was, not somewhere else
+    assert weights(made, "classifier") != weights(elsewhere, "classifier")
+    assert weights(made, "embedder") != weights(elsewhere, "embedder")
+
+
+def test_a_bundle_is_gone_on_with_by_one_model_alone(made: Path, elsewhere: Path) -> None:
+    recipe = elsewhere / "recipe.toml"
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace("epochs = 1, b", "epochs = 2, b"), encoding="utf-8")
+    assert make(elsewhere, "--continue") == 0
+    assert not list((elsewhere / "work").glob("e*"))
+    assert [weights(made, name) == weights(elsewhere, name) for name in MODELS] == [True, False, True]
+    before, after = told(made), told(elsewhere)
+    assert after["encoder"] == before["encoder"]
+    assert after["embedder"] == before["embedder"]
+    assert (before["classifier"]["finetune"]["epochs"], after["classifier"]["finetune"]["epochs"]) == (1, 2)
+
+
+def test_what_the_recipe_still_says_stays_as_it_is(
+    made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pretrain", "finetune", "train_embedder"):
+        monkeypatch.setattr(f"downstream.bundle.{name}", lambda *_, **__: pytest.fail("made again"))
+    assert make(elsewhere, "--continue") == 0
+    assert told(elsewhere) == told(made)
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        ("recipe", "been through another recipe"),
+        ("vocabulary", "been through another recipe"),
+        ("weights", "not the file that MANIFEST.json tells of"),
+        ("manifest", "no readable MANIFEST.json"),
+        ("text", "has another vocabulary"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_is_told(elsewhere: Path, fails: Fails, damage: str, what: str) -> None:
+    recipe, out = elsewhere / "recipe.toml", elsewhere / "out"
+    if damage == "manifest":
+        (out / "MANIFEST.json").unlink()
+    elif damage == "weights":
+        path = out / "classifier" / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    elif damage == "text":
+        recipe.write_text(recipe.read_text(encoding="utf-8") + THIRD_PHASE, encoding="utf-8")
+        news = elsewhere / "root" / "news.jsonl"
+        news.write_text("".join(news.read_text(encoding="utf-8").splitlines(keepends=True)[:20]), encoding="utf-8")
+    else:
+        before, after = {"recipe": ("steps = 4", "steps = 5"), "vocabulary": ("= 600", "= 620")}[damage]
+        recipe.write_text(recipe.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
+    with fails(ResultError, out, what):
+        bundle = Bundle(
+            read_bundle_recipe(recipe), root=elsewhere / "root", work=elsewhere / "work", out=out, go_on=True
+        )
+        bundle.make()
+
+
 def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
     monkeypatch.setattr("downstream.bundle.MAX_BYTES", 1_000)
-    bundle = Bundle(read_bundle_recipe(made / "recipe.toml"), root=made / "root", work=made / "work")
+    places = {"root": made / "root", "work": made / "work", "out": tmp_path / "out"}
     with fails(ResultError, tmp_path / "out", "more than"):
-        bundle.publish(tmp_path / "out")
+        Bundle(read_bundle_recipe(made / "recipe.toml"), **places).publish()
     assert not (tmp_path / "out" / "MANIFEST.json").exists()
 
 
