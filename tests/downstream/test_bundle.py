@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from corpora.runtime import RecipeError, ResultError, sha256
-from downstream.bundle import BUNDLED, MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
+from downstream.bundle import MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
 from downstream.embed import encode
+from downstream.encoders import BUNDLED
 from downstream.finetune import load_finetuned
 
 Write = Callable[[str, str | bytes], Path]
@@ -270,7 +271,7 @@ def test_what_cannot_be_gone_on_with_is_told(elsewhere: Path, fails: Fails, dama
 
 def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
     monkeypatch.setattr("downstream.bundle.MAX_BYTES", 1_000)
-    places = {"root": made / "root", "work": made / "work", "out": tmp_path / "out"}
+    places: dict[str, Any] = {"root": made / "root", "work": made / "work", "out": tmp_path / "out"}
     with fails(ResultError, tmp_path / "out", "more than"):
         Bundle(read_bundle_recipe(made / "recipe.toml"), **places).publish()
     assert not (tmp_path / "out" / "MANIFEST.json").exists()
