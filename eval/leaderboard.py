@@ -119,7 +119,8 @@ def _footnotes(row: Row) -> list[Words]:
         notes.append(Words(row.reason, UNDEFINED.en.format(metric) if is_undefined else row.reason))
     elif row.note:
         is_partial = row.note.startswith(SOME_SEEDS.ko)
-        notes.append(Words(row.note, SOME_SEEDS.en + row.note.removeprefix(SOME_SEEDS.ko) if is_partial else row.note))
+        english = SOME_SEEDS.en + row.note.removeprefix(SOME_SEEDS.ko) if is_partial else row.note_en or row.note
+        notes.append(Words(row.note, english))
     return notes
 
 

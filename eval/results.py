@@ -114,6 +114,8 @@ class Row(Config):
     """Where a reported figure was published."""
     note: str = ""
     """What else a reader of the figure must know, such as another source that prints another one."""
+    note_en: str = ""
+    """The note in English; empty where it is made of it."""
 
 
 class LeaderboardFile(Config):

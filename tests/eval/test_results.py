@@ -1,6 +1,7 @@
 """Cells on disk, the rows made of them, and the published figures."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -445,6 +446,14 @@ def test_a_figure_that_another_source_prints_differently_says_so(
     (row,) = (row for row in REPORTED if (row.model, row.task, row.metric) == (model, task, metric))
     assert other in row.note
     assert other not in PUBLISHED[model]
+
+
+def test_notes_on_reported_figures_are_in_both_languages() -> None:
+    noted = [row for row in REPORTED if row.note]
+    assert noted
+    for row in noted:
+        assert row.note_en.isascii()
+        assert re.findall(r"[0-9.]+[0-9]", row.note_en) == re.findall(r"[0-9.]+[0-9]", row.note)
 
 
 def test_answers_that_were_cut_at_white_space_carry_a_note() -> None:
