@@ -426,7 +426,7 @@ def _read_bundled(out: Path) -> dict[str, Any]:
     Raises:
         ResultError: there is none, or a file is missing or another one.
     """
-    fix = "leave out --continue, and all is made anew"
+    fix = "bring the folder back as it was, or leave out --continue and make all anew"
     try:
         manifest = _read_json(out / MANIFEST)
     except (OSError, ValueError) as error:

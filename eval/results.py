@@ -115,7 +115,7 @@ class Row(Config):
     note: str = ""
     """What else a reader of the figure must know, such as another source that prints another one."""
     note_en: str = ""
-    """The note in English; empty where it is made of it."""
+    """The same in English, of reported figures; notes on our own have a fixed translation."""
 
 
 class LeaderboardFile(Config):
