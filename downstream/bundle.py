@@ -159,8 +159,12 @@ class Bundle:
 
     @property
     def encoder(self) -> Path:
-        """Folder of the encoder after its last phase, in full precision."""
-        return self._phase_folder(len(self.phases) - 1)
+        """Folder of the encoder as it is bundled, in half precision: classifier and embedder begin with its weights.
+
+        So whoever fine-tunes the bundled encoder by the same recipe and seed gets the bundled classifier.
+        """
+        is_as_before = self._num_phases_before == len(self.phases)
+        return (self._out if is_as_before else self._work) / "encoder"
 
     def _phase_folder(self, number: int) -> Path:
         if number + 1 == self._num_phases_before:
@@ -237,6 +241,7 @@ class Bundle:
         for number in range(self._num_phases_before, len(self.phases)):
             out = self._phase_folder(number)
             pretrain(self.phases[number], out, cache=self._work / "data", num_workers=self._num_workers)
+        halve(self._phase_folder(len(self.phases) - 1), self.encoder)
 
     def _make_classifier(self) -> None:
         recipe, more = self.recipe.classifier, self.recipe.classifier.self_training
@@ -280,11 +285,14 @@ class Bundle:
             ResultError: OUT cannot be written, or would grow beyond `MAX_BYTES`.
         """
         out = self._out
-        for name, source in {"encoder": self.encoder, "classifier": self._work / "classifier"}.items():
+        sources = {
+            "encoder": self.encoder,
+            "classifier": self._work / "classifier",
+            "embedder": self._work / "embedder",
+        }
+        for name, source in sources.items():
             if name not in self._kept:
-                halve(source, out / name)
-        if "embedder" not in self._kept:
-            _copy(self._work / "embedder", out / "embedder")
+                (halve if name == "classifier" else _copy)(source, out / name)
         manifest = self._manifest()
         for name in MODELS:
             write_text(out / name / "README.md", card(name, manifest))
