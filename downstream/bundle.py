@@ -11,13 +11,15 @@ Each is a plain folder of transformers or sentence-transformers. Weights are sto
 in single precision. Steps are made once, under a work folder, and an interrupted one is gone on with; scores are those
 of what is bundled, read back from its files. `--continue` goes on from what is bundled already: phases of the encoder
 that it has been through are not trained again, and a model whose recipe and encoder are the same stays as it is.
+With `--models` the others stay as they are even so; the manifest and their cards tell that they began with an earlier
+encoder, and the next call makes them anew.
 """
 
 import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from corpora.runtime import (
     ArgumentParser,
     Config,
     ResultError,
+    UsageError,
     cannot_write,
     load_toml,
     run_command,
@@ -43,7 +46,7 @@ from corpora.sources import CorpusRecipe, read_corpus_recipe
 from downstream.distill import DistillConfig, distill
 from downstream.embed_recipe import EmbedRecipe
 from downstream.embed_training import train_embedder
-from downstream.encoders import BUNDLED
+from downstream.encoders import BUNDLED, weights_sha256_paths
 from downstream.finetune import finetune, load_finetuned, predict
 from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm
@@ -115,6 +118,7 @@ class Bundle:
         work: Path,
         out: Path = BUNDLED,
         go_on: bool = False,
+        models: Collection[str] = MODELS,
         num_workers: int = 1,
     ) -> None:
         """Check the recipe; nothing is made yet.
@@ -125,16 +129,24 @@ class Bundle:
             work: folder for everything that is not bundled: text, vocabulary, full-precision models, checkpoints.
             out: folder of the bundled models.
             go_on: begin with what OUT holds, as far as the recipe still says the same, instead of with nothing.
+            models: those to be made; the others stay as OUT holds them, which only a bundle to go on from can do.
             num_workers: processes that prepare text.
 
         Raises:
             RecipeError: a part of the recipe is wrong.
             ResultError: there is nothing in OUT to go on from, or not what its manifest tells of.
+            UsageError: something is left out of a bundle made from nothing, or the encoder although it has to grow.
         """
         self.recipe, self._root, self._work, self._out, self._num_workers = recipe, root, work, out, num_workers
         self.corpus_recipe: CorpusRecipe = read_corpus_recipe(recipe.corpus)
         self._before: dict[str, Any] = _read_bundled(out) if go_on else {}
         self._num_phases_before, self._kept = self._what_stays() if go_on else (0, frozenset[str]())
+        if left_out := frozenset(MODELS) - frozenset(models):
+            if not go_on:
+                raise UsageError("--models", "a bundle made from nothing needs all of them", "add --continue")
+            if "encoder" in left_out - self._kept:
+                raise UsageError("--models", "the recipe has a new phase of the encoder", "name the encoder, too")
+            self._kept |= left_out
         self.phases = [self._phase(number, values) for number, values in enumerate(recipe.encoder)]
         stages = [
             stage | {"data": [str(self.corpus) if name == CORPUS else name for name in stage.get("data", [])]}
@@ -181,10 +193,21 @@ class Bundle:
             raise ResultError(self._out, what, "leave out --continue, and all is made anew")
         if len(past) < len(phases):
             return len(past), frozenset()
-        kept = {"encoder"}
-        kept |= {"classifier"} if earlier.classifier == self.recipe.classifier else set()
-        kept |= {"embedder"} if earlier.embedder == self.recipe.embedder else set()
-        return len(past), frozenset(kept)
+        encoder_sha256 = self._encoder_sha256(self._out / "encoder")
+        are_same = {
+            "classifier": earlier.classifier == self.recipe.classifier,
+            "embedder": earlier.embedder == self.recipe.embedder,
+        }
+        kept = {
+            name
+            for name, same in are_same.items()
+            if same and self._before[name].get("encoder_sha256") == encoder_sha256
+        }
+        return len(past), frozenset({"encoder"} | kept)
+
+    @staticmethod
+    def _encoder_sha256(folder: Path) -> str:
+        return sha256(*weights_sha256_paths(folder))
 
     def _phase(self, number: int, values: Mapping[str, Any]) -> Recipe:
         data = dict(values.get("data", {})) | {"corpus": str(self.corpus), "tokenizer": str(self.vocabulary)}
@@ -295,7 +318,8 @@ class Bundle:
                 (halve if name == "classifier" else _copy)(source, out / name)
         manifest = self._manifest()
         for name in MODELS:
-            write_text(out / name / "README.md", card(name, manifest))
+            is_behind = name != "encoder" and manifest[name].get("encoder_sha256") != manifest["encoder"]["sha256"]
+            write_text(out / name / "README.md", card(name, manifest, is_behind=is_behind))
         manifest["files"] = _files(out)
         size = sum(entry["size_bytes"] for entry in manifest["files"].values())
         if size > MAX_BYTES:
@@ -314,10 +338,13 @@ class Bundle:
                 ("embedder", self._embedder_facts),
             )
         }
+        facts["encoder"] |= {"sha256": self._encoder_sha256(self._out / "encoder")}
+        recipe = self.recipe.model_dump()
+        recipe |= {name: self._before["recipe"][name] for name in ("classifier", "embedder") if name in self._kept}
         return {
             "schema": 1,
             "licence": self.corpus_recipe.licence,
-            "recipe": self.recipe.model_dump(),
+            "recipe": recipe,
             "sources": [
                 entry.model_dump(include={"title", "origin", "licence"})
                 | source.model_dump(include={"name", "sha256", "num_kept", "num_held_out", "num_chars", "dropped"})
@@ -348,6 +375,7 @@ class Bundle:
         finetuned = _read_json(self._work / "classifier" / "result.json")
         return {
             "task": task.name,
+            "encoder_sha256": finetuned["recipe"]["encoder_sha256"],
             "split": task.eval_split,
             "seed": finetuned["seed"],
             "data_sha256": finetuned["data_sha256"],
@@ -360,7 +388,7 @@ class Bundle:
 
     def _embedder_facts(self) -> dict[str, Any]:
         embedder = _read_json(self._work / "embedder" / "manifest.json")
-        return {key: embedder[key] for key in EMBEDDER_FACTS}
+        return {"encoder_sha256": self._encoder_sha256(self.encoder)} | {key: embedder[key] for key in EMBEDDER_FACTS}
 
 
 def halve(source: Path, out: Path) -> None:
@@ -451,8 +479,14 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def card(name: str, manifest: Mapping[str, Any]) -> str:
-    """Return the model card of a bundled model, in Korean and in English, with the YAML that model hubs read."""
+def card(name: str, manifest: Mapping[str, Any], *, is_behind: bool = False) -> str:
+    """Return the model card of a bundled model, in Korean and in English, with the YAML that model hubs read.
+
+    Args:
+        name: of the model.
+        manifest: of the bundle.
+        is_behind: the model began with an earlier encoder than the one in the bundle.
+    """
     import jinja2
 
     environment = jinja2.Environment(
@@ -463,7 +497,7 @@ def card(name: str, manifest: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # Markdown, of our own figures
     )
-    return environment.get_template(f"card_{name}.md").render(manifest)
+    return environment.get_template(f"card_{name}.md").render(manifest, is_behind=is_behind)
 
 
 def read_bundle_recipe(path: Path = BUNDLED / RECIPE) -> BundleRecipe:
@@ -484,6 +518,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=BUNDLED, help="folder of the bundled models")
     parser.add_argument("--until", choices=STEPS, default=STEPS[-1], help="stop behind this step; nothing is bundled")
     parser.add_argument("--continue", dest="go_on", action="store_true", help="go on from what is bundled already")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="make these alone, with --continue")
     parser.add_argument("--workers", type=int, default=2, help="processes that prepare text")
     arguments = parser.parse(argv)
     bundle = Bundle(
@@ -492,6 +527,7 @@ def main(argv: list[str] | None = None) -> int:
         work=arguments.work,
         out=arguments.out,
         go_on=arguments.go_on,
+        models=arguments.models,
         num_workers=arguments.workers,
     )
     bundle.make(arguments.until)

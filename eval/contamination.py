@@ -51,6 +51,7 @@ from corpora.runtime import (
     ResultError,
     SuiteError,
     UsageError,
+    atomic_file,
     fingerprint,
     run_command,
     sha256,
@@ -230,6 +231,38 @@ def find_pairs(out: Path) -> tuple[list[Pair], list[ResultError]]:
         except ResultError as error:
             errors.append(error)
     return sorted(pairs, key=_order), errors
+
+
+def merge_pairs(folders: Iterable[Path], out: Path) -> list[ResultError]:
+    """Copy the finished pairs of other leaderboard folders to OUT, with their hits; of the same pair the last stays.
+
+    Returns:
+        What could not be read.
+
+    Raises:
+        ResultError: OUT cannot be written.
+    """
+    errors: list[ResultError] = []
+    for folder in folders:
+        pairs, damaged = find_pairs(folder)
+        errors += damaged
+        for pair in pairs:
+            # The pair comes last, because it is what says that the hits are there.
+            for path in (hits_path, pair_path):
+                source = path(folder, pair.task, pair.corpus)
+                if source.is_file():
+                    with atomic_file(path(out, pair.task, pair.corpus), "wb") as file:
+                        file.write(source.read_bytes())
+    merged, _ = find_pairs(out)
+    if merged:
+        _write_overview(merged, out)
+    return errors
+
+
+def _write_overview(pairs: Sequence[Pair], out: Path) -> None:
+    content = ContaminationFile(schema=SCHEMA, pairs=tuple(pairs))
+    write_json(out / f"{FOLDER}.json", content.model_dump(by_alias=True))
+    write_text(out / f"{FOLDER}.md", to_markdown(pairs))
 
 
 def _order(pair: Pair) -> tuple[str, bool, str]:
@@ -564,9 +597,7 @@ class Check:
         finished = {(pair.task, pair.corpus) for pair in pairs}
         pairs += [pair for pair in self.missing if (pair.task, pair.corpus) not in finished]
         pairs.sort(key=_order)
-        content = ContaminationFile(schema=SCHEMA, pairs=tuple(pairs))
-        write_json(self.out / f"{FOLDER}.json", content.model_dump(by_alias=True))
-        write_text(self.out / f"{FOLDER}.md", to_markdown(pairs))
+        _write_overview(pairs, self.out)
         return pairs
 
     def _check_task(self, task: Task) -> EvaluationTexts | None:

@@ -55,7 +55,7 @@ from downstream.result import Result
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
 from eval.cells import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
 from eval.comparison import compare_models
-from eval.contamination import with_clean_scores
+from eval.contamination import merge_pairs, with_clean_scores
 from eval.disagreement import find_disagreements
 from eval.leaderboard import build_board, print_comparisons, print_terminal
 from eval.manifest import fold_manifest, read_experiments, refuse_drift
@@ -261,10 +261,13 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
-    for error in merge_results(arguments.merge, arguments.out):
+    for error in (*merge_results(arguments.merge, arguments.out), *merge_pairs(arguments.merge, arguments.out)):
         sys.stderr.write(f"{error}\n")
     gaps = find_gaps(arguments.out)
-    tasks = arguments.tasks or [name + suffix for suffix in ("", SAMPLE_SUFFIX) for name in leaderboard.tasks]
+    known = all_tasks()  # not every task has a sample
+    tasks = arguments.tasks or [
+        name for suffix in ("", SAMPLE_SUFFIX) for base in leaderboard.tasks if (name := base + suffix) in known
+    ]
     os.environ["HF_HUB_OFFLINE"] = "1"  # the page shows examples of what is here; a merge fetches nothing
     _write(
         arguments.out,

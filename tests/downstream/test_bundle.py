@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from corpora.runtime import RecipeError, ResultError, sha256
+from corpora.runtime import RecipeError, ResultError, UsageError, sha256
 from downstream.bundle import MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
 from downstream.embed import encode
 from downstream.encoders import BUNDLED, weights_sha256_paths
@@ -229,6 +229,47 @@ def test_a_bundle_is_gone_on_with_by_one_model_alone(made: Path, elsewhere: Path
     assert after["encoder"] == before["encoder"]
     assert after["embedder"] == before["embedder"]
     assert (before["classifier"]["finetune"]["epochs"], after["classifier"]["finetune"]["epochs"]) == (1, 2)
+
+
+def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, elsewhere: Path) -> None:
+    recipe = elsewhere / "recipe.toml"
+    changed = recipe.read_text(encoding="utf-8").replace("epochs = 1, b", "epochs = 2, b")
+    recipe.write_text(changed + THIRD_PHASE, encoding="utf-8")
+    assert make(elsewhere, "--continue", "--models", "encoder") == 0
+    assert [weights(made, name) == weights(elsewhere, name) for name in MODELS] == [False, True, True]
+    manifest = told(elsewhere)
+    assert len(manifest["recipe"]["encoder"]) == 3
+    assert manifest["recipe"]["classifier"] == told(made)["recipe"]["classifier"]
+    assert manifest["classifier"] == told(made)["classifier"]
+    for name in ("classifier", "embedder"):
+        assert manifest[name]["encoder_sha256"] == told(made)["encoder"]["sha256"] != manifest["encoder"]["sha256"]
+        now, before = (
+            (folder / "out" / name / "README.md").read_text(encoding="utf-8") for folder in (elsewhere, made)
+        )
+        assert "앞선 판에서 시작해" in now
+        assert "began with an earlier state" in now
+        assert "앞선 판에서 시작해" not in before
+    assert make(elsewhere, "--continue") == 0
+    after = told(elsewhere)
+    assert after["encoder"] == manifest["encoder"]
+    assert after["classifier"]["finetune"]["epochs"] == 2
+    for name in ("classifier", "embedder"):
+        assert after[name]["encoder_sha256"] == after["encoder"]["sha256"]
+
+
+def test_what_cannot_be_left_out_is_told(elsewhere: Path, fails: Fails) -> None:
+    def begin(models: tuple[str, ...], *, go_on: bool) -> None:
+        recipe = read_bundle_recipe(elsewhere / "recipe.toml")
+        places = {"root": elsewhere / "root", "work": elsewhere / "work", "out": elsewhere / "out"}
+        Bundle(recipe, **places, go_on=go_on, models=models)
+
+    with fails(UsageError, "--models", "from nothing needs all of them"):
+        begin(("encoder",), go_on=False)
+    begin(("classifier",), go_on=True)
+    recipe = elsewhere / "recipe.toml"
+    recipe.write_text(recipe.read_text(encoding="utf-8") + THIRD_PHASE, encoding="utf-8")
+    with fails(UsageError, "--models", "new phase of the encoder"):
+        begin(("classifier",), go_on=True)
 
 
 def test_what_the_recipe_still_says_stays_as_it_is(

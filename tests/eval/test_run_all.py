@@ -23,11 +23,12 @@ from downstream.finetune import TaskData, read_task
 from downstream.grid import Grid
 from downstream.result import Result, read_result
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
-from eval import baselines, run_all
+from eval import baselines, contamination, run_all
 from eval import cells as filling
 from eval.cells import Filler
 from eval.models import ModelEntry, build_scratch, load_leaderboard
 from eval.models import run_cell as real_run_cell
+from eval.reference import REFERENCE_TOML
 from eval.results import read_reported
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -695,6 +696,22 @@ def test_shares_in_folders_of_their_own_are_merged_into_the_same_table(
     # The command that would run them finds nothing to do and writes the same bytes.
     assert run(out, *asked) == 0
     assert {path.name: path.read_bytes() for path in out.glob("leaderboard.*")} == merged
+
+
+def test_what_was_checked_for_overlap_goes_with_the_cells(out: Path, tmp_path: Path) -> None:
+    folder, asked = tmp_path / "share", (*NSMC, "--models", "majority")
+    run(folder, *asked)
+    unchecked = (folder / "leaderboard.md").read_bytes()
+    contamination.main(["--tasks", "nsmc-sample", "--out", str(folder)])
+    run(folder, *asked)
+    assert (folder / "leaderboard.md").read_bytes() != unchecked
+    # Not every task of this plan has a sample.
+    assert run(tmp_path / "planned", "--plan", str(REFERENCE_TOML), "--merge", str(folder)) == 0
+    assert run(out, "--merge", str(folder)) == 0
+    for pattern in ("leaderboard.*", "contamination.*", "contamination/*/*"):
+        found = {path.relative_to(folder): path.read_bytes() for path in folder.glob(pattern) if path.is_file()}
+        assert found
+        assert {path.relative_to(out): path.read_bytes() for path in out.glob(pattern) if path.is_file()} == found
 
 
 def test_what_a_share_could_not_fill_is_a_row_of_the_merged_table(
