@@ -35,6 +35,7 @@ from corpora.runtime import (
     ResultError,
     UsageError,
     cannot_write,
+    fingerprint,
     load_toml,
     run_command,
     sha256,
@@ -178,6 +179,18 @@ class Bundle:
         is_as_before = self._num_phases_before == len(self.phases)
         return (self._out if is_as_before else self._work) / "encoder"
 
+    def _workshop(self, name: str, recipe: Any) -> Path:
+        """Return the folder that a model is made in; another encoder or RECIPE has another one."""
+        return self._work / f"{name}-{fingerprint([self._encoder_sha256(self.encoder), recipe])[:8]}"
+
+    @property
+    def _classifier(self) -> Path:
+        return self._workshop("classifier", self.recipe.classifier.model_dump())
+
+    @property
+    def _embedder(self) -> Path:
+        return self._workshop("embedder", self.recipe.embedder)
+
     def _phase_folder(self, number: int) -> Path:
         if number + 1 == self._num_phases_before:
             return self._out / "encoder"
@@ -268,7 +281,7 @@ class Bundle:
 
     def _make_classifier(self) -> None:
         recipe, more = self.recipe.classifier, self.recipe.classifier.self_training
-        out = self._work / "classifier"
+        out = self._classifier
         if more is None:
             self._finetune(out, recipe.seed)
             return
@@ -287,8 +300,9 @@ class Bundle:
     @property
     def _teachers(self) -> list[Path]:
         """Folders of the fine-tuned models that the classifier is distilled from."""
-        more = self.recipe.classifier.self_training
-        return [self._work / f"teacher-{number + 1}" for number in range(more.teachers if more else 0)]
+        recipe, more = self.recipe.classifier, self.recipe.classifier.self_training
+        numbers = range(1, 1 + more.teachers) if more else ()
+        return [self._workshop(f"teacher-{n}", [recipe.task, recipe.finetune, recipe.seed]) for n in numbers]
 
     def _finetune(self, out: Path, seed: int) -> None:
         recipe = self.recipe.classifier
@@ -296,7 +310,7 @@ class Bundle:
         finetune(recipe.task, self.encoder, out=out, model=MODEL, seed=seed, data=self._root, overrides=overrides)
 
     def _make_embedder(self) -> None:
-        train_embedder(self.encoder, self.embedder_recipe, out=self._work / "embedder", data=self._root)
+        train_embedder(self.encoder, self.embedder_recipe, out=self._embedder, data=self._root)
 
     def publish(self) -> dict[str, Any]:
         """Write the models to OUT in half precision, score them as they lie there, and write cards and manifest.
@@ -308,11 +322,7 @@ class Bundle:
             ResultError: OUT cannot be written, or would grow beyond `MAX_BYTES`.
         """
         out = self._out
-        sources = {
-            "encoder": self.encoder,
-            "classifier": self._work / "classifier",
-            "embedder": self._work / "embedder",
-        }
+        sources = {"encoder": self.encoder, "classifier": self._classifier, "embedder": self._embedder}
         for name, source in sources.items():
             if name not in self._kept:
                 (halve if name == "classifier" else _copy)(source, out / name)
@@ -372,7 +382,7 @@ class Bundle:
 
     def _classifier_facts(self) -> dict[str, Any]:
         task = get_task(self.recipe.classifier.task)
-        finetuned = _read_json(self._work / "classifier" / "result.json")
+        finetuned = _read_json(self._classifier / "result.json")
         return {
             "task": task.name,
             "encoder_sha256": finetuned["recipe"]["encoder_sha256"],
@@ -387,7 +397,7 @@ class Bundle:
         }
 
     def _embedder_facts(self) -> dict[str, Any]:
-        embedder = _read_json(self._work / "embedder" / "manifest.json")
+        embedder = _read_json(self._embedder / "manifest.json")
         return {"encoder_sha256": self._encoder_sha256(self.encoder)} | {key: embedder[key] for key in EMBEDDER_FACTS}
 
 

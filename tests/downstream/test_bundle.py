@@ -123,13 +123,14 @@ def test_the_manifest_tells_where_everything_comes_from(made: Path) -> None:
 
 
 def test_scores_are_those_of_the_stored_weights(made: Path) -> None:
-    result = json.loads((made / "work" / "classifier" / "result.json").read_text(encoding="utf-8"))
+    [finetuned] = (made / "work").glob("classifier-*")
+    result = json.loads((finetuned / "result.json").read_text(encoding="utf-8"))
     manifest = json.loads((made / "out" / "MANIFEST.json").read_text(encoding="utf-8"))
     assert manifest["classifier"]["metrics"]["accuracy"] == pytest.approx(result["metrics"]["accuracy"], abs=0.03)
     for name in ("encoder", "classifier"):
         before, after = (
             load_file(folder / "model.safetensors")
-            for folder in (made / "work" / ("encoder-2" if name == "encoder" else name), made / "out" / name)
+            for folder in (made / "work" / "encoder-2" if name == "encoder" else finetuned, made / "out" / name)
         )
         assert before.keys() == after.keys()
         assert all(torch.equal(before[key].to(torch.float16), after[key]) for key in before)
@@ -255,6 +256,10 @@ def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, else
     assert after["classifier"]["finetune"]["epochs"] == 2
     for name in ("classifier", "embedder"):
         assert after[name]["encoder_sha256"] == after["encoder"]["sha256"]
+    # What was made before in the same folder is not in the way.
+    recipe.write_text(recipe.read_text(encoding="utf-8") + THIRD_PHASE, encoding="utf-8")
+    assert make(elsewhere, "--continue") == 0
+    assert len(list((elsewhere / "work").glob("classifier-*"))) == 2
 
 
 def test_what_cannot_be_left_out_is_told(elsewhere: Path, fails: Fails) -> None:
