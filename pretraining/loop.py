@@ -82,7 +82,10 @@ def make_accelerator(config: LoopConfig, *, cpu: bool = False) -> "Accelerator":
         cpu: stay on the CPU although there is a GPU.
     """
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
 
+    # Process-wide, and of the precision of whatever was trained here before; transformers clears it in the same way.
+    AcceleratorState._reset_state()
     with warnings.catch_warnings():
         # Tells every user of a CPU that it chooses the number of threads, which is as it should be.
         warnings.filterwarnings("ignore", message="OMP_NUM_THREADS", category=UserWarning)

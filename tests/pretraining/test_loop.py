@@ -319,6 +319,12 @@ def test_a_batch_that_cannot_be_dealt_evenly_is_refused(
 # --- seeds ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_run_has_its_own_precision_whatever_was_trained_before() -> None:
+    for asked, mixed in (("bf16", "bf16"), ("fp32", "no"), ("bf16", "bf16")):
+        config = LoopConfig.model_validate({"precision": asked})
+        assert make_accelerator(config, cpu=True).mixed_precision == mixed
+
+
 def test_a_run_is_the_same_every_time_and_another_with_another_seed(
     sources: Sources, prepared_for: PreparedFor, tmp_path: Path
 ) -> None:
