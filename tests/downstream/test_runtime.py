@@ -27,7 +27,7 @@ from downstream.classification import Regression
 from downstream.embed import Embedder
 from downstream.encoders import load_model, load_tokenizer
 from downstream.engines import REFERENCE, WAYS, obstacle, ways_of
-from downstream.export import Exports, check_self_contained, has_int8_units
+from downstream.export import Exports, approximate_gelu, check_self_contained, has_int8_units, open_session
 from downstream.finetune import TASK_KEY, finetune, load_finetuned, predict, read_task
 from downstream.networks import (
     SEQUENCE_HEAD,
@@ -57,6 +57,7 @@ from pretraining.vocab import save_tokenizer
 Fails = Callable[..., AbstractContextManager[None]]
 
 TASKS = ("nsmc-sample", "klue-nli-sample", "klue-sts-sample", "korquad-sample", "klue-mrc-sample")
+GELUS = ("Gelu", "FastGelu")
 EXACT = ("torch", "onnx-fp32", "openvino-fp32")
 
 pytest.importorskip("onnxruntime", reason="needs onnx and onnxruntime: pip install 'pressbert[serve]'")
@@ -603,6 +604,29 @@ def test_an_export_that_is_there_is_not_made_again(
     monkeypatch.setattr(downstream.export, "export_plain", never)
     assert exports.read("int8") == first
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_gelu_by_its_tanh_formula_is_within_its_bound(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    node = onnx.helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy")
+    domains = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    graph = onnx.helper.make_graph([node], "gelu", [x], [y])
+    exact, fast = tmp_path / "exact.onnx", tmp_path / "fast.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=domains, ir_version=9), exact)
+    approximate_gelu(exact, fast)
+    values: Any = {"x": np.linspace(-8, 8, 10_001, dtype=np.float32)}
+    results = [open_session(path.read_bytes(), threads=1)(values) for path in (exact, fast)]
+    assert 1e-5 < np.abs(results[0] - results[1]).max() < 5e-4
+
+
+def test_only_8_bit_forms_approximate_gelu(folders: Callable[..., Path], tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    exports = Exports(finetuned_network(read_finetuned(folders("nsmc-sample"))), tmp_path)
+    models = [onnx.load_model_from_string(exports.read(form)) for form in ("fused", "int8")]
+    counts = [[sum(node.op_type == name for node in model.graph.node) for model in models] for name in GELUS]
+    layers = read_finetuned(folders("nsmc-sample")).config["num_hidden_layers"]
+    assert counts == [[layers, 0], [0, layers]]
 
 
 def test_other_weights_are_another_export(folders: Callable[..., Path], tmp_path: Path) -> None:
