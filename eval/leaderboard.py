@@ -158,10 +158,13 @@ def figure(row: Row | None, board: Board, join: str = " ", language: Language = 
     return join.join(parts)
 
 
-def clean_texts(row: Row | None, language: Language = "ko") -> list[str]:
-    """Return a row's figures without the examples that training texts touch, one text each."""
-    found = [] if row is None else [(one.corpus, percent(one.value)) for one in row.clean if one.value is not None]
-    return [(f"{name} 겹침 제외 {v}" if language == "ko" else f"without overlap with {name} {v}") for name, v in found]
+def clean_text(row: Row | None, language: Language = "ko") -> str:
+    """Return a row's figures without the examples that training texts touch, as a range; nothing if there are none."""
+    found = sorted(one.value for one in row.clean if one.value is not None) if row is not None else []
+    if not found:
+        return ""
+    values = "–".join(dict.fromkeys((percent(found[0]), percent(found[-1]))))
+    return f"겹침 제외 {values}" if language == "ko" else f"without overlap {values}"
 
 
 def to_csv(rows: Sequence[Row]) -> str:

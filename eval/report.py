@@ -22,7 +22,7 @@ from eval.disagreement import Disagreement
 from eval.leaderboard import (
     Board,
     build_board,
-    clean_texts,
+    clean_text,
     figure,
     model_title,
     p_text,
@@ -200,7 +200,10 @@ def manifest_facts(manifest: Mapping[str, Any]) -> list[tuple[Words, str]]:
 def to_markdown(report: Report, language: Language) -> str:
     """Return the report as GitHub Markdown in one language."""
     pick = 0 if language == "ko" else 1
-    lines = [f"# {TITLE[pick]}", "", HOW_TO_READ[pick], "", *_score_lines(report.board, language)]
+    lines = [f"# {TITLE[pick]}", "", HOW_TO_READ[pick], ""]
+    if _cleaned(report):
+        lines += [WORDS["clean_hint"][pick], ""]
+    lines += _score_lines(report.board, language)
     sections = {
         "pairs": _pair_lines(report, language),
         "cost": _cost_lines(report, language),
@@ -240,7 +243,7 @@ def _score_lines(board: Board, language: Language) -> Iterator[str]:
             [
                 model_title(line.model),
                 *(
-                    " · ".join([figure(row, board, language=language), *clean_texts(row, language)])
+                    " · ".join(filter(None, [figure(row, board, language=language), clean_text(row, language)]))
                     for row in line.rows
                 ),
             ]
@@ -348,8 +351,7 @@ def _contamination_lines(report: Report, language: Language) -> Iterator[str]:
         f"- {MEASURE_TITLES[m][pick]}: {MEASURE_MEANINGS[m][pick].format(**SETTINGS.model_dump())}" for m in MEASURES
     ]
     yield from (*meanings, "")
-    cleaned = [(row, found) for rows in report.ranking.values() for row in rows for found in row.clean]
-    if cleaned:
+    if cleaned := _cleaned(report):
         head = [WORDS[key][pick] for key in ("task", "training_text", "model", "with_all", "without", "only_touched")]
         yield from (f"### {WORDS['clean_title'][pick]}", "")
         texts = [
@@ -362,6 +364,10 @@ def _contamination_lines(report: Report, language: Language) -> Iterator[str]:
             for row, found in cleaned
         ]
         yield from _table(head, texts, left=3)
+
+
+def _cleaned(report: Report) -> list[tuple[Row, CleanFigure]]:
+    return [(row, found) for rows in report.ranking.values() for row in rows for found in row.clean]
 
 
 def corpus_title(pair: Pair, language: Language) -> str:
@@ -418,7 +424,7 @@ def to_html(report: Report) -> str:
         board=board,
         ranking=ranking,
         noised={t: [r for r in rows if r.noise] for t, rows in ranking.items() if any(r.noise for r in rows)},
-        cleaned=[(row, found) for rows in ranking.values() for row in rows for found in row.clean],
+        cleaned=_cleaned(report),
         has_cost=any(row.latency_ms is not None for rows in ranking.values() for row in rows),
         forests=forests,
         scatters=scatters,
@@ -437,7 +443,7 @@ def to_html(report: Report) -> str:
             for function in (
                 *(percent, places, model_title, interval_text, p_text, signed, size_text, time_text, is_busy),
                 *(verdict_text, difference_text, cost_cells, condition_title, noise_cell, noise_conditions),
-                *(clean_value, clean_cells, corpus_title, touched_cells, task_title, clean_texts),
+                *(clean_value, clean_cells, corpus_title, touched_cells, task_title, clean_text),
             )
         },
     )

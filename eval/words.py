@@ -164,6 +164,12 @@ WORDS: Mapping[str, Words] = {
     "training_text": Words("학습 글", "Training text"),
     "own_split": Words("과제 자신의 학습 분할", "the task's own training split"),
     "examples": Words("예제", "Examples"),
+    "clean_hint": Words(
+        "‘겹침 제외’는 학습 글에도 있는 평가 예제를 빼고 잰 값이며, 학습 글마다 다르면 그 범위입니다. 하나하나는 "
+        "‘학습 글과의 겹침’에 있습니다.",
+        "“Without overlap” leaves out the evaluation examples that training text holds, too; where it depends on the "
+        "training text it is a range. Each figure stands under “Contamination”.",
+    ),
     "clean_title": Words("걸린 예제를 뺀 점수", "Scores without the touched examples"),
     "with_all": Words("전체", "All"),
     "without": Words("걸린 예제 제외", "Without touched"),

@@ -290,7 +290,7 @@ def test_each_language_tells_everything(language: str) -> None:
         assert dispute_of.texts["text"] in text
     for words in ("2026-01-02T03:04:05+00:00", "Test CPU", "3,512 (7.02%)", "8.40 ms *"):
         assert words in text
-    assert ("train 겹침 제외 78.60", "without overlap with train 78.60")[pick] in text
+    assert ("겹침 제외 78.60", "without overlap 78.60")[pick] in text
 
 
 def test_english_has_no_korean_but_names_and_examples() -> None:
