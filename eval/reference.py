@@ -9,62 +9,18 @@ predictions. Whoever has that file begins with its cells: one that its recipe st
 machine, and another model is compared with ours example by example.
 """
 
-import lzma
 import shutil
 import sys
-import tarfile
-import tempfile
 from pathlib import Path
 
 from corpora.runtime import ArgumentParser, ResultError, atomic_file, cannot_write, run_command
 from eval import contamination, model_index, run_all
+from eval.archive import ARCHIVE, pack, restore
 from eval.models import load_leaderboard
-from eval.results import merge_results
-from eval.sidecars import KINDS
 
 REFERENCE_TOML = Path(__file__).with_name("reference.toml")
 PUBLISHED = ("leaderboard.*", f"{model_index.FOLDER}/*.yml", "contamination.*", "contamination/*/*.hits.tsv")
 """What is copied, as patterns below WORK."""
-ARCHIVE = "cells.tar.xz"
-"""Finished cells and what was measured beside them, below OUT."""
-CELLS = ("results", *(kind.name for kind in KINDS))
-"""Folders of WORK that the archive holds."""
-
-
-def restore(archive: Path, work: Path) -> None:
-    """Put the cells of an archive into WORK; where both have a cell, the newer one stays.
-
-    Raises:
-        ResultError: the archive is damaged, or WORK cannot be written.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            with tarfile.open(archive, "r:xz") as file:
-                file.extractall(folder, filter="data")
-        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-            fix = "delete it; all cells are run anew"
-            raise ResultError(archive, f"no readable archive of cells ({error})", fix) from error
-        for damaged in merge_results([Path(folder)], work):
-            raise damaged
-
-
-def pack(work: Path, archive: Path) -> None:
-    """Put the cells of WORK into an archive; the same cells give the same bytes.
-
-    Raises:
-        ResultError: the archive cannot be written.
-    """
-
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname, entry.mode = 0, 0, 0, "", "", 0o644
-        return entry
-
-    try:
-        with atomic_file(archive, "wb") as target, tarfile.open(fileobj=target, mode="w:xz") as file:
-            for path in sorted(path for name in CELLS for path in (work / name).rglob("seed-*.json")):
-                file.add(path, path.relative_to(work).as_posix(), filter=plain)
-    except OSError as error:
-        raise cannot_write(archive, error) from error
 
 
 def publish(work: Path, out: Path) -> list[Path]:

@@ -7,7 +7,8 @@
 Corpora, vocabularies and encoders lie under WORK by what they are made of, so that studies share what they have in
 common, a finished part is never made again, and an interrupted one is gone on with. OUT/NAME holds the results in the
 leaderboard's own form, and the page in Korean and English; a score that another study under OUT has got of the same
-encoder in the same way is taken over.
+encoder in the same way is taken over. `--publish docs/studies` begins with the cells that are there already, and puts
+page, chart and cells there in the end.
 """
 
 import contextlib
@@ -36,6 +37,7 @@ from corpora.runtime import (
 from corpora.sources import read_corpus_recipe
 from downstream.encoders import resolve, weights_sha256_paths
 from downstream.task import get_task
+from eval.archive import ARCHIVE, pack, restore
 from eval.cells import Filler, plan_cells, share_of
 from eval.manifest import fold_manifest
 from eval.models import ModelEntry
@@ -274,6 +276,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="cells that run at once")
     parser.add_argument("--cpu", action="store_true", help="pretrain on the CPU although there is a GPU")
     parser.add_argument("--shard", metavar="I/N", help="run only share I of N of the cells, and write no page")
+    parser.add_argument("--publish", type=Path, metavar="DIR", help="keep page, chart and cells in DIR/NAME, too")
     parser.add_argument("--dry-run", action="store_true", help="tell what it will take")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="another scale, e.g. --set tokens=2_000_000_000"
@@ -303,8 +306,13 @@ def main(argv: list[str] | None = None) -> int:
     cells = plan_cells(run.entries(ordered), tasks, study.seeds)
     cells = share_of(cells, *parse_share(arguments.shard)) if arguments.shard else cells
     others = [path.parent for path in sorted(arguments.out.glob("*/results"))]
+    published: Path | None = arguments.publish / study.name if arguments.publish else None
+    if published and (published / ARCHIVE).is_file():
+        restore(published / ARCHIVE, out)
     filler = Filler(cells, root=run.root, out=out, jobs=arguments.jobs, elsewhere=others)
     filler.fill()
+    if published:
+        pack(out, published / ARCHIVE)
     if not arguments.shard:
         table = run.table(filler)
         created = max((cell.environment.get("finished", "") for cell in table.cells), default="")
@@ -317,8 +325,9 @@ def main(argv: list[str] | None = None) -> int:
             comparisons=table.comparisons,
         )
         write_leaderboard(out, board, [task.name for task in tasks])
-        for page in write_page(out, study, ordered, table):
-            sys.stdout.write(f"{page}\n")
+        for folder in filter(None, (out, published)):
+            for page in write_page(folder, study, ordered, table):
+                sys.stdout.write(f"{page}\n")
     return EXIT_FAILED_CELLS if filler.gaps else EXIT_DONE
 
 

@@ -6,15 +6,15 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from corpora.runtime import ResultError
 from downstream.task import FinetuneConfig, get_task
 from eval import cells as filling
+from eval.archive import ARCHIVE
 from eval.models import load_leaderboard
 from eval.noise import NOISES, robustness
-from eval.reference import ARCHIVE, REFERENCE_TOML, main, pack, publish, restore
+from eval.reference import REFERENCE_TOML, main, publish
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -80,18 +80,6 @@ def test_whoever_has_the_archive_runs_nothing_again(
     assert {path.parts[0] for path in cells[0]} >= {"results", "noise", "cost"}
     assert (tmp_path / "reports" / ARCHIVE).read_bytes() == before
     capsys.readouterr()
-
-
-@pytest.mark.parametrize("share", [0, 0.1, 0.5])
-def test_a_damaged_archive_is_one_line(tmp_path: Path, fails: Fails, share: float) -> None:
-    (tmp_path / "work" / "results" / "nsmc" / "mine").mkdir(parents=True)
-    (tmp_path / "work" / "results" / "nsmc" / "mine" / "seed-0.json").write_bytes(np.random.default_rng(0).bytes(5000))
-    pack(tmp_path / "work", tmp_path / ARCHIVE)
-    whole = (tmp_path / ARCHIVE).read_bytes()
-    (tmp_path / ARCHIVE).write_bytes(whole[: int(share * len(whole))])
-    with fails(ResultError, tmp_path / ARCHIVE, "no readable archive"):
-        restore(tmp_path / ARCHIVE, tmp_path / "other")
-    assert not (tmp_path / "other").exists()
 
 
 def test_there_is_nothing_to_publish_without_a_leaderboard(tmp_path: Path, fails: Fails) -> None:

@@ -284,3 +284,21 @@ def test_our_studies_are_sound(path: Path) -> None:
     assert found.seeds >= 3
     assert found.question.ko != found.question.en
     assert len(found.arms) >= 2
+
+
+def test_published_cells_are_begun_with(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs = tmp_path / "docs"
+    assert run(made, "--publish", str(docs)) == EXIT_DONE
+    files = {path.name: path.read_bytes() for path in (docs / "small").iterdir()}
+    assert set(files) == {"small.md", "small.en.md", "chart.png", "cells.tar.xz"}
+    assert files["small.md"] == (made.parent / "out" / "small" / "small.md").read_bytes()
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("run again")
+
+    monkeypatch.setattr("eval.cells.run_cell", refuse)
+    assert run(made, "--publish", str(docs), "--out", str(tmp_path / "elsewhere")) == EXIT_DONE
+    assert {path.name: path.read_bytes() for path in (docs / "small").iterdir()} == files
+    capsys.readouterr()
