@@ -26,7 +26,7 @@ from pretraining.machine import cpu_name
 
 logger = logging.getLogger(__name__)
 
-SCHEMA: Literal[1] = 1
+SCHEMA: Literal[2] = 2
 MIN_AGREEMENT = 0.99
 CHECK_S, TIMING_S = 6.0, 1.5
 """Time for the reference's answers, and for the clocked calls of each way."""
@@ -54,7 +54,7 @@ class Candidate(Config):
 class Choice(Config):
     """The way that was chosen, and why."""
 
-    schema_version: Literal[1] = SCHEMA
+    schema_version: Literal[2] = SCHEMA
     word: str
     """What was asked for."""
     chosen: str

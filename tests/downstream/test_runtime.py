@@ -155,7 +155,8 @@ def test_eight_bits_stay_near(task_name: str, way: str, folders: Callable[..., P
     pairs = [(row[..., : right.shape[-1]], right) for row, right in zip(rows, expected, strict=True)]
     got, right = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
     # Some of it is lost, but not the order of things. An untouched network would give the same digits.
-    assert np.corrcoef(got, right)[0, 1] > 0.9
+    # Ranges that were measured beforehand lose more than those of every call.
+    assert np.corrcoef(got, right)[0, 1] > (0.8 if way.endswith("static") else 0.9)
     assert np.abs(got - right).max() > 1e-6
 
 
@@ -322,6 +323,19 @@ def test_trial_texts_have_the_lengths_asked_for(standins: dict[str, Path]) -> No
     longest_word = 12
     assert all(text.strip() for text in trial_texts(tokenizer, lengths))
     assert all(length - longest_word <= n <= max(length, longest_word) for n, length in zip(got, lengths, strict=True))
+
+
+def test_a_trial_text_is_of_one_label_and_both_labels_have_as_many(standins: dict[str, Path]) -> None:
+    examples = get_task("nsmc-sample").read_split("train", SAMPLE_ROOT).examples
+    of_label = {
+        label: " ".join(" ".join(example.text.split()) for example in examples if example.label == label)
+        for label in ("negative", "positive")
+    }
+    texts = trial_texts(load_tokenizer(standins["klue-bert"]), lognormal_lengths(100))
+    found = [[label for label, text in of_label.items() if trial in text] for trial in texts]
+    assert sum("negative" in labels for labels in found) >= 49  # the one that begins with the last may go over
+    assert sum("positive" in labels for labels in found) >= 49
+    assert sum(not labels for labels in found) <= 1
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------
