@@ -186,7 +186,7 @@ WIKINEWS = OfficialFile(
 
 TASK = Task(
     name="news-swag",
-    title="뉴스 SWAG",
+    title="News-SWAG",
     family=MultipleChoice(NUM_CHOICES),
     files={"train": WIKINEWS, "dev": WIKINEWS},
     num_examples={"train": 1_372, "dev": 712},
