@@ -1,9 +1,9 @@
 """The page of a study, in Korean and in English: what was asked, what was tried, what came out, what the paper says."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -14,8 +14,12 @@ from eval.leaderboard import percent, signed
 from eval.results import Row, Table
 from eval.study_recipe import PaperTable, Study, Words
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 Language = Literal["ko", "en"]
 CHART = "chart.png"
+COLOURS = ("#1f4e8c", "#c0392b", "#2e7d32", "#8e44ad")
 WORDS: Mapping[str, Words] = {
     "question": Words(ko="물음", en="The question"),
     "arms": Words(ko="견준 모델", en="What was compared"),
@@ -30,10 +34,10 @@ WORDS: Mapping[str, Words] = {
         "fine-tuning.",
     ),
     "model": Words(ko="모델", en="arm"),
-    "against": Words(ko="‘{}’와의 차이", en="Against “{}”"),
-    "against_columns": Words(
-        ko="과제 | 모델 | 차이 | 95% 구간 | p | 보정한 p | 판정",
-        en="task | arm | difference | 95 % interval | p | corrected p | verdict",
+    "differences": Words(ko="차이", en="Differences"),
+    "difference_columns": Words(
+        ko="과제 | 모델 | 상대 | 차이 | 95% 구간 | p | 보정한 p | 판정",
+        en="task | arm | against | difference | 95 % interval | p | corrected p | verdict",
     ),
     "better": Words(ko="더 높음", en="higher"),
     "worse": Words(ko="더 낮음", en="lower"),
@@ -97,8 +101,7 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
     rows = {(row.model, row.task): row for row in table.rows if row.source == "measured" and _ranks(row)}
     tasks = [get_task(name) for name in study.tasks]
     lines = [f"# {say(study.title)}", "", f"## {say('question')}", "", say(study.question), ""]
-    lines += [f"## {say('arms')}", "", *_header(say("arm_columns"))]
-    lines += [_arm_line(named(record.arm), record) for record in records]
+    lines += [f"## {say('arms')}", "", *_arm_lines(say("arm_columns"), records, named)]
     given = {record.encoder: record.weights_sha256 for record in records if record.weights_sha256}
     if given:
         told = ", ".join(f"`{Path(encoder).name}` (sha256 {digest[:12]}…)" for encoder, digest in given.items())
@@ -108,12 +111,12 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
     for arm in study.arms:
         lines.append(f"| {named(arm)} | " + " | ".join(_figure(rows.get((arm, t.name))) for t in tasks) + " |")
     lines += ["", f"![{say('chart')}]({CHART})", ""]
-    lines += [f"## {say('against').format(named(study.baseline))}", "", say("test"), ""]
-    lines += _header(say("against_columns"))
+    lines += [f"## {say('differences')}", "", say("test"), "", *_header(say("difference_columns"), texts=(0, 1, 2, 7))]
+    pairs = {(found.task, frozenset({found.a, found.b})): found for found in table.comparisons}
     for task in tasks:
-        for found in table.comparisons:
-            if found.task == task.name and study.baseline in {found.a, found.b}:
-                lines.append(_comparison_line(task, found, study, language))
+        for arm, against in study.compared():
+            if found := pairs.get((task.name, frozenset({arm, against}))):
+                lines.append(_comparison_line(task, found, study, against, language))
     for paper in study.paper:
         lines += ["", f"## {say('paper')}: {paper.title}", "", *_paper_lines(paper), "", f"{study.source}."]
     if say(study.reading):
@@ -128,18 +131,29 @@ def _ranks(row: Row) -> bool:
     return row.metric == get_task(row.task).metrics[0].key
 
 
-def _header(columns: str) -> list[str]:
-    count = columns.count(" | ")
-    return [f"| {columns} |", "| --- |" + " ---: |" * count]
+def _header(columns: str, texts: Collection[int] = (0,)) -> list[str]:
+    """Return the head of a table; the columns of text stand to the left, figures to the right."""
+    marks = ("---" if k in texts else "---:" for k in range(columns.count(" | ") + 1))
+    return [f"| {columns} |", f"| {' | '.join(marks)} |"]
 
 
-def _arm_line(title: str, record: ArmRecord) -> str:
-    loss = "" if record.held_out_loss is None else f"{record.held_out_loss:.3f}"
-    accuracy = "" if record.held_out_accuracy is None else f"{record.held_out_accuracy:.3f}"
-    minutes = f"{record.elapsed_s / 60:.1f}" if record.elapsed_s else ""
-    parameters = f"{record.num_parameters:,}" if record.num_parameters else ""
-    tokens = "" if record.weights_sha256 else f"{record.tokens:,}"
-    return f"| {title} | {parameters} | {tokens} | {minutes} | {loss} | {accuracy} |"
+def _arm_lines(columns: str, records: Sequence[ArmRecord], named: Callable[[str], str]) -> list[str]:
+    """Return the table of arms, less the columns in which there is nothing to tell of any."""
+    cells = [[named(record.arm), *_arm_cells(record)] for record in records]
+    told = [k for k in range(len(cells[0])) if any(line[k] for line in cells)]
+    titles = columns.split(" | ")
+    lines = _header(" | ".join(titles[k] for k in told))
+    return lines + ["| " + " | ".join(line[k] for k in told) + " |" for line in cells]
+
+
+def _arm_cells(record: ArmRecord) -> list[str]:
+    return [
+        f"{record.num_parameters:,}" if record.num_parameters else "",
+        "" if record.weights_sha256 else f"{record.tokens:,}",
+        f"{record.elapsed_s / 60:.1f}" if record.elapsed_s else "",
+        "" if record.held_out_loss is None else f"{record.held_out_loss:.3f}",
+        "" if record.held_out_accuracy is None else f"{record.held_out_accuracy:.3f}",
+    ]
 
 
 def _figure(row: Row | None) -> str:
@@ -153,9 +167,9 @@ def _figure(row: Row | None) -> str:
     return " ".join(parts)
 
 
-def _comparison_line(task: Task, found: Comparison, study: Study, language: Language) -> str:
-    """Return the line of a pair, turned so that the figure is the arm's minus the baseline's."""
-    is_turned = found.a == study.baseline
+def _comparison_line(task: Task, found: Comparison, study: Study, against: str, language: Language) -> str:
+    """Return the line of a pair, turned so that the figure is the arm's minus that of what it is held against."""
+    is_turned = found.a == against
     arm = found.b if is_turned else found.a
     sign = -1 if is_turned else 1
     bounds = sorted(sign * bound for bound in found.ci95) if found.ci95 else []
@@ -165,6 +179,7 @@ def _comparison_line(task: Task, found: Comparison, study: Study, language: Lang
     cells = [
         task.title,
         getattr(study.arms[arm].title, language),
+        getattr(study.arms[against].title, language),
         signed(difference),
         interval,
         _probability(found.p),
@@ -184,30 +199,66 @@ def _paper_lines(paper: PaperTable) -> list[str]:
 
 
 def draw_chart(path: Path, study: Study, rows: Sequence[Row]) -> None:
-    """Draw each task's scores with their intervals, one line an arm, as a PNG; English, for matplotlib's font."""
+    """Draw each task's scores with their intervals as a PNG; English, for matplotlib's font.
+
+    One line an arm, or, where the study has an axis, scores over it.
+    """
     from matplotlib.figure import Figure
 
     tasks = [get_task(name) for name in study.tasks]
-    arms = list(study.arms)
     found = {(row.model, row.task): row for row in rows if row.source == "measured" and _ranks(row)}
-    figure = Figure(figsize=(2.2 + 2.6 * len(tasks), 1.2 + 0.42 * len(arms)), layout="constrained")
-    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    height = 4.0 if study.axis else 1.2 + 0.42 * len(study.arms)
+    figure = Figure(figsize=(2.2 + (3.6 if study.axis else 2.6) * len(tasks), height), layout="constrained")
+    panels = figure.subplots(1, len(tasks), sharey=not study.axis, squeeze=False)[0]
     for panel, task in zip(panels, tasks, strict=True):
-        for place, arm in enumerate(arms):
-            row = found.get((arm, task.name))
-            if row is None or row.value is None:
-                continue
-            low, high = row.ci95 or (row.value, row.value)
-            colour = "#c0392b" if arm == study.baseline else "#1f4e8c"
-            panel.plot([100 * low, 100 * high], [place, place], color=colour, linewidth=2)
-            panel.plot(100 * row.value, place, "o", color=colour, markersize=6)
-            panel.annotate(
-                percent(row.value), (100 * row.value, place), (0, 6), textcoords="offset points", ha="center"
-            )
+        points = {
+            arm: (row.value, *(row.ci95 or (row.value, row.value)))
+            for arm in study.arms
+            if (row := found.get((arm, task.name))) is not None and row.value is not None
+        }
         panel.set_title(f"{task.name}\n{task.metrics[0].key}", fontsize=10)
-        panel.set_ylim(len(arms) - 0.4, -0.8)
-        panel.grid(visible=True, axis="x", color="#e5e5e5", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_yticks(range(len(arms)), [study.arms[arm].title.en for arm in arms])
+        if study.axis:
+            _draw_course(panel, study, points)
+        else:
+            _draw_forest(panel, study, points)
+    if study.axis:
+        panels[-1].legend(frameon=False, fontsize=9)
+    else:
+        panels[0].set_yticks(range(len(study.arms)), [arm.title.en for arm in study.arms.values()])
     with atomic_file(path, "wb") as file:
         figure.savefig(file, format="png", dpi=120)
+
+
+def _draw_forest(panel: "Axes", study: Study, points: Mapping[str, tuple[float, ...]]) -> None:
+    for place, arm in enumerate(study.arms):
+        if arm not in points:
+            continue
+        value, low, high = (100 * figure for figure in points[arm])
+        colour = "#c0392b" if arm == study.baseline else "#1f4e8c"
+        panel.plot([low, high], [place, place], color=colour, linewidth=2)
+        panel.plot(value, place, "o", color=colour, markersize=6)
+        panel.annotate(f"{value:.2f}", (value, place), (0, 6), textcoords="offset points", ha="center")
+    panel.margins(x=0.12)
+    panel.set_ylim(len(study.arms) - 0.4, -0.8)
+    panel.grid(visible=True, axis="x", color="#e5e5e5", linewidth=0.6)
+
+
+def _draw_course(panel: "Axes", study: Study, points: Mapping[str, tuple[float, ...]]) -> None:
+    assert study.axis is not None
+    lines: dict[str, list[tuple[float, ...]]] = {}
+    for name, arm in study.arms.items():
+        if arm.at is not None and name in points:
+            lines.setdefault(arm.line, []).append((arm.at, *(100 * figure for figure in points[name])))
+    for number, (line, line_points) in enumerate(lines.items()):
+        places, values, lows, highs = zip(*sorted(line_points), strict=True)
+        colour, mark = COLOURS[number % len(COLOURS)], "os^D"[number % 4]
+        panel.plot(places, values, color=colour, marker=mark, markersize=6, label=line or None)
+        panel.vlines(places, lows, highs, color=colour, linewidth=2)
+    if study.axis.is_log:
+        panel.set_xscale("log")
+    ticks = sorted({arm.at for arm in study.arms.values() if arm.at is not None})
+    panel.set_xticks(ticks, [f"{tick:,g}" if tick < 1e6 else f"{tick / 1e6:g}M" for tick in ticks])
+    panel.minorticks_off()
+    panel.set_xlabel(study.axis.title)
+    panel.grid(visible=True, color="#e5e5e5", linewidth=0.6)

@@ -58,6 +58,18 @@ class Arm(Config):
     """Folder, hub id or known encoder that is there already; nothing is pretrained then."""
     finetune: dict[str, Any] = Field(default_factory=dict)
     """Departures from the study's fine-tuning."""
+    at: float | None = None
+    """Its place on the axis of the chart."""
+    line: str = ""
+    """Which line of the chart its score belongs to; English."""
+
+
+class Axis(Config):
+    """Across what the chart draws scores, if not one below the other."""
+
+    title: str
+    """English."""
+    is_log: bool = False
 
 
 class PaperTable(Config):
@@ -98,9 +110,17 @@ class Study(Config):
     """Departures from the tasks' fine-tuning defaults."""
     baseline: str
     """The arm that the others are held against."""
+    pairs: list[tuple[str, str]] = Field(default_factory=list)
+    """Further pairs to tell the difference of: an arm, and what it is held against."""
+    axis: Axis | None = None
     arms: dict[str, Arm]
     overrides: list[str] = Field(default_factory=list)
     """What was set differently from the file, as by `--set`."""
+
+    def compared(self) -> list[tuple[str, str]]:
+        """Return the pairs whose difference is told: all arms against the baseline, then those asked for."""
+        pairs = [(arm, self.baseline) for arm in self.arms if arm != self.baseline]
+        return pairs + [pair for pair in self.pairs if pair not in pairs]
 
     def encoder_of(self, arm: str) -> str:
         """Return the encoder that an arm finds there already; empty if it has to be made."""
@@ -160,10 +180,15 @@ def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
     study = validate(Study, values, path)
     if study.baseline not in study.arms:
         raise RecipeError(path, f"baseline '{study.baseline}' is no arm", nearest(study.baseline, study.arms))
+    for name in (name for pair in study.pairs for name in pair):
+        if name not in study.arms:
+            raise RecipeError(path, f"'{name}' of the pairs is no arm", nearest(name, study.arms))
     for task in study.tasks:
         get_task(task)
     for arm_name, arm in study.arms.items():
         where = f"{path}, arm {arm_name}"
+        if (arm.at is None) is not (study.axis is None):
+            raise RecipeError(where, "`at` and `axis` go together", "give every arm its place, or leave out both")
         encoder = study.encoder_of(arm_name)
         if (arm.encoder and arm.is_random) or (encoder and (arm.pretraining or arm.quarters != 4)):
             raise RecipeError(where, "an encoder that is there is not pretrained", "leave out one of the two")

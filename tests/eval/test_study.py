@@ -13,6 +13,7 @@ from downstream.encoders import weights_sha256_paths
 from downstream.result import read_result
 from eval.models import ModelEntry
 from eval.study import main, parse_share
+from eval.study_page import _draw_course
 from eval.study_recipe import STUDIES, merge, read_study
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -39,6 +40,7 @@ tokens = 3_000
 tasks = ["nsmc-sample"]
 seeds = 2
 baseline = "mlm"
+pairs = [["random", "half"]]
 finetune = {{ epochs = 1, batch_size = 32, peak_lr = 1e-3 }}
 
 [pretraining]
@@ -125,6 +127,36 @@ def test_a_study_is_told_in_two_languages(made: Path) -> None:
     assert len(list(out.glob("results/nsmc-sample/*/seed-*.json"))) == 10
 
 
+def test_differences_are_those_against_the_baseline_and_the_pairs_asked_for(made: Path) -> None:
+    page = (made.parent / "out" / "small" / "small.en.md").read_text(encoding="utf-8")
+    table = page[page.index("## Differences") : page.index("## The paper")]
+    cells = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| NSMC")]
+    told = {(cell[1], cell[2]): float(cell[3]) for cell in cells}
+    names = ["random", "half of the run", "other text", "replaced"]
+    assert list(told) == [*((name, "MLM") for name in names), ("random", "half of the run")]
+    scores = {}
+    for line in page[page.index("## Results") : page.index("## Differences")].splitlines():
+        if line.startswith("| ") and "[" in line:
+            name, figures = line.strip("| ").split(" | ")
+            scores[name] = float(figures.split()[0])
+    for (arm, against), difference in told.items():
+        assert difference == pytest.approx(scores[arm] - scores[against], abs=0.011)
+
+
+def test_scores_over_an_axis_are_drawn_as_lines() -> None:
+    from matplotlib.figure import Figure
+
+    study = read_study("training-set-size")
+    figure = Figure()
+    panel = figure.subplots()
+    _draw_course(panel, study, {arm: (0.5 + k / 100, 0.4, 0.6) for k, arm in enumerate(study.arms)})
+    lines = {line.get_label(): line.get_xydata() for line in panel.get_lines()}
+    assert set(lines) == {"pretrained", "not pretrained"}
+    assert [place for place, _ in lines["pretrained"]] == [500, 2_000, 5_000, 20_000]
+    assert [value for _, value in lines["not pretrained"]] == pytest.approx([51, 53, 55, 57])
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["500", "2,000", "5,000", "20,000"]
+
+
 def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     out = made.parent / "out" / "small"
     before = {path: path.read_bytes() for path in out.rglob("*.json")}
@@ -144,6 +176,7 @@ def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], mo
 def test_a_study_takes_over_what_another_has_scored(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = made.with_name("twin.toml")
     text = made.read_text(encoding="utf-8").replace("[arms.mlm]", "[arms.same]").replace('"mlm"', '"same"')
+    text = text.replace('pairs = [["random", "half"]]', "")
     twin.write_text(text.replace("[arms.half]", "[arms.halved]\nfinetune = { epochs = 2 }"), encoding="utf-8")
     ran = []
 
@@ -224,6 +257,9 @@ def test_sections_are_merged_key_by_key_and_objectives_replaced() -> None:
         ('name = "replaced_token"', 'name = "replaced_tokens"', "replaced_tokens"),
         ("is_random = true", 'is_random = true\nencoder = "kpfbert"', "encoder"),
         ("seeds = 2", 'seeds = 2\nencoder = "kpfbert"', "encoder"),
+        ('"half"]]', '"halve"]]', "halve"),
+        ("seeds = 2", 'seeds = 2\naxis = { title = "tokens" }', "axis"),
+        ("is_random = true", "is_random = true\nat = 1.0", "axis"),
     ],
 )
 def test_a_wrong_study_is_told_before_anything_is_made(
@@ -253,6 +289,7 @@ def test_a_study_of_fine_tuning_takes_an_encoder_that_is_there(made: Path, tmp_p
     path = write_study(tmp_path)
     text = path.read_text(encoding="utf-8")
     text = text[: text.index("[arms.mlm]")].replace("seeds = 2", f'seeds = 1\nencoder = "{encoder.as_posix()}"')
+    text = text.replace('pairs = [["random", "half"]]', "")
     text += """
 [arms.mlm]
 title = { ko = "MLM", en = "MLM" }
@@ -267,7 +304,9 @@ finetune = { peak_lr = 1e-5 }
     page = (tmp_path / "out" / "small" / "small.en.md").read_text(encoding="utf-8")
     weights = sha256(*weights_sha256_paths(encoder))
     assert f"not pretrained here: `{encoder.name}` (sha256 {weights[:12]}…)." in page
-    assert "| slow |  |  |  |  |  |" in page
+    # Nothing is known of time and losses of any arm: no such columns.
+    assert "| arm | parameters | tokens seen |\n" in page
+    assert "| slow |  |  |\n" in page
 
 
 def test_an_unknown_study_and_a_wrong_share_are_told(fails: Fails) -> None:
