@@ -1,11 +1,15 @@
 """Studies: arms that differ in one thing, made once, scored like every model, and told in two languages."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, RecipeError, UsageError, fingerprint, sha256
@@ -194,6 +198,33 @@ def test_a_study_takes_over_what_another_has_scored(made: Path, monkeypatch: pyt
     assert (ours.model, ours.recipe) == ("same", theirs.recipe | {"model": "same"})
     assert ours.recipe_sha256 == fingerprint(ours.recipe) != theirs.recipe_sha256
     assert ours.predictions == theirs.predictions
+
+
+def test_shares_in_processes_of_their_own_come_to_the_same(made: Path, study: Path) -> None:
+    folder = study.parent
+    where = ["--data", str(folder / "root"), "--work", str(folder / "work"), "--out", str(folder / "out")]
+    command = [sys.executable, "-m", "eval.study", str(study), *where]
+    # Sums depend on the number of threads in their last bits.
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    shares = [
+        subprocess.Popen([*command, "--shard", f"{k}/2"], stderr=subprocess.PIPE, text=True, env=os.environ | threads)
+        for k in (1, 2)
+    ]
+    ends = [(share.communicate()[1], share.returncode) for share in shares]
+    assert [code for _, code in ends] == [EXIT_DONE] * 2, ends
+    assert run(study) == EXIT_DONE
+    pages, scores = [], []
+    for out in (made.parent / "out" / "small", folder / "out" / "small"):
+        page = (out / "small.en.md").read_text(encoding="utf-8")
+        pages.append(page[page.index("## Results") :])
+        paths = sorted(out.glob("results/*/*/*.json"))
+        found = [read_result(path) for path in paths]
+        scores.append(
+            [(path.name, cell.model, cell.metrics, cell.predictions) for path, cell in zip(paths, found, strict=True)]
+        )
+    assert pages[0] == pages[1]
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 10
 
 
 def test_arms_see_their_budget_of_tokens_and_little_more(made: Path) -> None:
