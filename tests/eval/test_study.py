@@ -17,8 +17,10 @@ from downstream.encoders import weights_sha256_paths
 from downstream.result import read_result
 from eval.models import ModelEntry
 from eval.study import main, parse_share
+from eval.study_estimate import ArmEstimate, estimate
 from eval.study_page import _draw_course
 from eval.study_recipe import STUDIES, merge, read_study
+from eval.study_run import StudyRun
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -258,9 +260,27 @@ def test_a_dry_run_tells_what_a_study_takes_and_makes_no_encoder(
     assert run(study, "--dry-run") == EXIT_DONE
     told = capsys.readouterr().out
     assert "| mlm |" in told
-    assert "10 cells" in told
+    assert "10 cells of fine-tuning in " in told
     assert not list((study.parent / "work").glob("encoder-*"))
     assert not (study.parent / "out").exists()
+
+
+def test_what_is_left_of_a_study_is_estimated(made: Path, study: Path) -> None:
+    def left(path: Path) -> dict[str, ArmEstimate]:
+        folder = path.parent
+        where = {"root": folder / "root", "work": folder / "work", "out": folder / "out" / "small"}
+        return {arm.arm: arm for arm in estimate(StudyRun(read_study(str(path)), **where, num_workers=1))}
+
+    done = left(made)
+    assert {arm.device for arm in done.values()} == {"", "done"}
+    assert {(arm.cells, arm.finetuning_s, arm.training_s) for arm in done.values()} == {(0, 0.0, 0.0)}
+    arms = left(study)
+    assert {arm.cells for arm in arms.values()} == {2}
+    assert min(arm.finetuning_s for arm in arms.values()) > 0
+    assert (arms["mlm"].steps, arms["mlm"].training_s) > (0, 0.0) == (arms["random"].steps, arms["random"].training_s)
+    assert arms["half"].device == "the same run"
+    # An encoder of the same shape is tried once for all arms.
+    assert arms["mlm"].finetuning_s == arms["other"].finetuning_s
 
 
 def test_sections_are_merged_key_by_key_and_objectives_replaced() -> None:
