@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -13,11 +13,11 @@ from eval.comparison import Comparison
 from eval.leaderboard import percent, signed
 from eval.results import Row, Table
 from eval.study_recipe import PaperTable, Study, Words
+from eval.words import Language, task_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Language = Literal["ko", "en"]
 CHART = "chart.png"
 COLOURS = ("#1f4e8c", "#c0392b", "#2e7d32", "#8e44ad")
 WORDS: Mapping[str, Words] = {
@@ -107,7 +107,9 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
         told = ", ".join(f"`{Path(encoder).name}` (sha256 {digest[:12]}…)" for encoder, digest in given.items())
         lines += ["", f"{say('there_already')}: {told}."]
     lines += ["", f"## {say('results')}", "", say("how_to_read"), ""]
-    lines += _header(" | ".join([say("model"), *(f"{task.title} {task.metrics[0].title}" for task in tasks)]))
+    lines += _header(
+        " | ".join([say("model"), *(f"{task_title(task, language)} {task.metrics[0].title}" for task in tasks)])
+    )
     for arm in study.arms:
         lines.append(f"| {named(arm)} | " + " | ".join(_figure(rows.get((arm, t.name))) for t in tasks) + " |")
     lines += ["", f"![{say('chart')}]({CHART})", ""]
@@ -138,9 +140,11 @@ def _header(columns: str, texts: Collection[int] = (0,)) -> list[str]:
 
 
 def _arm_lines(columns: str, records: Sequence[ArmRecord], named: Callable[[str], str]) -> list[str]:
-    """Return the table of arms, less the columns in which there is nothing to tell of any."""
+    """Return the table of arms, less the columns in which there is nothing to tell of any; none if names are left."""
     cells = [[named(record.arm), *_arm_cells(record)] for record in records]
     told = [k for k in range(len(cells[0])) if any(line[k] for line in cells)]
+    if len(told) == 1:
+        return [", ".join(line[0] for line in cells) + "."]
     titles = columns.split(" | ")
     lines = _header(" | ".join(titles[k] for k in told))
     return lines + ["| " + " | ".join(line[k] for k in told) + " |" for line in cells]
@@ -177,7 +181,7 @@ def _comparison_line(task: Task, found: Comparison, study: Study, against: str, 
     verdict = found.verdict if found.verdict != "better" else "worse" if is_turned else "better"
     difference = sign * found.difference or 0.0  # not −0
     cells = [
-        task.title,
+        task_title(task, language),
         getattr(study.arms[arm].title, language),
         getattr(study.arms[against].title, language),
         signed(difference),
