@@ -12,16 +12,18 @@ page, chart and cells there in the end.
 """
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from corpora.official import data_root
 from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, UsageError, run_command
 from downstream.task import get_task
 from eval.archive import ARCHIVE, pack, restore
-from eval.cells import Filler, plan_cells, share_of
+from eval.cells import Cell, Filler, plan_cells, share_of
 from eval.manifest import fold_manifest
+from eval.models import ModelEntry
 from eval.report import write_leaderboard
-from eval.results import LeaderboardFile
+from eval.results import Gap, LeaderboardFile
 from eval.study_estimate import dry_run
 from eval.study_page import write_page
 from eval.study_recipe import read_study
@@ -58,40 +60,60 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.dry_run:
         sys.stdout.write(dry_run(run))
         return EXIT_DONE
-    tasks = [get_task(name) for name in study.tasks]
-    names = list(study.arms)
-    if arguments.shard:
-        index, count = parse_share(arguments.shard)
-        # Of the arms first, which then are there for the cells; those of others are waited for.
-        names = names[index - 1 :: count] + [name for k, name in enumerate(names) if k % count != index - 1]
-    records = {name: run.make_encoder(name) for name in names}
-    ordered = [records[name] for name in study.arms]
-    cells = plan_cells(run.entries(ordered), tasks, study.seeds)
-    cells = share_of(cells, *parse_share(arguments.shard)) if arguments.shard else cells
-    others = [path.parent for path in sorted(arguments.out.glob("*/results"))]
+    share = parse_share(arguments.shard) if arguments.shard else None
     published: Path | None = arguments.publish / study.name if arguments.publish else None
     if published and (published / ARCHIVE).is_file():
         restore(published / ARCHIVE, out)
-    filler = Filler(cells, root=run.root, out=out, jobs=arguments.jobs, elsewhere=others)
-    filler.fill()
+    others = [path.parent for path in sorted(arguments.out.glob("*/results"))]
+
+    def fill(cells: Sequence[Cell]) -> Filler:
+        filler = Filler(cells, root=run.root, out=out, jobs=arguments.jobs, elsewhere=others)
+        filler.fill()
+        return filler
+
+    gaps = _fill_share(run, *share, fill) if share else _fill_all(run, fill, published)
     if published:
         pack(out, published / ARCHIVE)
-    if not arguments.shard:
-        table = run.table(filler)
-        created = max((cell.environment.get("finished", "") for cell in table.cells), default="")
-        board = LeaderboardFile(
-            schema=1,
-            created=created,
-            manifest=fold_manifest(table.cells)
-            | {"study": study.model_dump(), "arms": [record.model_dump() for record in ordered]},
-            rows=table.rows,
-            comparisons=table.comparisons,
-        )
-        write_leaderboard(out, board, [task.name for task in tasks])
-        for folder in filter(None, (out, published)):
-            for page in write_page(folder, study, ordered, table):
-                sys.stdout.write(f"{page}\n")
-    return EXIT_FAILED_CELLS if filler.gaps else EXIT_DONE
+    return EXIT_FAILED_CELLS if gaps else EXIT_DONE
+
+
+def _fill_share(run: StudyRun, index: int, count: int, fill: Callable[[Sequence[Cell]], Filler]) -> list[Gap]:
+    """Fill share INDEX of COUNT of a study's cells, and return those that could not be filled.
+
+    An arm's cells follow when it is there, so that nobody waits for an arm of others while there is work to do.
+    """
+    study, tasks = run.study, [get_task(name) for name in run.study.tasks]
+    arms = list(study.arms)
+    named = [ModelEntry(name=arm, encoder="-") for arm in arms]
+    mine = {cell.key for cell in share_of(plan_cells(named, tasks, study.seeds), index, count)}
+    # Its share of the arms first, so that the shares begin with different ones.
+    order = sorted(arms, key=lambda arm: arms.index(arm) % count != index - 1)
+    gaps: list[Gap] = []
+    for record in run.make_encoders(order):
+        gaps += fill([cell for cell in plan_cells(run.entries([record]), tasks, study.seeds) if cell.key in mine]).gaps
+    return gaps
+
+
+def _fill_all(run: StudyRun, fill: Callable[[Sequence[Cell]], Filler], published: Path | None) -> list[Gap]:
+    """Fill a study's cells and write its page; return the cells that could not be filled."""
+    study, tasks = run.study, [get_task(name) for name in run.study.tasks]
+    records = {record.arm: record for record in run.make_encoders(list(study.arms))}
+    ordered = [records[arm] for arm in study.arms]
+    filler = fill(plan_cells(run.entries(ordered), tasks, study.seeds))
+    table = run.table(filler)
+    board = LeaderboardFile(
+        schema=1,
+        created=max((cell.environment.get("finished", "") for cell in table.cells), default=""),
+        manifest=fold_manifest(table.cells)
+        | {"study": study.model_dump(), "arms": [record.model_dump() for record in ordered]},
+        rows=table.rows,
+        comparisons=table.comparisons,
+    )
+    write_leaderboard(run.out, board, [task.name for task in tasks])
+    for folder in filter(None, (run.out, published)):
+        for page in write_page(folder, study, ordered, table):
+            sys.stdout.write(f"{page}\n")
+    return filler.gaps
 
 
 def parse_share(text: str) -> tuple[int, int]:

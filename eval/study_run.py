@@ -58,11 +58,32 @@ class StudyRun:
         self.study, self.root, self.work, self.out = study, root, work, out
         self.num_workers, self.cpu = num_workers, cpu
 
-    def make_encoder(self, arm: str) -> ArmRecord:
-        """Pretrain an arm, or what is left of it.
+    def make_encoders(self, arms: Sequence[str]) -> Iterator[ArmRecord]:
+        """Yield arms as they are there; what another process is at work on is left to it, and waited for in the end.
 
         Raises:
             SuiteError: data or recipe are unusable, or the training diverged.
+        """
+        left = list(arms)
+        while left:
+            for arm in left:
+                with contextlib.suppress(BlockingIOError):
+                    yield self.make_encoder(arm, is_waiting=False)
+                    left.remove(arm)
+                    break
+            else:
+                yield self.make_encoder(left.pop(0))
+
+    def make_encoder(self, arm: str, *, is_waiting: bool = True) -> ArmRecord:
+        """Pretrain an arm, or what is left of it.
+
+        Args:
+            arm: its name.
+            is_waiting: whether to wait for a process that is at work on it.
+
+        Raises:
+            SuiteError: data or recipe are unusable, or the training diverged.
+            BlockingIOError: a process is at work on it, and IS_WAITING is false.
         """
         from pretraining.run import pretrain, step_folder
 
@@ -71,7 +92,7 @@ class StudyRun:
             weights = weights_sha256_paths(resolve(encoder))
             return ArmRecord(arm=arm, encoder=encoder, weights_sha256=sha256(*weights))
         plan = self.plan(arm)
-        with _locked(plan.folder.with_suffix(".lock")):
+        with _locked(plan.folder.with_suffix(".lock"), is_waiting=is_waiting):
             if settings.is_random:
                 return ArmRecord(
                     arm=arm,
@@ -195,9 +216,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, *, is_waiting: bool = True) -> Iterator[None]:
     """Let one process at a time make a part that several may need."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if is_waiting else fcntl.LOCK_NB))
         yield

@@ -1,5 +1,6 @@
 """Studies: arms that differ in one thing, made once, scored like every model, and told in two languages."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -227,6 +228,22 @@ def test_shares_in_processes_of_their_own_come_to_the_same(made: Path, study: Pa
     assert pages[0] == pages[1]
     assert scores[0] == scores[1]
     assert len(scores[0]) == 10
+
+
+def test_an_arm_that_another_process_is_at_comes_last(made: Path) -> None:
+    folder = made.parent
+    where = {"root": folder / "root", "work": folder / "work", "out": folder / "out" / "small"}
+    run = StudyRun(read_study(str(made)), **where, num_workers=1)
+    names = ["mlm", "half", "rtd", "random"]
+    records = run.make_encoders(names)
+    lock = run.plan("mlm").folder.with_suffix(".lock")
+    with lock.open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            run.make_encoder("mlm", is_waiting=False)
+        # "half" is a part of the same run.
+        assert [next(records).arm for _ in range(2)] == ["rtd", "random"]
+    assert [record.arm for record in records] == ["mlm", "half"]
 
 
 def test_arms_see_their_budget_of_tokens_and_little_more(made: Path) -> None:
