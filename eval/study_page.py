@@ -226,7 +226,7 @@ def draw_chart(path: Path, study: Study, rows: Sequence[Row]) -> None:
             _draw_course(panel, study, points)
         else:
             _draw_forest(panel, study, points)
-    if study.axis:
+    if study.axis and any(arm.line for arm in study.arms.values()):
         panels[-1].legend(frameon=False, fontsize=9)
     else:
         panels[0].set_yticks(range(len(study.arms)), [arm.title.en for arm in study.arms.values()])
