@@ -17,9 +17,10 @@ from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, RecipeError, UsageErro
 from downstream.encoders import weights_sha256_paths
 from downstream.result import read_result
 from eval.models import ModelEntry
+from eval.results import Row
 from eval.study import main, parse_share
 from eval.study_estimate import ArmEstimate, estimate
-from eval.study_page import _draw_course
+from eval.study_page import _draw_course, draw_chart
 from eval.study_recipe import STUDIES, merge, read_study
 from eval.study_run import StudyRun
 
@@ -162,6 +163,26 @@ def test_scores_over_an_axis_are_drawn_as_lines() -> None:
     assert [place for place, _ in lines["pretrained"]] == [500, 2_000, 5_000, 20_000]
     assert [value for _, value in lines["not pretrained"]] == pytest.approx([51, 53, 55, 57])
     assert [tick.get_text() for tick in panel.get_xticklabels()] == ["500", "2,000", "5,000", "20,000"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_charts_name_arms_beside_a_forest_and_lines_in_a_legend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    for name in ("masking-rate", "training-set-size", "feature-based"):
+        study = read_study(name)
+        rows = [Row(model=arm, task="nsmc", metric="accuracy", value=0.8) for arm in study.arms]
+        draw_chart(tmp_path / "chart.png", study, rows)
+    one_line, two_lines, forest = (figure.axes[0] for figure in drawn)
+    assert one_line.get_legend() is None
+    assert not any("%" in label.get_text() for label in one_line.get_yticklabels())
+    assert [text.get_text() for text in two_lines.get_legend().get_texts()] == ["pretrained", "not pretrained"]
+    assert forest.get_legend() is None
+    assert forest.get_yticklabels()[0].get_text() == "fine-tuning"
 
 
 def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
