@@ -254,6 +254,12 @@ def _train_and_score(
         def _get_train_sampler(self, _dataset: Any = None) -> Any:
             return sampler
 
+        def create_optimizer(self, *arguments: Any) -> Any:
+            optimizer = super().create_optimizer(*arguments)
+            if config.head_lr is not None:
+                set_head_rate(optimizer, model, config.head_lr)
+            return optimizer
+
         def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
             if lesson.loss is None:
                 return super().compute_loss(model, inputs, *arguments, **options)
@@ -313,6 +319,16 @@ def set_dropout(model: Any, rate: float) -> None:
     for name in DROPOUT_KEYS:
         if hasattr(model.config, name):
             setattr(model.config, name, rate)
+
+
+def set_head_rate(optimizer: Any, model: Any, rate: float) -> None:
+    """Have what stands on the encoder of MODEL learn at RATE; a schedule made afterwards multiplies both rates."""
+    encoder = {id(parameter) for parameter in model.base_model.parameters()}
+    for group in list(optimizer.param_groups):
+        head = [parameter for parameter in group["params"] if id(parameter) not in encoder]
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) in encoder]
+        if head:
+            optimizer.add_param_group({**group, "params": head, "lr": rate})
 
 
 def some_of(examples: Sequence[Any], number: int | None) -> Sequence[Any]:

@@ -61,6 +61,8 @@ class FinetuneConfig(Config):
     """Train on so many of the examples: a number of them holds every smaller one. None: on all."""
     frozen: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether the encoder below a BiLSTM is left as it is; `false` is section 5.1's BiLSTM on top."""
+    head_lr: float | None = Field(default=None, gt=0, allow_inf_nan=False, exclude_if=lambda value: value is None)
+    """Highest rate of what stands on the encoder; a new BiLSTM learns little at an encoder's. None: PEAK_LR."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from corpora.runtime import CheckpointError, RecipeError
 from downstream import bilstm
 from downstream.classification import Classification
 from downstream.encoders import load_model, load_tokenizer
-from downstream.finetune import TaskData, finetune, load_finetuned, predict, read_task
+from downstream.finetune import TaskData, finetune, load_finetuned, predict, read_task, set_head_rate
 from downstream.result import Result
 from downstream.tagging import Tagging
 from downstream.task import FinetuneConfig, Split, TextExample, get_task
@@ -122,6 +122,29 @@ def test_a_frozen_encoder_is_left_as_it_is_and_everything_else_learns(
     assert not torch.equal(after["lstm.weight_hh_l1"], fresh.state_dict()["lstm.weight_hh_l1"])
     assert torch.any(after["layer_weights"] != 0) == (features == "weighted-sum")
     assert result.recipe["finetune"]["features"] == features
+
+
+def test_the_head_may_learn_at_a_rate_of_its_own(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Any, Any]] = []
+
+    def note(optimizer: Any, model: Any, rate: float) -> None:
+        set_head_rate(optimizer, model, rate)
+        seen.append((optimizer, model))
+
+    monkeypatch.setattr("downstream.finetune.set_head_rate", note)
+    settings = {"features": "last", "frozen": False, "head_lr": 1e-2, "warmup_ratio": 0.0}
+    finetune("nsmc", encoder, out=tmp_path / "out", data=few("nsmc-sample", 32, 8), overrides={**FAST, **settings})
+    ((optimizer, model),) = seen
+    rates = {id(p): group["initial_lr"] for group in optimizer.param_groups for p in group["params"]}
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    learnt = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert len(rates) == len(learnt) == sum(len(group["params"]) for group in optimizer.param_groups)
+    for name, parameter in learnt.items():
+        assert rates[id(parameter)] == (1e-3 if name.startswith("encoder.") else 1e-2), name
+        if "bias" in name:
+            assert decays[id(parameter)] == 0.0, name
 
 
 def test_settings_that_are_not_asked_for_are_not_in_the_recipe() -> None:
