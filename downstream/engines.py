@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from corpora.runtime import CheckpointError, SuiteError, UsageError, nearest
-from downstream.export import INSTALL, Exports, Form, cpu_capabilities, need, open_session
+from downstream.export import INSTALL, Exports, Form, cpu_capabilities, has_int8_units, need, open_session
 from downstream.networks import Batch, FloatArray, Network
 from pretraining.machine import torch_threads
 
@@ -45,6 +45,7 @@ WAYS: Mapping[str, Way] = {
     "onnx-static": Way("onnx", ("onnx", "onnxruntime"), "static"),
     "openvino-fp32": Way("openvino", ("onnx", "onnxruntime", "openvino"), "plain"),
     "openvino-bf16": Way("openvino", ("onnx", "onnxruntime", "openvino"), "plain", is_bfloat16=True),
+    "openvino-int8": Way("openvino", ("onnx", "onnxruntime", "openvino"), "compressed"),
     "openvino-static": Way("openvino", ("onnx", "onnxruntime", "openvino"), "static"),
 }
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -74,6 +75,8 @@ def obstacle(name: str) -> str:
         return f"{', '.join(missing)} not installed: {INSTALL}"
     if way.is_bfloat16 and not any(cpu_capabilities().get(unit) for unit in BFLOAT16_UNITS):
         return "this processor does not compute in bf16"
+    if way.form == "compressed" and not has_int8_units():
+        return "OpenVINO multiplies 8-bit numbers on processors with VNNI or AMX alone"
     return ""
 
 
@@ -101,7 +104,9 @@ def open_engine(name: str, network: Network, exports: Exports, *, threads: int) 
         content = exports.read(way.form)
         if way.library == "onnx":
             return open_session(content, threads=threads)
-        return _open_openvino(content, threads=threads, is_bfloat16=way.is_bfloat16)
+        # Inner sizes are D and its multiples.
+        group_size = network.hidden_size if way.form == "compressed" else 0
+        return _open_openvino(content, threads=threads, is_bfloat16=way.is_bfloat16, group_size=group_size)
     except SuiteError:
         raise
     except Exception as error:  # each library has exceptions of its own, of all kinds
@@ -138,7 +143,8 @@ def _open_numpy(network: Network, *, threads: int) -> Engine:
     return run
 
 
-def _open_openvino(content: bytes, *, threads: int, is_bfloat16: bool) -> Engine:
+def _open_openvino(content: bytes, *, threads: int, is_bfloat16: bool, group_size: int) -> Engine:
+    """Open a model in OpenVINO; of every GROUP_SIZE activations the range is measured if its weights have 8 bits."""
     openvino: Any = need("openvino")
     core = openvino.Core()
     settings = {
@@ -146,6 +152,7 @@ def _open_openvino(content: bytes, *, threads: int, is_bfloat16: bool) -> Engine
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "bf16" if is_bfloat16 else "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": group_size,
         # Pinned, the threads of all worker processes would sit on the same core.
         "ENABLE_CPU_PINNING": False,
     }

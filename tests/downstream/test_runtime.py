@@ -1,5 +1,6 @@
 """Other runtimes than torch: they answer what transformers does, the best is chosen and remembered, files are safe."""
 
+import importlib
 import itertools
 import json
 import os
@@ -26,8 +27,8 @@ from corpora.runtime import CheckpointError, UsageError
 from downstream.classification import Regression
 from downstream.embed import Embedder
 from downstream.encoders import load_model, load_tokenizer
-from downstream.engines import REFERENCE, WAYS, obstacle, ways_of
-from downstream.export import Exports, approximate_gelu, check_self_contained, has_int8_units, open_session
+from downstream.engines import REFERENCE, WAYS, obstacle, open_engine, ways_of
+from downstream.export import Exports, approximate_gelu, check_self_contained, compress, has_int8_units, open_session
 from downstream.finetune import TASK_KEY, finetune, load_finetuned, predict, read_task
 from downstream.networks import (
     SEQUENCE_HEAD,
@@ -146,9 +147,15 @@ def test_every_encoder_is_exported_faithfully(kind: str, folders: Callable[..., 
 
 @pytest.mark.parametrize(
     ("task_name", "way"),
-    [*((name, "onnx-int8") for name in TASKS), ("korquad-sample", "onnx-static"), ("nsmc-sample", "openvino-static")],
+    [
+        *((name, way) for way in ("onnx-int8", "openvino-int8") for name in TASKS),
+        ("korquad-sample", "onnx-static"),
+        ("nsmc-sample", "openvino-static"),
+    ],
 )
 def test_eight_bits_stay_near(task_name: str, way: str, folders: Callable[..., Path], root: Path) -> None:
+    if reason := obstacle(way):
+        pytest.skip(reason)
     folder, examples = folders(task_name), some_examples(task_name)
     expected = outputs_of_transformers(folder, examples)
     rows, _ = Predictor.load(folder, way, root=root).outputs(examples)
@@ -519,7 +526,7 @@ def test_an_unknown_runtime_is_named(runtime: str, folders: Callable[..., Path],
 def test_words_stand_for_what_they_say() -> None:
     assert ways_of("torch") == ("torch",)
     assert ways_of("onnx") == ("onnx-fp32", "onnx-int8", "onnx-static")
-    assert ways_of("openvino") == ("openvino-fp32", "openvino-bf16", "openvino-static")
+    assert ways_of("openvino") == ("openvino-fp32", "openvino-bf16", "openvino-int8", "openvino-static")
     assert set(ways_of("auto")) == set(WAYS)
 
 
@@ -559,6 +566,7 @@ def test_the_processor_decides_over_bits_and_bf16(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert has_int8_units() is int8
     assert (obstacle("torch-bf16") == "") is bf16
+    assert (obstacle("openvino-int8") == "") is int8
 
 
 @pytest.mark.slow
@@ -641,6 +649,65 @@ def test_only_8_bit_forms_approximate_gelu(folders: Callable[..., Path], tmp_pat
     counts = [[sum(node.op_type == name for node in model.graph.node) for model in models] for name in GELUS]
     layers = read_finetuned(folders("nsmc-sample")).config["num_hidden_layers"]
     assert counts == [[layers, 0], [0, layers]]
+
+
+def products(weights: Mapping[str, np.ndarray], transposed: frozenset[str], path: Path) -> None:
+    """Write a graph that multiplies by each of WEIGHTS in turn."""
+    onnx = pytest.importorskip("onnx")
+    nodes, name = [], "x"
+    for place, weight in enumerate(weights):
+        result = f"y{place}" if place + 1 < len(weights) else "output"
+        is_transposed = weight in transposed
+        options = {"transB": 1} if is_transposed else {}
+        tensor = weight.split(":")[0]
+        nodes.append(onnx.helper.make_node("Gemm" if is_transposed else "MatMul", [name, tensor], [result], **options))
+        name = result
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [None, None]) for n in ("x", "output"))
+    tensors = [onnx.numpy_helper.from_array(array, n) for n, array in weights.items() if ":" not in n]
+    graph = onnx.helper.make_graph(nodes, "products", [x], [y], tensors)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10), path)
+
+
+def test_weights_in_8_bits_are_off_by_half_a_step(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    generator = np.random.default_rng(0)
+    # Columns of very different size, and one of zeros.
+    first = (generator.standard_normal((24, 32)) * np.logspace(-3, 2, 32)).astype(np.float32)
+    first[:, 5] = 0
+    second, head = (generator.standard_normal(shape).astype(np.float32) for shape in ((32, 32), (32, 3)))
+    weights = {"first": first, "second": second, "second:again": second, "head": head}
+    source, target = tmp_path / "plain.onnx", tmp_path / "compressed.onnx"
+    products(weights, frozenset({"second", "second:again"}), source)
+    compress(source, target)
+    stored = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(target).graph.initializer}
+    assert set(stored) == {
+        "head",
+        *(f"{n}.{part}" for n in ("first", "second") for part in ("bits", "scales", "zeros")),
+    }
+    rounded = {"first": stored["first.bits"] * stored["first.scales"]}
+    rounded["second"] = stored["second.bits"] * stored["second.scales"][:, None]
+    for name, axis in (("first", 0), ("second", 1)):
+        assert stored[f"{name}.bits"].dtype == np.int8
+        step = np.abs(weights[name]).max(axis=axis, keepdims=True) / 127
+        assert (np.abs(rounded[name] - weights[name]) <= 0.5001 * step).all()
+    assert (rounded["first"][:, 5] == 0).all()
+    x = generator.standard_normal((7, 24)).astype(np.float32)
+    expected = x @ rounded["first"] @ rounded["second"].T @ rounded["second"].T @ head
+    # Not by onnxruntime, which multiplies such weights by activations of 8 bits, too.
+    output = importlib.import_module("onnx.reference").ReferenceEvaluator(onnx.load(target)).run(None, {"x": x})[0]
+    assert output == pytest.approx(expected, rel=1e-4, abs=1e-3)
+
+
+def test_openvino_multiplies_in_8_bits(folders: Callable[..., Path], root: Path) -> None:
+    if reason := obstacle("openvino-int8"):
+        pytest.skip(reason)
+    network = finetuned_network(read_finetuned(folders("nsmc-sample")))
+    exports = Exports(network, root)
+    engine = open_engine("openvino-int8", network, exports, threads=1)
+    exact = open_engine("openvino-int8", replace(network, hidden_size=0), exports, threads=1)
+    differences = [np.abs(engine(batch) - exact(batch)).max() for batch in network.trial().inputs[:5]]
+    # The same weights: what differs are activations of 8 bits, and single precision differs by less than a millionth.
+    assert 1e-5 < max(differences) < 0.1
 
 
 def test_other_weights_are_another_export(folders: Callable[..., Path], tmp_path: Path) -> None:
