@@ -89,13 +89,14 @@ class _Estimator:
         if plan.folder in self._runs:
             return nothing | {"device": "the same run"}
         self._runs.add(plan.folder)
-        found = measure(plan.recipe, num_workers=self._run.num_workers, cpu=self._run.cpu)
+        phases = [phase for phase in (plan.first, plan) if phase and not (phase.folder / MANIFEST).is_file()]
+        found = [measure(phase.recipe, num_workers=self._run.num_workers, cpu=self._run.cpu) for phase in phases]
         return {
-            "steps": plan.recipe.loop.steps,
-            "training_s": found.training_s,
-            "disk_bytes": found.disk_bytes,
-            "memory_bytes": found.memory_bytes,
-            "device": found.device,
+            "steps": sum(phase.recipe.loop.steps for phase in phases),
+            "training_s": sum(phase.training_s for phase in found),
+            "disk_bytes": sum(phase.disk_bytes for phase in found),
+            "memory_bytes": max(phase.memory_bytes for phase in found),
+            "device": found[0].device,
         }
 
     def _cell_s(self, arm: str, task: Task) -> float:

@@ -18,7 +18,7 @@ pretraining = { objective = { name = "static_mlm_nsp", dupe_factor = 2 } }
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ from pretraining.recipe import Recipe, check_recipe, set_value
 from pretraining.vocab import VocabConfig
 
 STUDIES = Path(__file__).with_name("studies")
+QUARTERS: Final = 4
+"""Into which a run is divided: after each it leaves its model."""
 
 
 class Words(Config):
@@ -36,6 +38,15 @@ class Words(Config):
 
     ko: str
     en: str
+
+
+class Phase(Config):
+    """What an arm reads before the rest."""
+
+    tokens: int = Field(ge=1)
+    """Out of the arm's budget."""
+    pretraining: dict[str, Any] = Field(default_factory=dict)
+    """Departures from the arm's recipe."""
 
 
 class Arm(Config):
@@ -50,7 +61,9 @@ class Arm(Config):
     """Another corpus recipe than the study's; the vocabulary stays that of the study's corpus."""
     tokens: int | None = Field(default=None, ge=1)
     """Another budget than the study's."""
-    quarters: Literal[1, 2, 3, 4] = 4
+    first: Phase | None = None
+    """A run before, from whose weights this one goes on with what is left of the budget."""
+    quarters: Literal[1, 2, 3, 4] = QUARTERS
     """Of its run, after which the encoder is taken as it is then; arms that differ in this alone share one run."""
     is_random: bool = False
     """The shape with its first weights: what pretraining is worth."""
@@ -126,22 +139,31 @@ class Study(Config):
         """Return the encoder that an arm finds there already; empty if it has to be made."""
         return self.arms[arm].encoder or ("" if self.arms[arm].is_random else self.encoder)
 
-    def values_of(self, arm: str) -> dict[str, Any]:
-        """Return an arm's recipe of pretraining as a TOML file would hold it."""
-        return merge(self.pretraining, self.arms[arm].pretraining)
+    def tokens_of(self, arm: str) -> int:
+        """Return an arm's budget of tokens, with what it reads in a first phase."""
+        return self.arms[arm].tokens or self.tokens
 
     def vocabulary_of(self, arm: str) -> VocabConfig:
         """Return an arm's vocabulary."""
         values = self.vocabulary.model_dump() | self.arms[arm].vocabulary
         return validate(VocabConfig, values, f"study {self.name}, arm {arm}, vocabulary")
 
-    def recipe_of(self, arm: str, corpus: Path, tokenizer: Path) -> Recipe:
+    def recipe_of(self, arm: str, corpus: Path, tokenizer: Path, *, is_first: bool = False) -> Recipe:
         """Return an arm's recipe of pretraining, its number of steps still to be set.
+
+        Args:
+            arm: its name.
+            corpus: folder.
+            tokenizer: folder.
+            is_first: of its first phase.
 
         Raises:
             RecipeError: it is wrong.
         """
-        values = self.values_of(arm)
+        settings = self.arms[arm]
+        values = merge(self.pretraining, settings.pretraining)
+        if is_first and settings.first:
+            values = merge(values, settings.first.pretraining)
         values["data"] = values.get("data", {}) | {"corpus": str(corpus), "tokenizer": str(tokenizer)}
         # Until the rows are counted; a warm-up must fit into it.
         values["loop"] = values.get("loop", {}) | {"warmup_steps": 0, "steps": 1}
@@ -185,16 +207,29 @@ def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
             raise RecipeError(path, f"'{name}' of the pairs is no arm", nearest(name, study.arms))
     for task in study.tasks:
         get_task(task)
-    for arm_name, arm in study.arms.items():
-        where = f"{path}, arm {arm_name}"
-        if (arm.at is None) is not (study.axis is None):
-            raise RecipeError(where, "`at` and `axis` go together", "give every arm its place, or leave out both")
-        encoder = study.encoder_of(arm_name)
-        if (arm.encoder and arm.is_random) or (encoder and (arm.pretraining or arm.quarters != 4)):
-            raise RecipeError(where, "an encoder that is there is not pretrained", "leave out one of the two")
-        validate(FinetuneConfig, study.finetune | arm.finetune, f"{where}, finetune")
-        if not encoder:
-            read_corpus_recipe(arm.corpus or study.corpus)
-            study.vocabulary_of(arm_name)
-            study.recipe_of(arm_name, Path("corpus"), Path("vocabulary"))
+    for name in study.arms:
+        _check_arm(study, name, f"{path}, arm {name}")
     return study
+
+
+def _check_arm(study: Study, name: str, where: str) -> None:
+    """Refuse an arm that is wrong somewhere.
+
+    Raises:
+        RecipeError: it is.
+    """
+    arm, encoder = study.arms[name], study.encoder_of(name)
+    if (arm.at is None) is not (study.axis is None):
+        raise RecipeError(where, "`at` and `axis` go together", "give every arm its place, or leave out both")
+    if (arm.encoder and arm.is_random) or (encoder and (arm.pretraining or arm.quarters != QUARTERS)):
+        raise RecipeError(where, "an encoder that is there is not pretrained", "leave out one of the two")
+    is_whole = not (encoder or arm.is_random or arm.quarters != QUARTERS)
+    if arm.first and not (is_whole and arm.first.tokens < study.tokens_of(name)):
+        fix = "give it to an arm that is pretrained to its end, with fewer tokens than the arm has"
+        raise RecipeError(where, "this arm cannot have a first phase", fix)
+    validate(FinetuneConfig, study.finetune | arm.finetune, f"{where}, finetune")
+    if not encoder:
+        read_corpus_recipe(arm.corpus or study.corpus)
+        study.vocabulary_of(name)
+        for is_first in (False, True):
+            study.recipe_of(name, Path("corpus"), Path("vocabulary"), is_first=is_first)

@@ -15,7 +15,7 @@ from typing import Any
 
 from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
-from corpora.runtime import fingerprint, sha256, write_json
+from corpora.runtime import fingerprint, sha256, validate, write_json
 from corpora.sources import read_corpus_recipe
 from downstream.encoders import resolve, weights_sha256_paths
 from downstream.task import get_task
@@ -23,14 +23,12 @@ from eval.cells import Filler
 from eval.models import ModelEntry
 from eval.results import Table, build_table, find_cells
 from eval.study_page import ArmRecord
-from eval.study_recipe import Study
+from eval.study_recipe import QUARTERS, Study
 from pretraining.dataset import prepare
-from pretraining.recipe import Recipe
+from pretraining.recipe import DataConfig, Recipe
 from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
 
 MANIFEST = "manifest.json"
-QUARTERS = 4
-"""Into which a run is divided: after each it leaves its model."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,8 @@ class Plan:
 
     recipe: Recipe
     folder: Path
+    first: "Plan | None" = None
+    """A run before, from whose weights this one goes on."""
 
 
 class StudyRun:
@@ -85,7 +85,7 @@ class StudyRun:
             SuiteError: data or recipe are unusable, or the training diverged.
             BlockingIOError: a process is at work on it, and IS_WAITING is false.
         """
-        from pretraining.run import pretrain, step_folder
+        from pretraining.run import step_folder
 
         settings = self.study.arms[arm]
         if encoder := self.study.encoder_of(arm):
@@ -100,12 +100,12 @@ class StudyRun:
                     recipe=plan.recipe.model_dump(),
                     num_parameters=self.save_first_weights(plan.recipe, plan.folder),
                 )
-            manifest = pretrain(plan.recipe, plan.folder, cache=self._cache, num_workers=self.num_workers, cpu=self.cpu)
+            manifest = self._pretrain(plan)
             folder = plan.folder
             if settings.quarters < QUARTERS:
                 folder = step_folder(folder, plan.recipe.loop.export_steps[settings.quarters - 1])
                 manifest |= _read(folder / MANIFEST)
-            scores = self._held_out(folder, plan.recipe.data.max_length)
+            scores = self._held_out(folder)
         return ArmRecord(
             arm=arm,
             encoder=str(folder),
@@ -117,6 +117,20 @@ class StudyRun:
             held_out_loss=scores.get("mlm_loss"),
             held_out_accuracy=scores.get("mlm_accuracy"),
         )
+
+    def _pretrain(self, plan: Plan) -> dict[str, Any]:
+        """Run what is left of a plan; returns the manifest, with tokens and time of both phases if there are two."""
+        from pretraining.run import pretrain
+
+        recipe, before = plan.recipe, {}
+        if plan.first:
+            # Two arms may begin alike.
+            with _locked(plan.first.folder.with_suffix(".lock")):
+                before = self._pretrain(plan.first)
+            model = recipe.model.model_copy(update={"init": str(plan.first.folder)})
+            recipe = recipe.model_copy(update={"model": model})
+        manifest = pretrain(recipe, plan.folder, cache=self._cache, num_workers=self.num_workers, cpu=self.cpu)
+        return manifest | {key: manifest[key] + before.get(key, 0) for key in ("tokens", "elapsed_s")}
 
     @property
     def _cache(self) -> Path:
@@ -142,20 +156,28 @@ class StudyRun:
 
     def plan(self, arm: str) -> Plan:
         """Prepare an arm's rows, and return its recipe with the number of steps that its budget of tokens makes."""
+        first, tokens = self.study.arms[arm].first, self.study.tokens_of(arm)
+        if first is None:
+            return self._plan(arm, tokens)
+        before = self._plan(arm, first.tokens, is_first=True)
+        return self._plan(arm, tokens - first.tokens, first=before)
+
+    def _plan(self, arm: str, tokens: int, *, is_first: bool = False, first: Plan | None = None) -> Plan:
         corpus = self._corpus(self.study.arms[arm].corpus)
         tokenizer = self._vocabulary(self.study.vocabulary_of(arm), self._corpus())
-        recipe = self.study.recipe_of(arm, corpus, tokenizer)
+        recipe = self.study.recipe_of(arm, corpus, tokenizer, is_first=is_first)
         with _locked(self.work / "rows.lock"):
             prepared = prepare(recipe, self._cache, num_workers=self.num_workers)
         tokens_per_step = recipe.loop.batch_size * prepared.num_tokens / len(prepared.feed.corpus)
-        steps = math.ceil((self.study.arms[arm].tokens or self.study.tokens) / tokens_per_step)
+        steps = math.ceil(tokens / tokens_per_step)
         changes: dict[str, Any] = {"steps": steps, "warmup_steps": round(self.study.warmup_share * steps)}
         # Of every run, so that one made for another study serves those who look at its course.
         changes["export_steps"] = [round(steps * k / QUARTERS) for k in range(1, QUARTERS)]
         recipe = recipe.model_copy(update={"loop": recipe.loop.model_copy(update=changes)})
         kind = "random" if self.study.arms[arm].is_random else "encoder"
-        own = fingerprint([recipe.model_dump(exclude={"data": {"corpus", "tokenizer"}}), prepared.digest])
-        return Plan(recipe, self.work / f"{kind}-{own[:12]}")
+        parts = [recipe.model_dump(exclude={"data": {"corpus", "tokenizer"}}), prepared.digest]
+        own = fingerprint([*parts, first.folder.name] if first else parts)
+        return Plan(recipe, self.work / f"{kind}-{own[:12]}", first)
 
     def save_first_weights(self, recipe: Recipe, folder: Path) -> int:
         """Save the first weights of a shape, and return the number of its parameters."""
@@ -173,8 +195,11 @@ class StudyRun:
         save_tokenizer(BertTokenizer.from_pretrained(prepared.tokenizer), folder)
         return int(network.num_parameters())
 
-    def _held_out(self, encoder: Path, max_length: int) -> dict[str, Any]:
-        """Return the masked-LM scores on held-out text of the study's corpus; nothing without such a head."""
+    def _held_out(self, encoder: Path) -> dict[str, Any]:
+        """Return the masked-LM scores on held-out text of the study's corpus; nothing without such a head.
+
+        Rows are as long as those of the study, also for an arm that has learnt from others.
+        """
         from pretraining.evaluate import evaluate_mlm
 
         corpus = self._corpus()
@@ -183,6 +208,7 @@ class StudyRun:
             architectures = _read(encoder / "config.json").get("architectures") or []
             has_head = any("MaskedLM" in name or "PreTraining" in name for name in architectures)
             is_told = has_head and any(corpus_files(corpus, "held-out"))
+            max_length = validate(DataConfig, self.study.pretraining.get("data", {}), "data").max_length
             write_json(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_told else {})
         return _read(path)
 

@@ -292,6 +292,38 @@ def test_an_arm_may_be_a_run_half_way_or_on_other_text(made: Path) -> None:
     }
 
 
+def test_an_arm_may_begin_with_a_phase_of_its_own(study: Path) -> None:
+    text = study.read_text(encoding="utf-8")
+    phase = "first = { tokens = 2_000, pretraining = { seed = 1, data = { max_length = 16 } } }"
+    study.write_text(text.replace("quarters = 2", phase), encoding="utf-8")
+    folder = study.parent
+    where = {"root": folder / "root", "work": folder / "work", "out": folder / "out" / "small"}
+    run = StudyRun(read_study(str(study)), **where, num_workers=1)
+    plan, whole = run.plan("half"), run.plan("mlm")
+    assert plan.first is not None
+    lengths = [phase.recipe.data.max_length for phase in (plan.first, plan, whole)]
+    assert lengths == [16, 32, 32]
+    # Another beginning is another encoder, though the rest is the same recipe.
+    assert len({phase.folder for phase in (plan.first, plan, whole)}) == 3
+    takes = {arm.arm: arm for arm in estimate(run)}
+    assert takes["half"].steps == plan.first.recipe.loop.steps + plan.recipe.loop.steps
+    record = run.make_encoder("half")
+    manifests = [
+        json.loads((phase.folder / "manifest.json").read_text(encoding="utf-8")) for phase in (plan.first, plan)
+    ]
+    assert Path(manifests[1]["recipe"]["model"]["init"]) == plan.first.folder
+    assert record.encoder == str(plan.folder)
+    assert record.tokens == sum(manifest["tokens"] for manifest in manifests)
+    assert record.elapsed_s == sum(manifest["elapsed_s"] for manifest in manifests)
+    assert 2_900 < record.tokens < 3_500
+    # A finished phase is not made again.
+    before = {path: path.stat().st_mtime_ns for path in (folder / "work").glob("encoder-*/model.safetensors")}
+    assert run.make_encoder("half") == record
+    assert {path: path.stat().st_mtime_ns for path in (folder / "work").glob("encoder-*/model.safetensors")} == before
+    assert len(before) == 2
+    assert [arm.device for arm in estimate(run) if arm.arm == "half"] == ["done"]
+
+
 def test_a_dry_run_tells_what_a_study_takes_and_makes_no_encoder(
     study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -349,6 +381,10 @@ def test_sections_are_merged_key_by_key_and_objectives_replaced() -> None:
         ('"half"]]', '"halve"]]', "halve"),
         ("seeds = 2", 'seeds = 2\naxis = { title = "tokens" }', "axis"),
         ("is_random = true", "is_random = true\nat = 1.0", "axis"),
+        ("is_random = true", "is_random = true\nfirst = { tokens = 1_000 }", "first phase"),
+        ("quarters = 2", "quarters = 2\nfirst = { tokens = 1_000 }", "first phase"),
+        ("tokens = 1_500", "tokens = 1_500\nfirst = { tokens = 1_500 }", "first phase"),
+        ("tokens = 1_500", "first = { tokens = 1_500, pretraining = { loop = { rate = 1 } } }", "loop.rate"),
     ],
 )
 def test_a_wrong_study_is_told_before_anything_is_made(
