@@ -159,6 +159,14 @@ def test_the_published_comparison_is_the_files() -> None:
         assert figures == reported
 
 
+def test_what_was_tried_has_the_figures_of_the_studies() -> None:
+    rows = re.findall(r"^\|.*?\| ([^|]+) \| \[[\w-]+\]\((studies/[^)]+)\) \|$", read("docs/pretraining.en.md"), re.M)
+    assert len(rows) >= 6
+    for figures, page in rows:
+        scores = re.findall(r"(?<=\| )(\d+\.\d\d)(?= \[)", read(f"docs/{page}"))
+        assert set(re.findall(r"\d+\.\d\d", figures)) <= set(scores), page
+
+
 def test_the_sources_of_the_sample_count_what_is_there() -> None:
     entries = dict(re.findall(r"^\| `([\w./-]+)` \|[^|]*\| (\d+) \|", read("corpora/sample/SOURCES.md"), re.MULTILINE))
     counted = {
