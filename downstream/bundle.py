@@ -47,7 +47,7 @@ from corpora.sources import CorpusRecipe, read_corpus_recipe
 from downstream.distill import DistillConfig, distill
 from downstream.embed_recipe import EmbedRecipe
 from downstream.embed_training import train_embedder
-from downstream.encoders import BUNDLED, weights_sha256_paths
+from downstream.encoders import BUNDLED, encoder_digest
 from downstream.finetune import finetune, load_finetuned, predict
 from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm
@@ -220,7 +220,7 @@ class Bundle:
 
     @staticmethod
     def _encoder_sha256(folder: Path) -> str:
-        return sha256(*weights_sha256_paths(folder))
+        return encoder_digest(folder)
 
     def _phase(self, number: int, values: Mapping[str, Any]) -> Recipe:
         data = dict(values.get("data", {})) | {"corpus": str(self.corpus), "tokenizer": str(self.vocabulary)}

@@ -48,7 +48,7 @@ from corpora.runtime import (
     validate,
 )
 from downstream.classification import Classification, Regression
-from downstream.encoders import load_model, resolve, weights_sha256_paths
+from downstream.encoders import encoder_digest, load_model, resolve
 from downstream.finetune import (
     NO_LABEL,
     RESULT_FILE,
@@ -149,7 +149,7 @@ def distill(
     config = config.model_copy(update={"layers": teaching.num_layers(config.layers)})
     splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
     name = model or f"{taught.model if taught else folder.resolve().name}-{config.layers}l"
-    recipe = finetune_recipe(task, name, folder, config, splits)
+    recipe = finetune_recipe(task, name, encoder_digest(folder), config, splits)
     labelled = some_of(splits.train.examples, config.train_examples)
     texts: list[str] = []
     if unlabelled:
@@ -292,7 +292,7 @@ class _Council:
             if (other := load_finetuned(folder)[2]).name != task.name:
                 what = f"it was fine-tuned on {other.name}, the first teacher on {task.name}"
                 raise UsageError(folder, what, "give teachers of one task")
-        return {"further_teachers_sha256": [sha256(*weights_sha256_paths(folder)) for folder in further]}
+        return {"further_teachers_sha256": [encoder_digest(folder) for folder in further]}
 
     def goals(self, task: Task, workshop: Path) -> "npt.NDArray[np.float32]":
         """Return the logits (N, C) to be learned, labelled examples first; what is found once is kept in WORKSHOP."""

@@ -34,6 +34,7 @@ from corpora.runtime import (
     cannot_write,
     nearest,
     run_command,
+    sha256,
 )
 from pretraining.vocab import SPECIAL_TOKENS, save_tokenizer
 
@@ -74,6 +75,8 @@ ENCODERS: Mapping[str, Encoder] = {
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 KORBERT_VOCAB = "vocab.korean.rawtext.list"
 SAFE_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", KORBERT_VOCAB)
+NOTES = ("result.json", "manifest.json", "recipe.json", "data.json", "held-out-*.json")
+"""What the suite writes beside a model: how it was made and how it scored."""
 PICKLED_WEIGHTS = ("pytorch_model.bin",)
 SENTENCEPIECE_BPE = 2  # TrainerSpec.ModelType
 FITTING = "give the weights that belong to the config"
@@ -235,7 +238,13 @@ def _check_complete(where: Path, missing: Iterable[str]) -> None:
 
 def weights_sha256_paths(folder: Path) -> list[Path]:
     """Return the files that decide what the encoder computes: weights, config and tokenizer, in a fixed order."""
-    return sorted(p for pattern in SAFE_FILES for p in folder.glob(pattern) if p.name != "result.json")
+    found = sorted(path for pattern in SAFE_FILES for path in folder.glob(pattern))
+    return [path for path in found if not any(path.match(note) for note in NOTES)]
+
+
+def encoder_digest(folder: Path) -> str:
+    """Return the sha256 of the files that decide what the encoder computes."""
+    return sha256(*weights_sha256_paths(folder))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

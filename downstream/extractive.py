@@ -28,10 +28,9 @@ from corpora.runtime import (
     RecipeError,
     fingerprint,
     run_command,
-    sha256,
 )
 from downstream.embed import quiet_transformers
-from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
+from downstream.encoders import encoder_digest, load_model, load_tokenizer, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -374,7 +373,7 @@ def states_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> "Netwo
 
     return Network(
         where=str(folder),
-        digest=fingerprint({"files": sha256(*weights_sha256_paths(folder)), "head": "states"}),
+        digest=fingerprint({"files": encoder_digest(folder), "head": "states"}),
         inputs=names,
         build=lambda: States("sdpa").eval(),
         build_exported=lambda: States("eager").eval(),

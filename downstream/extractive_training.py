@@ -29,7 +29,7 @@ from corpora.runtime import (
     write_text,
 )
 from downstream.articles import Article, Skipped, of_split, read_labelled
-from downstream.encoders import load_tokenizer, resolve, weights_sha256_paths
+from downstream.encoders import encoder_digest, load_tokenizer, resolve
 from downstream.extractive import (
     HEAD_CONFIG_FILE,
     HEAD_FILE,
@@ -111,7 +111,7 @@ def train(
     if not training:
         raise DataError("training data", "no labelled articles", "give a file with labels, or with headlines")
     recipe = {
-        "encoder_sha256": sha256(*weights_sha256_paths(folder)),
+        "encoder_sha256": encoder_digest(folder),
         "data": dict(data or {}),
         "num_articles": len(training),
         "config": config.model_dump(),

@@ -27,11 +27,10 @@ from corpora.runtime import (
     cannot_write,
     fingerprint,
     run_command,
-    sha256,
     validate,
     write_text,
 )
-from downstream.encoders import load_model, load_tokenizer, resolve, weights_sha256_paths
+from downstream.encoders import encoder_digest, load_model, load_tokenizer, resolve
 from downstream.multiple_choice import pad_choices
 from downstream.result import Result, read_result, score, write_result
 from downstream.subword_dropout import SubwordDropout
@@ -148,7 +147,7 @@ def finetune(
     splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
     folder = resolve(str(encoder))
     name = model or Path(str(encoder)).name
-    recipe = finetune_recipe(task, name, folder, config, splits)
+    recipe = finetune_recipe(task, name, encoder_digest(folder), config, splits)
     lesson = lesson_of(config)
     return complete(task, folder, out=out, seed=seed, splits=splits, config=config, recipe=recipe, lesson=lesson)
 
@@ -202,11 +201,13 @@ def complete(
         )
 
 
-def finetune_recipe(task: Task, model: str, folder: Path, config: FinetuneConfig, data: TaskData) -> dict[str, Any]:
+def finetune_recipe(
+    task: Task, model: str, encoder_sha256: str, config: FinetuneConfig, data: TaskData
+) -> dict[str, Any]:
     """Return everything but the seed that decides a fine-tuned model's predictions."""
     return {
         "model": model,
-        "encoder_sha256": sha256(*weights_sha256_paths(folder)),
+        "encoder_sha256": encoder_sha256,
         "task": task.name,
         "data_sha256": data.sha256,
         "finetune": config.model_dump(),

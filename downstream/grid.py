@@ -34,7 +34,7 @@ from corpora.runtime import (
     run_command,
     validate,
 )
-from downstream.encoders import resolve
+from downstream.encoders import encoder_digest, resolve
 from downstream.finetune import (
     RESULT_FILE,
     TaskData,
@@ -178,7 +178,7 @@ def choose(
 def _score_point(task: Task, encoder: str | Path, out: Path, data: TaskData, settings: dict[str, Any]) -> Result:
     """Train a point and keep its result alone: a grid's models would fill the disk."""
     config = validate(FinetuneConfig, task.finetune.model_dump() | settings, f"{task.name} fine-tuning")
-    recipe = finetune_recipe(task, Path(str(encoder)).name, resolve(str(encoder)), config, data)
+    recipe = finetune_recipe(task, Path(str(encoder)).name, encoder_digest(resolve(str(encoder))), config, data)
     folder = out / fingerprint(recipe)[:16]
     result = finetune(task, encoder, out=folder, seed=SEARCH_SEED, data=data, overrides=settings)
     for path in folder.iterdir():
@@ -226,7 +226,9 @@ def finetune_by_grid(
     )
     config = validate(FinetuneConfig, task.finetune.model_dump() | choice.settings, f"{task.name} fine-tuning")
     folder = resolve(str(encoder))
-    recipe = finetune_recipe(task, model or Path(str(encoder)).name, folder, config, splits) | {"grid": choice.record}
+    recipe = finetune_recipe(task, model or Path(str(encoder)).name, encoder_digest(folder), config, splits) | {
+        "grid": choice.record
+    }
     return [
         complete(
             task,

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from corpora.runtime import CheckpointError, fingerprint, sha256
+from corpora.runtime import CheckpointError, fingerprint
 from downstream.classification import Regression
-from downstream.encoders import load_model, load_tokenizer, weights_sha256_paths
+from downstream.encoders import encoder_digest, load_model, load_tokenizer
 from downstream.finetune import RESULT_FILE, TASK_KEY, load_finetuned
 from downstream.numpy_bert import NumpyBert, PlainTokenizer, is_plain_bert
 from downstream.result import read_result
@@ -180,7 +180,7 @@ def finetuned_network(finetuned: Finetuned) -> Network:
         where=str(finetuned.folder),
         digest=fingerprint(
             {
-                "files": sha256(*weights_sha256_paths(finetuned.folder)),
+                "files": encoder_digest(finetuned.folder),
                 "head": family.auto_class,
                 "max_length": finetuned.max_length,
             }
@@ -375,7 +375,7 @@ def pooled_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Networ
 
     return Network(
         where=str(folder),
-        digest=fingerprint({"files": sha256(*weights_sha256_paths(folder)), "head": "mean"}),
+        digest=fingerprint({"files": encoder_digest(folder), "head": "mean"}),
         inputs=names,
         build=lambda: build("sdpa"),
         build_exported=lambda: build("eager"),

@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from corpora.runtime import ResultError, atomic_file, cannot_write
+from corpora.runtime import ResultError, atomic_file, cannot_write, write_text
 from eval.results import merge_results
 from eval.sidecars import KINDS
 
@@ -16,10 +16,12 @@ ARCHIVE = "cells.tar.xz"
 """Name of the file beside a report."""
 CELLS = ("results", *(kind.name for kind in KINDS))
 """Folders of cells, and of what was measured beside them."""
+ARMS = "arms"
+"""Folder of the records of a study's arms, without which nobody could tell which encoder its cells are of."""
 
 
 def restore(archive: Path, work: Path) -> None:
-    """Put the cells of an archive into WORK; where both have a cell, the newer one stays.
+    """Put the cells of an archive into WORK; where both have a cell, the newer one stays, and WORK's record of an arm.
 
     Raises:
         ResultError: the archive is damaged, or WORK cannot be written.
@@ -33,6 +35,9 @@ def restore(archive: Path, work: Path) -> None:
             raise ResultError(archive, f"no readable archive of cells ({error})", fix) from error
         for damaged in merge_results([Path(folder)], work):
             raise damaged
+        for record in (Path(folder) / ARMS).glob("*.json"):
+            if not (work / ARMS / record.name).is_file():
+                write_text(work / ARMS / record.name, record.read_text(encoding="utf-8"))
 
 
 def pack(work: Path, archive: Path) -> None:
@@ -48,7 +53,8 @@ def pack(work: Path, archive: Path) -> None:
 
     try:
         with atomic_file(archive, "wb") as target, tarfile.open(fileobj=target, mode="w:xz") as file:
-            for path in sorted(path for name in CELLS for path in (work / name).rglob("seed-*.json")):
+            cells = sorted(path for name in CELLS for path in (work / name).rglob("seed-*.json"))
+            for path in (*sorted((work / ARMS).glob("*.json")), *cells):
                 file.add(path, path.relative_to(work).as_posix(), filter=plain)
     except OSError as error:
         raise cannot_write(archive, error) from error

@@ -146,6 +146,20 @@ class Filler:
         if is_here and not all(cell.model.is_deterministic for cell in self.cells):
             use_one_device()
         queued: list[Cell] = []
+        for cell, data, recipe in self._left():
+            if is_here:
+                self._fill_here(cell, data, recipe)
+            else:
+                queued.append(cell)
+        self._fill_in_workers(queued)
+        self._tell_skipped()
+
+    def unfinished(self) -> list[Cell]:
+        """Return the cells that `fill` would run; those that it could not are in `gaps`."""
+        return [cell for cell, *_ in self._left()]
+
+    def _left(self) -> Iterator[tuple[Cell, TaskData, dict[str, Any]]]:
+        """Yield the cells that have to run, with the splits of their task and their recipe."""
         for task, group in groupby(self.cells, key=lambda cell: cell.task):
             cells = list(group)
             try:
@@ -159,11 +173,9 @@ class Filler:
                 if self.grid is not None and model.kind == "encoder":
                     seeds = self._chosen(seeds, data, self.grid)
                 for cell, recipe in self._unfinished(seeds, data):
-                    if is_here:
-                        self._fill_here(cell, data, recipe)
-                    else:
-                        queued.append(cell)
-        self._fill_in_workers(queued)
+                    yield cell, data, recipe
+
+    def _tell_skipped(self) -> None:
         if self._skipped:
             self._tell(f"{self._skipped} of {len(self.cells)} cells were finished before and skipped")
         if self._aged:

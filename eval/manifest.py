@@ -52,10 +52,12 @@ class Experiment(Config):
 
 def origin(entry: ModelEntry, task: Task) -> dict[str, str]:
     """Return what a cell notes beside machine and recipe, at the moment it is finished."""
+    encoder = (entry.encoder or entry.name) if entry.kind == "encoder" else entry.encoder
     return {
         "finished": now(),
         "kind": entry.kind,
-        "encoder": (entry.encoder or entry.name) if entry.kind == "encoder" else entry.encoder,
+        # Where a folder lies is nobody's business who gets the cell.
+        "encoder": Path(encoder).name if Path(encoder).is_absolute() else encoder,
         "git": git_commit(),
         "code_sha256": code_sha256(entry, task),
         **_compute(),

@@ -26,7 +26,7 @@ from corpora.runtime import (
     validate,
 )
 from downstream.classification import Regression
-from downstream.encoders import HUB_ID, bundled, resolve, weights_sha256_paths
+from downstream.encoders import HUB_ID, bundled, encoder_digest, resolve
 from downstream.finetune import (
     METRICS_FILE,
     TASK_KEY,
@@ -69,6 +69,8 @@ class ModelEntry(Config):
     encoder: str = ""
     """Folder, hub id or known key; default: the name. Of `embedder`, `finetuned` and `summary` the model's folder;
     default: the one that comes with the package."""
+    encoder_sha256: str = ""
+    """Digest of the encoder's files, where it is known: finished cells count then although the encoder is gone."""
     system: str = "summarizer"
     """Of `summary`: what `downstream.sentence_choice.choose_sentences` calls it."""
     runtime: str = "torch"
@@ -227,7 +229,7 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
         files = model_files(resolve(entry.encoder) if entry.encoder else bundled_embedder())
         return about | {"embedder_sha256": sha256(*files), "versions": versions("torch", "transformers", "tokenizers")}
     if entry.kind == "finetuned":
-        weights = sha256(*weights_sha256_paths(entry.finetuned_folder))
+        weights = encoder_digest(entry.finetuned_folder)
         libraries = ("torch", "transformers", "tokenizers", *(RUNTIME_LIBRARIES if entry.runtime != "torch" else ()))
         return about | {"weights_sha256": weights, "runtime": entry.runtime, "versions": versions(*libraries)}
     config = _finetune_config(entry, task)
@@ -237,7 +239,8 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
             "finetune": config.model_dump(),
             "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
         }
-    recipe = finetune_recipe(task, entry.name, resolve(entry.encoder or entry.name), config, data)
+    digest = entry.encoder_sha256 or encoder_digest(resolve(entry.encoder or entry.name))
+    recipe = finetune_recipe(task, entry.name, digest, config, data)
     return recipe | ({"grid": entry.choice} if entry.choice else {})
 
 

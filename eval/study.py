@@ -7,8 +7,9 @@
 Corpora, vocabularies and encoders lie under WORK by what they are made of, so that studies share what they have in
 common, a finished part is never made again, and an interrupted one is gone on with. OUT/NAME holds the results in the
 leaderboard's own form, and the page in Korean and English; a score that another study under OUT has got of the same
-encoder in the same way is taken over. `--publish docs/studies` begins with the cells that are there already, and puts
-page, chart and cells there in the end.
+encoder in the same way is taken over. `--publish docs/studies` begins with the cells that are there already, keeps
+those of every arm there as soon as they are finished, and puts page and chart there in the end: so a study may be made
+arm by arm on several machines that share nothing but that folder.
 """
 
 import sys
@@ -49,6 +50,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse(argv)
     study = read_study(arguments.study, arguments.set)
     out: Path = arguments.out / study.name
+    published: Path | None = arguments.publish
+    if published and not arguments.dry_run:
+        for archive in sorted(published.glob(f"*/{ARCHIVE}")):
+            restore(archive, arguments.out / archive.parent.name)
+    others = [path.parent for path in sorted(arguments.out.glob("*/results")) if path.parent != out]
     run = StudyRun(
         study,
         root=data_root(arguments.data),
@@ -56,24 +62,21 @@ def main(argv: list[str] | None = None) -> int:
         out=out,
         num_workers=arguments.workers,
         cpu=arguments.cpu,
+        elsewhere=others,
     )
     if arguments.dry_run:
         sys.stdout.write(dry_run(run))
         return EXIT_DONE
     share = parse_share(arguments.shard) if arguments.shard else None
-    published: Path | None = arguments.publish / study.name if arguments.publish else None
-    if published and (published / ARCHIVE).is_file():
-        restore(published / ARCHIVE, out)
-    others = [path.parent for path in sorted(arguments.out.glob("*/results"))]
 
     def fill(cells: Sequence[Cell]) -> Filler:
         filler = Filler(cells, root=run.root, out=out, jobs=arguments.jobs, elsewhere=others)
         filler.fill()
+        if published:
+            pack(out, published / study.name / ARCHIVE)
         return filler
 
     gaps = _fill_share(run, *share, fill) if share else _fill_all(run, fill, published)
-    if published:
-        pack(out, published / ARCHIVE)
     return EXIT_FAILED_CELLS if gaps else EXIT_DONE
 
 
@@ -110,7 +113,7 @@ def _fill_all(run: StudyRun, fill: Callable[[Sequence[Cell]], Filler], published
         comparisons=table.comparisons,
     )
     write_leaderboard(run.out, board, [task.name for task in tasks])
-    for folder in filter(None, (run.out, published)):
+    for folder in (run.out, *([published / study.name] if published else [])):
         for page in write_page(folder, study, ordered, table):
             sys.stdout.write(f"{page}\n")
     return filler.gaps

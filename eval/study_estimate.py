@@ -84,7 +84,7 @@ class _Estimator:
         if study.encoder_of(arm) or study.arms[arm].is_random:
             return nothing | {"device": ""}
         plan = self._run.plan(arm)
-        if (plan.folder / MANIFEST).is_file():
+        if (plan.folder / MANIFEST).is_file() or self._run.finished(arm, plan):
             return nothing | {"device": "done"}
         if plan.folder in self._runs:
             return nothing | {"device": "the same run"}

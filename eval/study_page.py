@@ -62,10 +62,11 @@ class ArmRecord(Config):
 
     arm: str
     encoder: str
-    """Folder or name."""
-    weights_sha256: str = ""
-    """Of an encoder that was there already."""
+    """Name or folder; of one that was made here the folder under WORK, whose name follows from what it is made of."""
+    encoder_sha256: str
+    """Digest of its files."""
     recipe: dict[str, Any] = Field(default_factory=dict)
+    """Of its pretraining; empty for an encoder that was there already."""
     num_parameters: int = 0
     tokens: int = 0
     elapsed_s: float = 0.0
@@ -102,7 +103,7 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
     tasks = [get_task(name) for name in study.tasks]
     lines = [f"# {say(study.title)}", "", f"## {say('question')}", "", say(study.question), ""]
     lines += [f"## {say('arms')}", "", *_arm_lines(say("arm_columns"), records, named)]
-    given = {record.encoder: record.weights_sha256 for record in records if record.weights_sha256}
+    given = {record.encoder: record.encoder_sha256 for record in records if not record.recipe}
     if given:
         told = ", ".join(f"`{Path(encoder).name}` (sha256 {digest[:12]}…)" for encoder, digest in given.items())
         lines += ["", f"{say('there_already')}: {told}."]
@@ -153,7 +154,7 @@ def _arm_lines(columns: str, records: Sequence[ArmRecord], named: Callable[[str]
 def _arm_cells(record: ArmRecord) -> list[str]:
     return [
         f"{record.num_parameters:,}" if record.num_parameters else "",
-        "" if record.weights_sha256 else f"{record.tokens:,}",
+        f"{record.tokens:,}" if record.recipe else "",
         f"{record.elapsed_s / 60:.1f}" if record.elapsed_s else "",
         "" if record.held_out_loss is None else f"{record.held_out_loss:.3f}",
         "" if record.held_out_accuracy is None else f"{record.held_out_accuracy:.3f}",

@@ -15,11 +15,12 @@ from typing import Any
 
 from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
-from corpora.runtime import fingerprint, sha256, validate, write_json
+from corpora.runtime import fingerprint, validate, write_json
 from corpora.sources import read_corpus_recipe
-from downstream.encoders import resolve, weights_sha256_paths
+from downstream.encoders import encoder_digest, resolve
 from downstream.task import get_task
-from eval.cells import Filler
+from eval.archive import ARMS
+from eval.cells import Filler, plan_cells
 from eval.models import ModelEntry
 from eval.results import Table, build_table, find_cells
 from eval.study_page import ArmRecord
@@ -44,7 +45,17 @@ class Plan:
 class StudyRun:
     """One study at work."""
 
-    def __init__(self, study: Study, *, root: Path, work: Path, out: Path, num_workers: int, cpu: bool = False) -> None:
+    def __init__(
+        self,
+        study: Study,
+        *,
+        root: Path,
+        work: Path,
+        out: Path,
+        num_workers: int,
+        cpu: bool = False,
+        elsewhere: Sequence[Path] = (),
+    ) -> None:
         """Take note of the task; nothing runs yet.
 
         Args:
@@ -54,9 +65,10 @@ class StudyRun:
             out: folder for results and page.
             num_workers: processes that prepare text.
             cpu: stay on the CPU although there is a GPU.
+            elsewhere: folders of other studies, whose arms and cells of the same recipe are taken over.
         """
         self.study, self.root, self.work, self.out = study, root, work, out
-        self.num_workers, self.cpu = num_workers, cpu
+        self.num_workers, self.cpu, self.elsewhere = num_workers, cpu, list(elsewhere)
 
     def make_encoders(self, arms: Sequence[str]) -> Iterator[ArmRecord]:
         """Yield arms as they are there; what another process is at work on is left to it, and waited for in the end.
@@ -75,7 +87,7 @@ class StudyRun:
                 yield self.make_encoder(left.pop(0))
 
     def make_encoder(self, arm: str, *, is_waiting: bool = True) -> ArmRecord:
-        """Pretrain an arm, or what is left of it.
+        """Pretrain an arm, or what is left of it; nothing is left of one whose cells are all finished.
 
         Args:
             arm: its name.
@@ -85,38 +97,55 @@ class StudyRun:
             SuiteError: data or recipe are unusable, or the training diverged.
             BlockingIOError: a process is at work on it, and IS_WAITING is false.
         """
-        from pretraining.run import step_folder
-
         settings = self.study.arms[arm]
         if encoder := self.study.encoder_of(arm):
-            weights = weights_sha256_paths(resolve(encoder))
-            return ArmRecord(arm=arm, encoder=encoder, weights_sha256=sha256(*weights))
+            return ArmRecord(arm=arm, encoder=encoder, encoder_sha256=encoder_digest(resolve(encoder)))
         plan = self.plan(arm)
+        if record := self.finished(arm, plan):
+            return record
         with _locked(plan.folder.with_suffix(".lock"), is_waiting=is_waiting):
+            folder = self._folder(arm, plan)
             if settings.is_random:
-                return ArmRecord(
-                    arm=arm,
-                    encoder=str(plan.folder),
-                    recipe=plan.recipe.model_dump(),
-                    num_parameters=self.save_first_weights(plan.recipe, plan.folder),
-                )
-            manifest = self._pretrain(plan)
-            folder = plan.folder
-            if settings.quarters < QUARTERS:
-                folder = step_folder(folder, plan.recipe.loop.export_steps[settings.quarters - 1])
-                manifest |= _read(folder / MANIFEST)
-            scores = self._held_out(folder)
-        return ArmRecord(
+                facts: dict[str, Any] = {"num_parameters": self.save_first_weights(plan.recipe, folder)}
+            else:
+                manifest = self._pretrain(plan)
+                if settings.quarters < QUARTERS:
+                    manifest |= _read(folder / MANIFEST)
+                facts = {key: manifest[key] for key in ("num_parameters", "tokens", "elapsed_s", "device")}
+                scores = self._held_out(folder)
+                facts |= {f"held_out_{key}": scores.get(f"mlm_{key}") for key in ("loss", "accuracy")}
+        record = ArmRecord(
             arm=arm,
-            encoder=str(folder),
-            recipe=plan.recipe.model_dump(),
-            num_parameters=manifest["num_parameters"],
-            tokens=manifest["tokens"],
-            elapsed_s=manifest["elapsed_s"],
-            device=manifest["device"],
-            held_out_loss=scores.get("mlm_loss"),
-            held_out_accuracy=scores.get("mlm_accuracy"),
+            encoder=folder.relative_to(self.work).as_posix(),
+            encoder_sha256=encoder_digest(folder),
+            recipe=_without_paths(plan.recipe),
+            **facts,
         )
+        write_json(self.out / ARMS / f"{arm}.json", record.model_dump())
+        return record
+
+    def finished(self, arm: str, plan: Plan) -> ArmRecord | None:
+        """Return the record of an arm whose cells are all finished, whether its encoder is still there or not."""
+        encoder = self._folder(arm, plan).relative_to(self.work).as_posix()
+        for path in sorted(path for folder in (self.out, *self.elsewhere) for path in (folder / ARMS).glob("*.json")):
+            record = validate(ArmRecord, _read(path), path).model_copy(update={"arm": arm})
+            if record.encoder == encoder and self._is_scored(record):
+                write_json(self.out / ARMS / f"{arm}.json", record.model_dump())
+                return record
+        return None
+
+    def _is_scored(self, record: ArmRecord) -> bool:
+        cells = plan_cells(self.entries([record]), [get_task(name) for name in self.study.tasks], self.study.seeds)
+        filler = Filler(cells, root=self.root, out=self.out, elsewhere=self.elsewhere)
+        return not filler.unfinished() and not filler.gaps
+
+    def _folder(self, arm: str, plan: Plan) -> Path:
+        """Return where the encoder of an arm lies: at the end of its run, or on the way there."""
+        from pretraining.run import step_folder
+
+        quarters = self.study.arms[arm].quarters
+        is_whole = quarters == QUARTERS
+        return plan.folder if is_whole else step_folder(plan.folder, plan.recipe.loop.export_steps[quarters - 1])
 
     def _pretrain(self, plan: Plan) -> dict[str, Any]:
         """Run what is left of a plan; returns the manifest, with tokens and time of both phases if there are two."""
@@ -217,7 +246,8 @@ class StudyRun:
         return [
             ModelEntry(
                 name=record.arm,
-                encoder=record.encoder,
+                encoder=str(self.work / record.encoder) if record.recipe else record.encoder,
+                encoder_sha256=record.encoder_sha256,
                 finetune=self.study.finetune | self.study.arms[record.arm].finetune,
             )
             for record in records
@@ -233,6 +263,14 @@ class StudyRun:
             models=list(self.study.arms),
             recipes=filler.recipes,
         )
+
+
+def _without_paths(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe for a record: corpus and tokenizer by the names of their folders."""
+    values = recipe.model_dump()
+    for name in ("corpus", "tokenizer"):
+        values["data"][name] = Path(values["data"][name]).name
+    return values
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 from corpora.runtime import RecipeError, ResultError, UsageError, sha256
 from downstream.bundle import MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
 from downstream.embed import encode
-from downstream.encoders import BUNDLED, weights_sha256_paths
+from downstream.encoders import BUNDLED, encoder_digest
 from downstream.finetune import load_finetuned
 
 Write = Callable[[str, str | bytes], Path]
@@ -135,7 +135,7 @@ def test_scores_are_those_of_the_stored_weights(made: Path) -> None:
         assert before.keys() == after.keys()
         assert all(torch.equal(before[key].to(torch.float16), after[key]) for key in before)
     # Whoever fine-tunes the bundled encoder gets this classifier.
-    assert result["recipe"]["encoder_sha256"] == sha256(*weights_sha256_paths(made / "out" / "encoder"))
+    assert result["recipe"]["encoder_sha256"] == encoder_digest(made / "out" / "encoder")
 
 
 @pytest.mark.parametrize("name", ["encoder", "classifier", "embedder"])

@@ -19,9 +19,9 @@ from transformers import BertConfig, BertModel, Trainer, XLNetConfig, XLNetForSe
 
 import downstream.distill
 import downstream.finetune
-from corpora.runtime import CheckpointError, RecipeError, UsageError, sha256
+from corpora.runtime import CheckpointError, RecipeError, UsageError
 from downstream.distill import DistillConfig, Teaching, distill, kept_layers, soft_loss
-from downstream.encoders import load_tokenizer, weights_sha256_paths
+from downstream.encoders import encoder_digest, load_tokenizer
 from downstream.finetune import TASK_KEY, TaskData, _Collator, _Columns, finetune, load_finetuned, some_of
 from downstream.networks import read_finetuned
 from downstream.ngrams import NgramClassifier
@@ -356,7 +356,7 @@ def test_of_several_teachers_the_mean_is_learned_and_ngrams_speak_of_texts_witho
     ngrams = NgramClassifier([e.text for e in labelled], [str(e.label) for e in labelled])
     expected[64:] += 2.0 * ngrams.log_probabilities([e.text for e in fresh], ("negative", "positive"))
     np.testing.assert_allclose(goals, expected, atol=1e-4)
-    assert result.recipe["further_teachers_sha256"] == [sha256(*weights_sha256_paths(colleague))]
+    assert result.recipe["further_teachers_sha256"] == [encoder_digest(colleague)]
     card = ModelCard.load(tmp_path / "out" / "README.md").text
     assert "4 of its teacher's 4 layers, of 2 teachers, taught with 40 further texts" in card
     assert "python -m downstream.distill TEACHER TEACHER --unlabelled FILE" in card

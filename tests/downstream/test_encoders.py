@@ -22,6 +22,7 @@ from downstream.encoders import (
     KORBERT_VOCAB,
     EncoderUnavailableError,
     convert,
+    encoder_digest,
     load_model,
     load_tokenizer,
     main,
@@ -313,6 +314,16 @@ def test_the_fingerprinted_files_decide_the_encoder(standins: dict[str, Path]) -
     assert "spiece.model" in names["kobert"]
     assert KORBERT_VOCAB in names["korbert"]
     assert all(listed == sorted(listed) for listed in names.values())
+
+
+def test_how_an_encoder_was_made_is_no_part_of_it(standins: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(standins["mbert"], tmp_path / "mbert")
+    before = encoder_digest(folder)
+    for name in ("manifest.json", "recipe.json", "data.json", "result.json", "held-out-corpus.json"):
+        (folder / name).write_text("{}", encoding="utf-8")
+    assert encoder_digest(folder) == before
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    assert encoder_digest(folder) != before
 
 
 # --- what cannot be had ---------------------------------------------------------------------------------------------

@@ -5,18 +5,21 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
-from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, RecipeError, UsageError, fingerprint, sha256
-from downstream.encoders import weights_sha256_paths
+from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, RecipeError, UsageError, fingerprint
+from downstream.encoders import encoder_digest
 from downstream.result import read_result
-from eval.models import ModelEntry
+from eval.archive import ARCHIVE, pack, restore
+from eval.models import Filled, ModelEntry, run_cell
 from eval.results import Row
 from eval.study import main, parse_share
 from eval.study_estimate import ArmEstimate, estimate
@@ -251,9 +254,9 @@ def test_shares_in_processes_of_their_own_come_to_the_same(made: Path, study: Pa
     assert len(scores[0]) == 10
 
 
-def test_an_arm_that_another_process_is_at_comes_last(made: Path) -> None:
+def test_an_arm_that_another_process_is_at_comes_last(made: Path, tmp_path: Path) -> None:
     folder = made.parent
-    where = {"root": folder / "root", "work": folder / "work", "out": folder / "out" / "small"}
+    where = {"root": folder / "root", "work": folder / "work", "out": tmp_path}
     run = StudyRun(read_study(str(made)), **where, num_workers=1)
     names = ["mlm", "half", "rtd", "random"]
     records = run.make_encoders(names)
@@ -427,7 +430,7 @@ finetune = { peak_lr = 1e-5 }
     assert run(path) == EXIT_DONE
     assert not list((tmp_path / "work").glob("encoder-*"))
     page = (tmp_path / "out" / "small" / "small.en.md").read_text(encoding="utf-8")
-    weights = sha256(*weights_sha256_paths(encoder))
+    weights = encoder_digest(encoder)
     assert f"not pretrained here: `{encoder.name}` (sha256 {weights[:12]}…)." in page
     # Nothing is known of time and losses of any arm: no such columns.
     assert "| arm | parameters | tokens seen |\n" in page
@@ -466,3 +469,59 @@ def test_published_cells_are_begun_with(
     assert run(made, "--publish", str(docs), "--out", str(tmp_path / "elsewhere")) == EXIT_DONE
     assert {path.name: path.read_bytes() for path in (docs / "small").iterdir()} == files
     capsys.readouterr()
+
+
+@pytest.fixture
+def elsewhere(made: Path, tmp_path: Path) -> list[str]:
+    """Return the arguments of a machine that has nothing but the published folder of the study."""
+    assert run(made, "--publish", str(tmp_path / "docs")) == EXIT_DONE
+    return [f"--{name}={tmp_path / name}" for name in ("work", "out")] + ["--publish", str(tmp_path / "docs")]
+
+
+def test_a_published_study_needs_no_encoder(
+    made: Path, elsewhere: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {path.name: path.read_bytes() for path in (tmp_path / "docs" / "small").iterdir()}
+    with tarfile.open(tmp_path / "docs" / "small" / ARCHIVE, "r:xz") as archive:
+        texts = [file.read().decode() for name in archive.getnames() if (file := archive.extractfile(name))]
+        assert sum(name.startswith("arms/") for name in archive.getnames()) == 5
+    assert not any(str(made.parent.parent) in text for text in texts)
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("made again")
+
+    monkeypatch.setattr("pretraining.run._finish", refuse)
+    monkeypatch.setattr("eval.cells.run_cell", refuse)
+    assert run(made, *elsewhere) == EXIT_DONE
+    assert not list((tmp_path / "work").glob("encoder-*/config.json"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "docs" / "small").iterdir()} == files
+    # Another study has the same arm.
+    twin = made.with_name("another.toml")
+    twin.write_text(made.read_text(encoding="utf-8").replace("[arms.half]", "[arms.middle]"), encoding="utf-8")
+    twin.write_text(twin.read_text(encoding="utf-8").replace('"half"', '"middle"'), encoding="utf-8")
+    assert run(twin, *elsewhere) == EXIT_DONE
+    pages = [(tmp_path / "docs" / name / f"{name}.en.md").read_text(encoding="utf-8") for name in ("small", "another")]
+    assert pages[0].replace("eval.study small", "eval.study another") == pages[1]
+
+
+def test_what_is_left_of_a_published_study_takes_its_encoder_again(
+    made: Path, elsewhere: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = tmp_path / "begun" / "results" / "nsmc-sample" / "mlm" / "seed-1.json"
+    restore(tmp_path / "docs" / "small" / ARCHIVE, tmp_path / "begun")
+    lost.unlink()
+    pack(tmp_path / "begun", tmp_path / "docs" / "small" / ARCHIVE)
+    ran = []
+
+    def note(entry: ModelEntry, *arguments: Any, seed: int, **named: Any) -> Filled:
+        ran.append((entry.name, seed))
+        return run_cell(entry, *arguments, seed=seed, **named)
+
+    monkeypatch.setattr("eval.cells.run_cell", note)
+    assert run(made, *elsewhere) == EXIT_DONE
+    # The same weights come out, so the other cell of the arm counts.
+    assert ran == [("mlm", 1)]
+    assert len(list((tmp_path / "work").glob("encoder-*/config.json"))) == 1
+    pages = [folder / "small" / "small.en.md" for folder in (tmp_path / "docs", made.parent / "out")]
+    results = [(text := page.read_text(encoding="utf-8"))[text.index("## Results") :] for page in pages]
+    assert results[0] == results[1]
