@@ -50,6 +50,8 @@ WORDS: Mapping[str, Words] = {
     "there_already": Words(
         ko="여기서 사전학습하지 않고 있는 그대로 쓴 인코더", en="Taken as it was, not pretrained here"
     ),
+    "pretrained_on": Words(ko="사전학습한 기계", en="Pretrained on"),
+    "tuned_on": Words(ko="미세 조정한 기계", en="Fine-tuned on"),
     "paper": Words(ko="논문의 수치", en="The paper's figures"),
     "reading": Words(ko="읽는 법", en="What this shows, and what it cannot"),
     "again": Words(ko="다시 해 보기", en="Again"),
@@ -72,6 +74,8 @@ class ArmRecord(Config):
     elapsed_s: float = 0.0
     """Time in steps."""
     device: str = ""
+    precision: str = ""
+    """Of its pretraining: `bf16` or `fp32`."""
     held_out_loss: float | None = None
     """Of masked tokens of held-out text, in nats, on the same rows and masks for all arms of a vocabulary."""
     held_out_accuracy: float | None = None
@@ -107,12 +111,21 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
     if given:
         told = ", ".join(f"`{Path(encoder).name}` (sha256 {digest[:12]}…)" for encoder, digest in given.items())
         lines += ["", f"{say('there_already')}: {told}."]
+    made = {record.arm: {(record.device, record.precision)} for record in records if record.precision}
+    lines += _machine_lines(say("pretrained_on"), made, named)
     lines += ["", f"## {say('results')}", "", say("how_to_read"), ""]
     lines += _header(
         " | ".join([say("model"), *(f"{task_title(task, language)} {task.metrics[0].title}" for task in tasks)])
     )
     for arm in study.arms:
         lines.append(f"| {named(arm)} | " + " | ".join(_figure(rows.get((arm, t.name))) for t in tasks) + " |")
+    tuned: dict[str, set[tuple[str, str]]] = {}
+    for cell in table.cells:
+        about = cell.environment
+        accelerator = about.get("device", "cpu")
+        machine = about.get("cpu", "") if accelerator == "cpu" else accelerator
+        tuned.setdefault(cell.model, set()).add((machine, about.get("precision", "")))
+    lines += _machine_lines(say("tuned_on"), {arm: tuned[arm] for arm in study.arms if arm in tuned}, named)
     lines += ["", f"![{say('chart')}]({CHART})", ""]
     lines += [f"## {say('differences')}", "", say("test"), "", *_header(say("difference_columns"), texts=(0, 1, 2, 7))]
     pairs = {(found.task, frozenset({found.a, found.b})): found for found in table.comparisons}
@@ -149,6 +162,18 @@ def _arm_lines(columns: str, records: Sequence[ArmRecord], named: Callable[[str]
     titles = columns.split(" | ")
     lines = _header(" | ".join(titles[k] for k in told))
     return lines + ["| " + " | ".join(line[k] for k in told) + " |" for line in cells]
+
+
+def _machine_lines(title: str, machines: Mapping[str, set[tuple[str, str]]], named: Callable[[str], str]) -> list[str]:
+    """Return a line that tells which arms were made on which processor in which precision; none if all on the same."""
+    found = sorted(set().union(*machines.values()))
+    if len(found) < 2:
+        return []
+    groups = []
+    for machine in found:
+        arms = ", ".join(named(arm) for arm in machines if machine in machines[arm])
+        groups.append(f"{', '.join(part for part in machine if part)} ({arms})")
+    return ["", f"{title}: {'; '.join(groups)}."]
 
 
 def _arm_cells(record: ArmRecord) -> list[str]:

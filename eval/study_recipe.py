@@ -139,6 +139,14 @@ class Study(Config):
         """Return the encoder that an arm finds there already; empty if it has to be made."""
         return self.arms[arm].encoder or ("" if self.arms[arm].is_random else self.encoder)
 
+    def same_run(self, arm: str) -> list[str]:
+        """Return the arms whose encoders come from the run that an arm's comes from, the arm among them."""
+
+        def run(name: str) -> dict[str, Any]:
+            return self.arms[name].model_dump(exclude={"title", "quarters", "finetune", "at", "line"})
+
+        return [name for name in self.arms if run(name) == run(arm)]
+
     def tokens_of(self, arm: str) -> int:
         """Return an arm's budget of tokens, with what it reads in a first phase."""
         return self.arms[arm].tokens or self.tokens

@@ -112,6 +112,7 @@ class StudyRun:
                 if settings.quarters < QUARTERS:
                     manifest |= _read(folder / MANIFEST)
                 facts = {key: manifest[key] for key in ("num_parameters", "tokens", "elapsed_s", "device")}
+                facts["precision"] = "bf16" if manifest["precision"] == "bf16" else "fp32"
                 scores = self._held_out(folder)
                 facts |= {f"held_out_{key}": scores.get(f"mlm_{key}") for key in ("loss", "accuracy")}
         record = ArmRecord(
@@ -125,9 +126,21 @@ class StudyRun:
         return record
 
     def finished(self, arm: str, plan: Plan) -> ArmRecord | None:
-        """Return the record of an arm whose cells are all finished, whether its encoder is still there or not."""
+        """Return the record of an arm whose cells are all finished, whether its encoder is still there or not.
+
+        Arms that are places along one run are finished together or not at all, and in this study: a run that is made
+        anew on another machine differs in the last digits.
+        """
+        together = self.study.same_run(arm)
+        found = {name: self._record_of_finished(name, plan, is_alone=len(together) == 1) for name in together}
+        if not all(found.values()):
+            return None
+        return found[arm]
+
+    def _record_of_finished(self, arm: str, plan: Plan, *, is_alone: bool) -> ArmRecord | None:
         encoder = self._folder(arm, plan).relative_to(self.work).as_posix()
-        for path in sorted(path for folder in (self.out, *self.elsewhere) for path in (folder / ARMS).glob("*.json")):
+        folders = [self.out, *(self.elsewhere if is_alone else [])]
+        for path in (path for folder in folders for path in sorted((folder / ARMS).glob("*.json"))):
             record = validate(ArmRecord, _read(path), path).model_copy(update={"arm": arm})
             if record.encoder == encoder and self._is_scored(record):
                 write_json(self.out / ARMS / f"{arm}.json", record.model_dump())

@@ -26,6 +26,7 @@ from eval.study_estimate import ArmEstimate, estimate
 from eval.study_page import _draw_course, draw_chart
 from eval.study_recipe import STUDIES, merge, read_study
 from eval.study_run import StudyRun
+from pretraining.recipe import Recipe
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -495,13 +496,57 @@ def test_a_published_study_needs_no_encoder(
     assert run(made, *elsewhere) == EXIT_DONE
     assert not list((tmp_path / "work").glob("encoder-*/config.json"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "docs" / "small").iterdir()} == files
-    # Another study has the same arm.
-    twin = made.with_name("another.toml")
-    twin.write_text(made.read_text(encoding="utf-8").replace("[arms.half]", "[arms.middle]"), encoding="utf-8")
-    twin.write_text(twin.read_text(encoding="utf-8").replace('"half"', '"middle"'), encoding="utf-8")
-    assert run(twin, *elsewhere) == EXIT_DONE
+    # Another study has some of these arms.
+    text = made.read_text(encoding="utf-8").replace("[arms.rtd]", "[arms.electra]")
+    half = text[text.index("[arms.half]") : text.index("[arms.other]")]
+    another = made.with_name("another.toml")
+    another.write_text(text.replace(half, "").replace('pairs = [["random", "half"]]', ""), encoding="utf-8")
+    assert run(another, *elsewhere) == EXIT_DONE
     pages = [(tmp_path / "docs" / name / f"{name}.en.md").read_text(encoding="utf-8") for name in ("small", "another")]
-    assert pages[0].replace("eval.study small", "eval.study another") == pages[1]
+    told = [[line for line in page.splitlines() if line.startswith("| replaced |")] for page in pages]
+    assert told[0] == told[1]
+    assert len(told[0]) == 2
+
+
+def test_arms_along_one_run_are_taken_over_together_or_not_at_all(
+    made: Path, elsewhere: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = read_study("steps")
+    assert study.same_run("ltr-2") == ["ltr-1", "ltr-2", "ltr-3", "ltr-4"]
+    assert study.same_run("mlm-2-decayed") == ["mlm-2-decayed"]
+    finished = []
+
+    def note(recipe: Recipe, *_: object) -> None:
+        finished.append(recipe.objective["name"])
+        raise RecipeError("nothing", "runs here", "look")
+
+    monkeypatch.setattr("pretraining.run._finish", note)
+    another = made.with_name("along.toml")
+    another.write_text(made.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(RecipeError, match="runs here"):
+        run(another, *elsewhere)
+    # Its end is known from the other study, but not the way there from the same run.
+    assert finished == ["dynamic_mlm"]
+    assert not (tmp_path / "out" / "along" / "arms" / "mlm.json").exists()
+
+
+def test_a_page_tells_where_arms_were_made_on_unlike_machines(made: Path, tmp_path: Path) -> None:
+    docs, out = tmp_path / "docs", tmp_path / "out"
+    assert run(made, "--publish", str(docs)) == EXIT_DONE
+    assert "etrained on:" not in (docs / "small" / "small.en.md").read_text(encoding="utf-8")
+    restore(docs / "small" / ARCHIVE, out / "small")
+    for path in (out / "small").rglob("*.json"):
+        if "rtd" in (path.stem, path.parent.name):
+            about = json.loads(path.read_text(encoding="utf-8"))
+            where = about if path.parent.name == "arms" else about.get("environment", {})
+            where |= {"device": "One", "precision": "bf16"} if where is about else {"cpu": "Two", "precision": "bf16"}
+            path.write_text(json.dumps(about), encoding="utf-8")
+    assert run(made, f"--out={out}") == EXIT_DONE
+    page = (out / "small" / "small.en.md").read_text(encoding="utf-8")
+    assert "One, bf16 (replaced)" in page
+    assert "Two, bf16 (replaced)" in page
+    assert "(random, MLM, half of the run, other text)" in page[page.index("Fine-tuned on") :]
+    assert "(MLM, half of the run, other text)" in page[page.index("Pretrained on") :]
 
 
 def test_what_is_left_of_a_published_study_takes_its_encoder_again(
