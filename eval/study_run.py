@@ -7,6 +7,7 @@ common, a finished part is never made again, and an interrupted one is gone on w
 import contextlib
 import fcntl
 import json
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
-from corpora.runtime import fingerprint, validate, write_json
+from corpora.runtime import SuiteError, fingerprint, validate, write_json
 from corpora.sources import read_corpus_recipe
 from downstream.encoders import encoder_digest, resolve
 from downstream.task import get_task
@@ -28,6 +29,8 @@ from eval.study_recipe import QUARTERS, Study
 from pretraining.dataset import prepare
 from pretraining.recipe import DataConfig, Recipe
 from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
+
+logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 
@@ -141,8 +144,11 @@ class StudyRun:
         encoder = self._folder(arm, plan).relative_to(self.work).as_posix()
         folders = [self.out, *(self.elsewhere if is_alone else [])]
         for path in (path for folder in folders for path in sorted((folder / ARMS).glob("*.json"))):
-            record = validate(ArmRecord, _read(path), path).model_copy(update={"arm": arm})
-            if record.encoder == encoder and self._is_scored(record):
+            record = _read_record(path)
+            if record is None or record.encoder != encoder:
+                continue
+            record = record.model_copy(update={"arm": arm})
+            if self._is_scored(record):
                 write_json(self.out / ARMS / f"{arm}.json", record.model_dump())
                 return record
         return None
@@ -284,6 +290,15 @@ def _without_paths(recipe: Recipe) -> dict[str, Any]:
     for name in ("corpus", "tokenizer"):
         values["data"][name] = Path(values["data"][name]).name
     return values
+
+
+def _read_record(path: Path) -> ArmRecord | None:
+    """Return the record of an arm; one that cannot be read is told, and its arm is made anew."""
+    try:
+        return validate(ArmRecord, _read(path), path)
+    except (OSError, ValueError, SuiteError) as error:
+        logger.warning("%s: no record of an arm (%s); it does not count", path, error)
+        return None
 
 
 def _read(path: Path) -> dict[str, Any]:

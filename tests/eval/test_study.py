@@ -288,7 +288,7 @@ def test_an_arm_may_be_a_run_half_way_or_on_other_text(made: Path) -> None:
     assert arms["half"]["tokens"] == pytest.approx(arms["mlm"]["tokens"] / 2, rel=0.1)
     assert Path(arms["half"]["encoder"]).parent == Path(arms["mlm"]["encoder"])
     assert arms["half"]["held_out_loss"] > arms["mlm"]["held_out_loss"]
-    texts = {Path(arms[name]["recipe"]["data"]["corpus"]) for name in ("mlm", "other")}
+    texts = {made.parent / "work" / arms[name]["recipe"]["data"]["corpus"] for name in ("mlm", "other")}
     kept = [json.loads((path / "manifest.json").read_text(encoding="utf-8"))["totals"] for path in texts]
     assert sorted(total["dropped"].get("not_sampled", 0) > 0 for total in kept) == [False, True]
     assert {arms[name]["recipe"]["data"]["tokenizer"] for name in ("mlm", "other")} == {
@@ -316,7 +316,7 @@ def test_an_arm_may_begin_with_a_phase_of_its_own(study: Path) -> None:
         json.loads((phase.folder / "manifest.json").read_text(encoding="utf-8")) for phase in (plan.first, plan)
     ]
     assert Path(manifests[1]["recipe"]["model"]["init"]) == plan.first.folder
-    assert record.encoder == str(plan.folder)
+    assert record.encoder == plan.folder.name
     assert record.tokens == sum(manifest["tokens"] for manifest in manifests)
     assert record.elapsed_s == sum(manifest["elapsed_s"] for manifest in manifests)
     assert 2_900 < record.tokens < 3_500
@@ -506,6 +506,27 @@ def test_a_published_study_needs_no_encoder(
     told = [[line for line in page.splitlines() if line.startswith("| replaced |")] for page in pages]
     assert told[0] == told[1]
     assert len(told[0]) == 2
+
+
+def test_a_damaged_record_is_told_and_its_arm_made_anew(
+    made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = made.parent
+    where = {"root": folder / "root", "work": folder / "work", "out": tmp_path, "num_workers": 1}
+    run = StudyRun(read_study(str(made)), elsewhere=[folder / "out" / "small"], **where)
+    plan = run.plan("rtd")
+    whole = run.finished("rtd", plan)
+    assert whole is not None
+    record = tmp_path / "arms" / "rtd.json"
+    known = StudyRun(read_study(str(made)), **where)
+    assert known.finished("rtd", plan) == whole
+    for text in ("", "{", "[]", '{"arm": "rtd"}', record.read_text(encoding="utf-8").replace('"tokens"', '"token"')):
+        record.write_text(text, encoding="utf-8")
+        caplog.clear()
+        assert known.finished("rtd", plan) is None
+        assert f"{record}: no record of an arm" in caplog.text
+    assert known.make_encoder("rtd") == whole
+    assert known.finished("rtd", plan) == whole
 
 
 def test_arms_along_one_run_are_taken_over_together_or_not_at_all(
