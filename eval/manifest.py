@@ -56,8 +56,8 @@ def origin(entry: ModelEntry, task: Task) -> dict[str, str]:
     return {
         "finished": now(),
         "kind": entry.kind,
-        # Where a folder lies is nobody's business who gets the cell.
-        "encoder": Path(encoder).name if Path(encoder).is_absolute() else encoder,
+        # One that is known by its digest may be gone; where it lay tells nobody anything.
+        "encoder": Path(encoder).name if entry.encoder_sha256 else encoder,
         "git": git_commit(),
         "code_sha256": code_sha256(entry, task),
         **_compute(),

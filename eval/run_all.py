@@ -18,6 +18,7 @@ Exit codes: 0 done, 1 finished but some cells failed, 2 something must be fixed 
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 # Small models on a busy machine: threads that wait by spinning slow each other down tenfold.
@@ -29,7 +30,6 @@ if not __package__:
 import argparse
 import datetime
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -43,7 +43,7 @@ from corpora.runtime import (
     EXIT_USER_MUST_FIX,
     ArgumentParser,
     UsageError,
-    atomic_file,
+    cannot_write,
     nearest,
     run_command,
     validate,
@@ -149,10 +149,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.shard:
         cells = share_of(cells, *_share(arguments.shard))
     # Found out now rather than after an hour of training.
-    probe = arguments.out / "results" / f".probe-{uuid.uuid4().hex}"
-    with atomic_file(probe):
-        pass
-    probe.unlink()
+    _check_writable(arguments.out / "results")
     filler = Filler(
         cells,
         root=root,
@@ -218,6 +215,20 @@ def _at_least_one(option: str, value: int) -> int:
     if value < 1:
         raise UsageError(option, f"{value} is less than 1", "give 1 or more")
     return value
+
+
+def _check_writable(folder: Path) -> None:
+    """Make FOLDER if need be, and try to write into it; a kill leaves nothing behind.
+
+    Raises:
+        ResultError: it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise cannot_write(folder, error) from error
 
 
 def _share(text: str) -> tuple[int, int]:

@@ -171,7 +171,7 @@ def _machine_lines(title: str, machines: Mapping[str, set[tuple[str, str]]], nam
         return []
     groups = []
     for machine in found:
-        arms = ", ".join(named(arm) for arm in machines if machine in machines[arm])
+        arms = " · ".join(named(arm) for arm in machines if machine in machines[arm])
         groups.append(f"{', '.join(part for part in machine if part)} ({arms})")
     return ["", f"{title}: {'; '.join(groups)}."]
 

@@ -295,8 +295,8 @@ def _without_paths(recipe: Recipe) -> dict[str, Any]:
 def _read_record(path: Path) -> ArmRecord | None:
     """Return the record of an arm; one that cannot be read is told, and its arm is made anew."""
     try:
-        return validate(ArmRecord, _read(path), path)
-    except (OSError, ValueError, SuiteError) as error:
+        return validate(ArmRecord, dict(_read(path)), path)
+    except (OSError, ValueError, TypeError, SuiteError) as error:
         logger.warning("%s: no record of an arm (%s); it does not count", path, error)
         return None
 

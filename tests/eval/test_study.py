@@ -566,8 +566,8 @@ def test_a_page_tells_where_arms_were_made_on_unlike_machines(made: Path, tmp_pa
     page = (out / "small" / "small.en.md").read_text(encoding="utf-8")
     assert "One, bf16 (replaced)" in page
     assert "Two, bf16 (replaced)" in page
-    assert "(random, MLM, half of the run, other text)" in page[page.index("Fine-tuned on") :]
-    assert "(MLM, half of the run, other text)" in page[page.index("Pretrained on") :]
+    assert "(random · MLM · half of the run · other text)" in page[page.index("Fine-tuned on") :]
+    assert "(MLM · half of the run · other text)" in page[page.index("Pretrained on") :]
 
 
 def test_what_is_left_of_a_published_study_takes_its_encoder_again(
