@@ -195,8 +195,7 @@ def clean_text(text: object, limit: int | None = None) -> str:
 def model_files(folder: Path) -> list[Path]:
     """Return the files that decide the vectors of a model, in a fixed order."""
     modules = [path for kind in ("*/*.json", "*/*.safetensors") for path in folder.glob(kind)]
-    top = [path for path in weights_sha256_paths(folder) if path.name != MANIFEST_FILE]
-    return top + sorted(path for path in modules if (folder / PIPELINE).is_file())
+    return weights_sha256_paths(folder) + sorted(path for path in modules if (folder / PIPELINE).is_file())
 
 
 @functools.lru_cache(maxsize=1)
