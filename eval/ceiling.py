@@ -1,0 +1,128 @@
+"""The score that a model's tokens allow: what a model has that learnt the gold labels without a fault.
+
+    python -m eval.ceiling --tasks klue-ner-devsplit korquad-devsplit --models pressbert-mini kpfbert --data DATA
+
+Names and answers are read off as whole tokens. Where a piece holds a noun and its particle (서울에서), no model that
+reads it can mark the noun alone. So the gold labels are put through the tokens of each model, decoded as predictions
+are, and scored. Nothing is trained; the texts are those that are scored in the leaderboard.
+
+No answer is exactly right beyond that. Entity F1 could be: a model that leaves out the names it cannot mark has fewer
+false ones. But that is not what it is trained on.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from corpora.official import data_root
+from corpora.runtime import EXIT_DONE, ArgumentParser, UsageError, run_command
+from downstream.encoders import load_tokenizer, resolve
+from downstream.metrics import FloatArray
+from downstream.span_qa import SpanQA
+from downstream.tagging import Tagging
+from downstream.task import Features, Split, Task, all_tasks, get_task
+from eval.models import ModelEntry, choose_models, load_leaderboard
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What a tokenizer allows on the evaluation split of a task."""
+
+    scores: dict[str, float]
+    """Metric → figure as a fraction."""
+    tokens_per_eojeol: float
+    """Of the texts, or the contexts; overlapping windows count once."""
+
+
+def ceiling(task: Task, split: Split, tokenizer: "PreTrainedTokenizerBase") -> Ceiling:
+    """Score the gold labels of SPLIT after they went through TOKENIZER.
+
+    Raises:
+        UsageError: TASK has labels of whole texts, which any tokens can carry.
+    """
+    if not isinstance(task.family, Tagging | SpanQA):
+        known = " ".join(name for name, task in all_tasks().items() if isinstance(task.family, Tagging | SpanQA))
+        raise UsageError("--tasks", f"the labels of {task.name} are not those of tokens", f"one of: {known}")
+    max_length = min(task.finetune.max_length, tokenizer.model_max_length)
+    features = task.family.featurize(split.examples, tokenizer, max_length, with_labels=True)
+    predictions = task.family.decode([_sure_of(task.family, f) for f in features], features, split.examples)
+    texts = list(
+        dict.fromkeys(
+            example.text if isinstance(task.family, Tagging) else example.context for example in split.examples
+        )
+    )
+    num_tokens = sum(map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]))
+    return Ceiling(
+        {metric.key: metric(predictions, split.golds) for metric in task.metrics},
+        num_tokens / sum(len(text.split()) for text in texts),
+    )
+
+
+def _sure_of(family: Tagging | SpanQA, feature: Features) -> FloatArray:
+    """Return the outputs of a model that is sure of a window's labels: (T, C) of tags, (2, T) of start and end."""
+    num_tokens = len(feature["input_ids"])
+    if isinstance(family, Tagging):
+        scores = np.zeros((num_tokens, len(family.tags)))
+        scores[np.arange(num_tokens), feature["labels"]] = 1
+    else:
+        scores = np.zeros((2, num_tokens))
+        scores[0, feature["start_positions"]] = scores[1, feature["end_positions"]] = 1
+    return scores
+
+
+def open_tokenizer(entry: ModelEntry) -> "PreTrainedTokenizerBase":
+    """Open the tokenizer of a compared model; a folder made by `pretraining.vocab` will do.
+
+    Raises:
+        UsageError: the model reads no tokens.
+        CheckpointError: the tokenizer is not to be had.
+    """
+    if entry.kind not in {"encoder", "finetuned"}:
+        raise UsageError("--models", f"'{entry.name}' is no encoder", "give encoders, or NAME=FOLDER")
+    folder = entry.finetuned_folder if entry.kind == "finetuned" else resolve(entry.encoder or entry.name)
+    if (folder / "config.json").is_file() or not (folder / "tokenizer.json").is_file():
+        return load_tokenizer(folder)
+    from transformers import AutoTokenizer
+
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    return tokenizer
+
+
+def table(rows: Sequence[tuple[Task, str, Ceiling]]) -> str:
+    """Return a Markdown table, figures ×100."""
+    lines = ["| task | model | tokens per eojeol | what the tokens allow |", "| --- | --- | ---: | --- |"]
+    for task, model, found in rows:
+        figures = ", ".join(f"{metric.title} {100 * found.scores[metric.key]:.2f}" for metric in task.metrics)
+        lines.append(f"| {task.name} | {model} | {found.tokens_per_eojeol:.2f} | {figures} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; see the module's docstring."""
+    parser = ArgumentParser("python -m eval.ceiling", "Score gold labels that went through the tokens of models.")
+    parser.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help="tasks of names or answers")
+    parser.add_argument(
+        "--models", nargs="+", required=True, metavar="MODEL", help="encoders, or NAME=FOLDER; a tokenizer will do"
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the official data files")
+    arguments = parser.parse(argv)
+    entries = choose_models(arguments.models, load_leaderboard().models)
+    tokenizers = {entry.name: open_tokenizer(entry) for entry in entries}
+    root = data_root(arguments.data)
+    rows = []
+    for task in map(get_task, arguments.tasks):
+        split = task.read_split(task.eval_split, root)
+        rows += [(task, name, ceiling(task, split, tokenizer)) for name, tokenizer in tokenizers.items()]
+    sys.stdout.write(table(rows))
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)
