@@ -254,8 +254,9 @@ def draw_chart(path: Path, study: Study, rows: Sequence[Row]) -> None:
             _draw_forest(panel, study, points)
     if not study.axis:
         panels[0].set_yticks(range(len(study.arms)), [arm.title.en for arm in study.arms.values()])
-    elif panels[-1].get_legend_handles_labels()[0]:
-        panels[-1].legend(frameon=False, fontsize=9)
+    elif (lines := panels[-1].get_legend_handles_labels())[0]:
+        # Below the panels, where no score can lie.
+        figure.legend(*lines, loc="outside lower center", ncols=len(lines[0]), frameon=False, fontsize=9)
     with atomic_file(path, "wb") as file:
         figure.savefig(file, format="png", dpi=120)
 

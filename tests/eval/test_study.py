@@ -181,11 +181,10 @@ def test_charts_name_arms_beside_a_forest_and_lines_in_a_legend(
         study = read_study(name)
         rows = [Row(model=arm, task="nsmc", metric="accuracy", value=0.8) for arm in study.arms]
         draw_chart(tmp_path / "chart.png", study, rows)
-    one_line, two_lines, forest = (figure.axes[0] for figure in drawn)
-    assert one_line.get_legend() is None
+    assert [len(figure.legends) for figure in drawn] == [0, 1, 0]
+    one_line, _, forest = (figure.axes[0] for figure in drawn)
     assert not any("%" in label.get_text() for label in one_line.get_yticklabels())
-    assert [text.get_text() for text in two_lines.get_legend().get_texts()] == ["pretrained", "not pretrained"]
-    assert forest.get_legend() is None
+    assert [text.get_text() for text in drawn[1].legends[0].get_texts()] == ["pretrained", "not pretrained"]
     assert forest.get_yticklabels()[0].get_text() == "fine-tuning"
 
 
