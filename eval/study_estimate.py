@@ -102,7 +102,7 @@ class _Estimator:
     def _cell_s(self, arm: str, task: Task) -> float:
         """Return how long one cell takes: some examples learnt and answered by an encoder of the arm's shape."""
         study = self._run.study
-        overrides = study.finetune | study.arms[arm].finetune
+        overrides = study.finetune_of(arm, task.name)
         config = validate(FinetuneConfig, task.finetune.model_dump() | overrides, f"{task.name} fine-tuning")
         data = read_task(task, self._run.root)
         some = TaskData(

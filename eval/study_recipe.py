@@ -121,6 +121,8 @@ class Study(Config):
     """Of fine-tuning; each arm is pretrained once."""
     finetune: dict[str, Any] = Field(default_factory=dict)
     """Departures from the tasks' fine-tuning defaults."""
+    task_finetune: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Further departures on single tasks, by task; those of an arm go before them."""
     baseline: str
     """The arm that the others are held against."""
     pairs: list[tuple[str, str]] = Field(default_factory=list)
@@ -138,6 +140,10 @@ class Study(Config):
     def encoder_of(self, arm: str) -> str:
         """Return the encoder that an arm finds there already; empty if it has to be made."""
         return self.arms[arm].encoder or ("" if self.arms[arm].is_random else self.encoder)
+
+    def finetune_of(self, arm: str, task: str = "") -> dict[str, Any]:
+        """Return an arm's departures from a task's fine-tuning defaults; without a name, from those of all others."""
+        return self.finetune | self.task_finetune.get(task, {}) | self.arms[arm].finetune
 
     def same_run(self, arm: str) -> list[str]:
         """Return the arms whose encoders come from the run that an arm's comes from, the arm among them."""
@@ -215,6 +221,8 @@ def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
             raise RecipeError(path, f"'{name}' of the pairs is no arm", nearest(name, study.arms))
     for task in study.tasks:
         get_task(task)
+    for task in study.task_finetune.keys() - set(study.tasks):
+        raise RecipeError(path, f"'{task}' of task_finetune is no task of the study", nearest(task, study.tasks))
     for name in study.arms:
         _check_arm(study, name, f"{path}, arm {name}")
     return study
@@ -235,7 +243,8 @@ def _check_arm(study: Study, name: str, where: str) -> None:
     if arm.first and not (is_whole and arm.first.tokens < study.tokens_of(name)):
         fix = "give it to an arm that is pretrained to its end, with fewer tokens than the arm has"
         raise RecipeError(where, "this arm cannot have a first phase", fix)
-    validate(FinetuneConfig, study.finetune | arm.finetune, f"{where}, finetune")
+    for task in ("", *study.task_finetune):
+        validate(FinetuneConfig, study.finetune_of(name, task), f"{where}, finetune")
     if not encoder:
         read_corpus_recipe(arm.corpus or study.corpus)
         study.vocabulary_of(name)

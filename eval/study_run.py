@@ -267,7 +267,8 @@ class StudyRun:
                 name=record.arm,
                 encoder=str(self.work / record.encoder) if record.recipe else record.encoder,
                 encoder_sha256=record.encoder_sha256,
-                finetune=self.study.finetune | self.study.arms[record.arm].finetune,
+                finetune=self.study.finetune_of(record.arm),
+                task_finetune={task: self.study.finetune_of(record.arm, task) for task in self.study.task_finetune},
             )
             for record in records
         ]

@@ -18,12 +18,13 @@ from PIL import Image
 from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, RecipeError, UsageError, fingerprint
 from downstream.encoders import encoder_digest
 from downstream.result import read_result
+from downstream.task import get_task
 from eval.archive import ARCHIVE, pack, restore
 from eval.models import Filled, ModelEntry, run_cell
 from eval.results import Row
 from eval.study import main, parse_share
 from eval.study_estimate import ArmEstimate, estimate
-from eval.study_page import _draw_course, draw_chart
+from eval.study_page import ArmRecord, _draw_course, draw_chart
 from eval.study_recipe import STUDIES, merge, read_study
 from eval.study_run import StudyRun
 from pretraining.recipe import Recipe
@@ -435,6 +436,31 @@ finetune = { peak_lr = 1e-5 }
     # Nothing is known of time and losses of any arm: no such columns.
     assert "| arm | parameters | tokens seen |\n" in page
     assert "| slow |  |  |\n" in page
+
+
+def test_a_study_departs_on_single_tasks_and_its_arms_have_the_last_word(tmp_path: Path, fails: Fails) -> None:
+    path = write_study(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    own = "task_finetune = { nsmc-sample = { epochs = 3, batch_size = 8 } }\n\n[pretraining]\n"
+    text = text.replace("\n[pretraining]\n", own, 1)
+    path.write_text(text.replace("[arms.half]", "[arms.half]\nfinetune = { epochs = 2 }"), encoding="utf-8")
+    study = read_study(str(path))
+    assert study.finetune_of("mlm") == {"epochs": 1, "batch_size": 32, "peak_lr": 1e-3}
+    work = StudyRun(study, root=tmp_path, work=tmp_path, out=tmp_path, num_workers=1)
+    records = [ArmRecord(arm=arm, encoder="e", encoder_sha256="") for arm in ("mlm", "half")]
+    task, other = get_task("nsmc-sample"), get_task("nsmc")
+    on_task, on_others = ([entry.overrides(name) for entry in work.entries(records)] for name in (task, other))
+    assert on_task == [
+        {"epochs": 3, "batch_size": 8, "peak_lr": 1e-3},
+        {"epochs": 2, "batch_size": 8, "peak_lr": 1e-3},
+    ]
+    assert [settings["epochs"] for settings in on_others] == [1, 2]
+    path.write_text(text.replace("{ nsmc-sample = {", "{ nsmc-sampel = {"), encoding="utf-8")
+    with fails(RecipeError, path, "'nsmc-sampel' of task_finetune", "nsmc-sample"):
+        read_study(str(path))
+    path.write_text(text.replace("epochs = 3", "epohcs = 3"), encoding="utf-8")
+    with fails(RecipeError, f"{path}, arm random, finetune", "epohcs", "epochs"):
+        read_study(str(path))
 
 
 def test_an_unknown_study_and_a_wrong_share_are_told(fails: Fails) -> None:
