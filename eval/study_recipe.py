@@ -122,7 +122,7 @@ class Study(Config):
     finetune: dict[str, Any] = Field(default_factory=dict)
     """Departures from the tasks' fine-tuning defaults."""
     task_finetune: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Further departures on single tasks, by task; those of an arm go before them."""
+    """Further departures on single tasks, by task; an arm's own have the last word."""
     baseline: str
     """The arm that the others are held against."""
     pairs: list[tuple[str, str]] = Field(default_factory=list)
