@@ -8,7 +8,9 @@ from typing import Any
 from corpora.runtime import fingerprint, validate
 from downstream.finetune import TaskData, finetune, read_task, some_of
 from downstream.task import FinetuneConfig, Task, get_task
-from eval.results import cell_path
+from eval.cells import plan_cells, read_finished
+from eval.models import cell_recipe
+from eval.study_page import ArmRecord
 from eval.study_run import MANIFEST, StudyRun
 from pretraining.estimate import measure
 
@@ -70,13 +72,22 @@ class _Estimator:
 
     def arm(self, name: str) -> ArmEstimate:
         study = self._run.study
+        # First, because what another study has finished is taken over here.
+        pretraining = self._pretraining(name)
+        record = self._run.made(name)
         cells, seconds = 0, 0.0
         for task in map(get_task, study.tasks):
-            paths = [cell_path(self._run.out, task.name, name, seed) for seed in range(study.seeds)]
-            left = sum(not path.is_file() for path in paths)
+            left = study.seeds - (self._num_finished(record, task) if record else 0)
             cells += left
             seconds += left * self._cell_s(name, task) if left else 0.0
-        return ArmEstimate(arm=name, cells=cells, finetuning_s=seconds, **self._pretraining(name))
+        return ArmEstimate(arm=name, cells=cells, finetuning_s=seconds, **pretraining)
+
+    def _num_finished(self, record: ArmRecord, task: Task) -> int:
+        """Return how many cells of an arm on a task are there; one of another scale is another cell."""
+        [entry] = self._run.entries([record])
+        recipe = fingerprint(cell_recipe(entry, task, read_task(task, self._run.root)))
+        found = [read_finished(self._run.out, cell) for cell in plan_cells([entry], [task], self._run.study.seeds)]
+        return sum(result is not None and result.recipe_sha256 == recipe for result in found)
 
     def _pretraining(self, arm: str) -> dict[str, Any]:
         study = self._run.study

@@ -102,7 +102,7 @@ class StudyRun:
         """
         settings = self.study.arms[arm]
         if encoder := self.study.encoder_of(arm):
-            return ArmRecord(arm=arm, encoder=encoder, encoder_sha256=encoder_digest(resolve(encoder)))
+            return _taken(arm, encoder)
         plan = self.plan(arm)
         if record := self.finished(arm, plan):
             return record
@@ -127,6 +127,25 @@ class StudyRun:
         )
         write_json(self.out / ARMS / f"{arm}.json", record.model_dump())
         return record
+
+    def made(self, arm: str) -> ArmRecord | None:
+        """Return which encoder an arm has by now, made here or finished elsewhere; None while it has none.
+
+        Raises:
+            SuiteError: data or recipe are unusable.
+        """
+        if encoder := self.study.encoder_of(arm):
+            return _taken(arm, encoder)
+        plan = self.plan(arm)
+        if record := self.finished(arm, plan):
+            return record
+        folder = self._folder(arm, plan)
+        # The last file that a run writes; first weights come without one.
+        if not (folder / ("config.json" if self.study.arms[arm].is_random else MANIFEST)).is_file():
+            return None
+        name = folder.relative_to(self.work).as_posix()
+        digest = encoder_digest(folder)
+        return ArmRecord(arm=arm, encoder=name, encoder_sha256=digest, recipe=_without_paths(plan.recipe))
 
     def finished(self, arm: str, plan: Plan) -> ArmRecord | None:
         """Return the record of an arm whose cells are all finished, whether its encoder is still there or not.
@@ -283,6 +302,11 @@ class StudyRun:
             models=list(self.study.arms),
             recipes=filler.recipes,
         )
+
+
+def _taken(arm: str, encoder: str) -> ArmRecord:
+    """Return the record of an arm that takes an encoder as it is."""
+    return ArmRecord(arm=arm, encoder=encoder, encoder_sha256=encoder_digest(resolve(encoder)))
 
 
 def _without_paths(recipe: Recipe) -> dict[str, Any]:

@@ -353,6 +353,16 @@ def test_what_is_left_of_a_study_is_estimated(made: Path, study: Path) -> None:
     assert min(arm.finetuning_s for arm in arms.values()) > 0
     assert (arms["mlm"].steps, arms["mlm"].training_s) > (0, 0.0) == (arms["random"].steps, arms["random"].training_s)
     assert arms["half"].device == "the same run"
+    # What is there at one scale is not there at another.
+    where = {"root": made.parent / "root", "work": made.parent / "work", "out": made.parent / "out" / "small"}
+    larger = read_study(str(made), ["tokens=30_000"])
+    wider = read_study(str(made), ["pretraining.model.hidden_size=32"])
+    longer = read_study(str(made), ["finetune.epochs=2"])
+    for scale in (larger, wider, longer):
+        cells = {arm.arm: arm.cells for arm in estimate(StudyRun(scale, **where, num_workers=1))}
+        # An arm with a budget of its own is the same under another one of the study.
+        assert cells.pop("rtd") == (0 if scale is larger else 2)
+        assert set(cells.values()) == {2}
     # An encoder of the same shape is tried once for all arms.
     assert arms["mlm"].finetuning_s == arms["other"].finetuning_s
 
