@@ -5,7 +5,7 @@ of a batch and holds one or more sequences. Where documents are isolated, the se
 other nor share positions, so that a packed row gives the results of its sequences one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,13 +60,14 @@ class SequenceBuilder:
         """Return the number of sequences so far."""
         return len(self._lengths)
 
-    def bring(self, shard: TokenShard, stretch: Stretch) -> Stretch:
-        """Make a stretch of another shard known, and return its position here."""
-        begin, end = stretch
-        self._ids.append(shard.ids.values[begin:end])
-        self._kinds.append(_kinds(shard, begin, end))
-        self._size += end - begin
-        return self._size - (end - begin), self._size
+    def bring(self, *parts: tuple[TokenShard, Stretch]) -> Stretch:
+        """Make known, one behind the other, stretches of this shard or of others; return the position here of all."""
+        first = self._size
+        for shard, (begin, end) in parts:
+            self._ids.append(shard.ids.values[begin:end])
+            self._kinds.append(_kinds(shard, begin, end))
+            self._size += end - begin
+        return first, self._size
 
     def add(self, first: Sequence[Stretch], second: Stretch | None = None, *, label: int = 0) -> None:
         """Add `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
@@ -150,6 +151,16 @@ class SentenceIndex:
             stretches.append((begin, end))
             begin = end
         return stretches
+
+    def stretches(self, document: int) -> Iterator[Stretch]:
+        """Yield the whole of a document in stretches of as many sentences as fit into the longest."""
+        begin = end = int(self._shard.ids.offsets[document])
+        for sentence_begin, sentence_end in self[document]:
+            if sentence_end - begin > self._longest:
+                yield begin, end
+                begin = sentence_begin
+            end = sentence_end
+        yield begin, end
 
 
 @dataclass(frozen=True)

@@ -60,13 +60,8 @@ class DynamicMlm(Objective):
 def _fill_by_document(builder: SequenceBuilder, shard: TokenShard, room: int) -> None:
     sentences = SentenceIndex(shard, longest=room)
     for document in range(len(shard)):
-        begin = end = int(shard.ids.offsets[document])
-        for sentence_begin, sentence_end in sentences[document]:
-            if sentence_end - begin > room:
-                builder.add([(begin, end)])
-                begin = sentence_begin
-            end = sentence_end
-        builder.add([(begin, end)])
+        for stretch in sentences.stretches(document):
+            builder.add([stretch])
 
 
 def _fill_across_documents(builder: SequenceBuilder, shard: TokenShard, room: int) -> None:

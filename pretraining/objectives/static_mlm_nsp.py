@@ -172,7 +172,7 @@ class _Pairing:
         # A random text longer than a row is cut by `_add`; there is no need to bring more than that.
         end = next((e for e in ends[chosen:] if e - begin >= target), ends[-1])
         stretch = (begin, min(end, begin + 2 * self._room))
-        return stretch if shard is self._shard else self._builder.bring(shard, stretch)
+        return stretch if shard is self._shard else self._builder.bring((shard, stretch))
 
     def _add(self, a: Stretch, b: Stretch, label: int) -> None:
         """Cut the pair to the room, one token at a time from the longer side, at a random end of it; then add it."""

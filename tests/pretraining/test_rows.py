@@ -55,8 +55,8 @@ def test_stretches_of_several_documents_are_divided_by_a_further_sep(numbered: C
 def test_a_stretch_of_another_shard_keeps_its_pieces_and_eojeol(numbered: Corpus) -> None:
     corpus = numbered([[[[2]]], [[[1, 3, 1]]]])
     builder = SequenceBuilder(corpus.tokens.shards[0], corpus.specials)
-    builder.add([(0, 2)], builder.bring(corpus.tokens.shards[1], (1, 4)))
-    builder.add([(0, 1)], builder.bring(corpus.tokens.shards[1], (4, 5)))
+    builder.add([(0, 2)], builder.bring((corpus.tokens.shards[1], (1, 4))))
+    builder.add([(0, 1)], builder.bring((corpus.tokens.shards[1], (4, 5))))
     rows = build_rows(builder, 9, several=False)
     contents = {tuple(rows.ids[row].tolist()) for row in range(2)}
     assert contents == {(CLS, 10, 11, SEP, 13, 14, 15, SEP), (CLS, 10, SEP, 16, SEP)}
