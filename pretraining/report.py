@@ -54,7 +54,9 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence[
         if held:
             xs, ys = zip(*held, strict=True)
             panel.plot(xs, ys, color="#c0392b", marker="o", markersize=4, linewidth=1.2, label="held-out")
-            panel.annotate(f"{ys[-1]:.3f}", (xs[-1], ys[-1]), textcoords="offset points", xytext=(-4, 8), ha="right")
+            # Beside the curves, which it would cover wherever they rise or fall to their end.
+            text = {"textcoords": "offset points", "xytext": (6, 0), "va": "center", "color": "#c0392b"}
+            panel.annotate(f"{ys[-1]:.3f}", (xs[-1], ys[-1]), **text)
         panel.set_xlabel("real tokens seen (million)")
         panel.set_title(label, fontsize=11)
         panel.grid(visible=True, color="#e5e5e5", linewidth=0.6)
