@@ -138,6 +138,13 @@ class PretrainingModel(nn.Module):
         loss, correct, _ = self.vocabulary_loss(head.transform(states), head.decoder.bias, masked_ids)
         return {"mlm_loss": loss, "mlm_correct": correct}
 
+    def pair_scores(self, states: Tensor) -> Tensor:
+        """Return the scores of belonging together and of not, float32 (Q, 2), of pairs whose `[CLS]` has STATES."""
+        # The pooler takes the first position of what it is given.
+        pooled = self.network.bert.pooler(states.unsqueeze(1))
+        scores: Tensor = self.network.cls.seq_relationship(pooled).float()
+        return scores
+
     def scores(self, states: Tensor) -> Tensor:
         """Return the scores of all pieces, (M, V), at masked positions; for objectives that need all at once."""
         scores: Tensor = self.network.cls.predictions(states)
@@ -224,9 +231,7 @@ class MaskedLanguageModel(PretrainingModel):
         hidden = self.encode(input_ids, token_type_ids, position_ids, sequence_ids).flatten(0, 1)  # (B·T, D)
         outputs = self.predict_masked(hidden[masked_at], masked_ids)
         if self.next_sentence and first_at is not None and next_labels is not None:
-            # The pooler takes the first position of what it is given.
-            pooled = self.network.bert.pooler(hidden[first_at].unsqueeze(1))
-            scores = self.network.cls.seq_relationship(pooled).float()  # (Q, 2)
+            scores = self.pair_scores(hidden[first_at])
             outputs["nsp_loss"] = F.cross_entropy(scores, next_labels, reduction="sum")
             outputs["nsp_correct"] = (scores.argmax(-1) == next_labels).sum().float()
         return outputs

@@ -262,9 +262,7 @@ class SharedTokensModel(MaskedLanguageModel):
         scores = self.judge(states[judged_at]).squeeze(-1).float()  # (J,)
         outputs["found_loss"] = F.binary_cross_entropy_with_logits(scores, found.float(), reduction="sum")
         outputs["found_correct"] = ((scores > 0) == (found > 0.5)).sum().float()
-        # The pooler takes the first position of what it is given.
-        pooled = self.network.bert.pooler(states[pairs_at].unsqueeze(1))
-        of_pairs = self.network.cls.seq_relationship(pooled).float()  # (P, 2)
+        of_pairs = self.pair_scores(states[pairs_at])  # (P, 2)
         targets = torch.stack([shares, 1 - shares], -1).float()
         outputs["share_loss"] = F.cross_entropy(of_pairs, targets, reduction="sum")
         outputs["share_correct"] = ((of_pairs.softmax(-1)[:, 0] - targets[:, 0]).abs() <= CLOSE).sum().float()

@@ -393,8 +393,10 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
 ) -> None:
     few = tmp_path / "few.jsonl"
     few.write_text("".join(SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
-    # Masks that are drawn once, and a generator that is wide and has the embeddings to itself, learn the fastest.
+    # Masks that are drawn once, a generator that is wide and has the embeddings to itself, and an encoder that is asked
+    # little else, learn the fastest.
     quick = {"dupe_factor": 1, "generator_size": 1.0, "generator_layers": 1, "rtd_weight": 0.5}
+    quick |= {"pair_rate": 0.1, "found_weight": 0.01, "share_weight": 0.01}
     settings = {k: v for k, v in quick.items() if k in all_objectives()[objective].settings.model_fields}
     loop = {"steps": 200, "batch_size": 16, "peak_lr": 3e-3, "warmup_steps": 20, "adam_beta2": 0.98, "log_every": 20}
     sections = {
@@ -405,15 +407,12 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
     }
     make_trainer(objective, **sections).train()
     feed = prepared_for(make_recipe(sources, objective, **sections)).feed
-    others = {
-        "replaced_token": ("generator", "replaced_ids"),
-        "left_to_right": ("clm", "masked_ids"),
-        "shared_tokens": ("found", "found"),
-    }
+    others = {"replaced_token": ("generator", "replaced_ids"), "left_to_right": ("clm", "masked_ids")}
     term, entry = others.get(objective, ("mlm", "masked_ids"))
     entropy = entropy_of_predictions(feed, loop["steps"], entry)
     curve = [loss for (loss,) in metrics(tmp_path / "out", f"{term}_loss")]
-    assert curve[0] > entropy - 0.1 > curve[-1]
+    assert curve[0] > entropy
+    assert curve[-1] < entropy - 0.1
 
 
 def test_without_next_sentences_the_pairs_are_the_same_and_nothing_is_asked_of_them(
