@@ -61,8 +61,9 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence[
         panel.set_title(label, fontsize=11)
         panel.grid(visible=True, color="#e5e5e5", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
-    if panels[0].get_legend_handles_labels()[0]:
-        panels[0].legend(frameon=False, fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     # matplotlib's own font has no Hangul; a picture without a name is better than one with boxes.
     if not any(unicodedata.name(character, "").startswith(("HANGUL", "CJK")) for character in title):
         figure.suptitle(title, fontsize=12)
