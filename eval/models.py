@@ -78,9 +78,9 @@ class ModelEntry(Config):
     finetune: dict[str, Any] = Field(default_factory=dict)
     """Departures from the tasks' fine-tuning defaults."""
     task_finetune: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Further departures on single tasks, by their names."""
+    """Further departures on single tasks, by their names; a task of the embedded sample has a name of its own."""
     sample_finetune: dict[str, Any] = Field(default_factory=dict)
-    """The same on the embedded sample, where they differ."""
+    """What stands for `finetune` on the embedded sample, where it differs there."""
     choice: dict[str, Any] = Field(default_factory=dict)
     """How a grid came to the departures; the record of `downstream.grid.choose`."""
 
@@ -134,9 +134,8 @@ class ModelEntry(Config):
 
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the departures that hold for TASK."""
-        if task.is_sample and self.sample_finetune:
-            return self.sample_finetune
-        return self.finetune | self.task_finetune.get(task.name, {})
+        general = self.sample_finetune if task.is_sample and self.sample_finetune else self.finetune
+        return general | self.task_finetune.get(task.name, {})
 
 
 class Leaderboard(Config):

@@ -67,6 +67,11 @@ def test_the_sample_has_departures_of_its_own_where_they_are_given() -> None:
     assert entry.overrides(get_task("nsmc")) == {"epochs": 1}
     assert entry.overrides(NSMC) == {"epochs": 2}
     assert ModelEntry(name="m", finetune={"epochs": 1}).overrides(NSMC) == {"epochs": 1}
+    longer = ModelEntry(
+        name="m", sample_finetune={"epochs": 2, "dropout": 0.1}, task_finetune={NSMC.name: {"epochs": 3}}
+    )
+    assert longer.overrides(NSMC) == {"epochs": 3, "dropout": 0.1}
+    assert longer.overrides(get_task("nsmc")) == {}
 
 
 def test_a_task_may_have_departures_of_its_own_until_others_are_asked_for() -> None:
