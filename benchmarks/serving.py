@@ -269,8 +269,8 @@ def step_section(rows: Sequence[Row], rounds: int) -> list[str]:
         "Written by `python -m benchmarks.serving`; do not edit.",
         "",
         f"- Machine: {cpu_name()}, {'with' if has_int8_units() else 'without'} units for 8-bit products; one thread.",
-        f"- {NUM_TEXTS} texts, lengths drawn from a lognormal distribution (mean {MEAN_TOKENS:g}, deviation of the "
-        f"logarithm {LOG_DEVIATION}, seed {LENGTH_SEED}): here mean {statistics.mean(lengths):.1f}, median "
+        f"- {NUM_TEXTS} texts, whose lengths are the quantiles of a lognormal distribution (mean {MEAN_TOKENS:g}, "
+        f"deviation of the logarithm {LOG_DEVIATION}) up to {MAX_TOKENS}: mean {statistics.mean(lengths):.1f}, median "
         f"{statistics.median(lengths):g}, largest {max(lengths)} tokens. Comments on Korean news have mean 26.3, "
         "median 18, 0.77 (20,000 of kocohub/korean-hate-speech, kpfBERT's vocabulary).",
         f"- One text at a time, from token ids to logits; {rounds} rounds in turn. The median is that of a text of "

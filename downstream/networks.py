@@ -13,6 +13,7 @@ tokens of kpfBERT's vocabulary in the mean and 18 in the median, and their logar
 import functools
 import json
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -86,10 +87,15 @@ class Network:
 
 
 def lognormal_lengths(count: int, *, seed: int = LENGTH_SEED) -> list[int]:
-    """Return the fixed lengths, in tokens, of everything that is timed: mean about 25, median about 19, at most 128."""
-    generator = np.random.default_rng(seed)
-    drawn = generator.lognormal(np.log(MEAN_TOKENS) - LOG_DEVIATION**2 / 2, LOG_DEVIATION, count)
-    return [int(length) for length in np.clip(np.rint(drawn), MIN_TOKENS, MAX_TOKENS)]
+    """Return the fixed lengths, in tokens, of everything that is timed: mean about 25, median 19, at most 128.
+
+    They are the distribution's quantiles in an order drawn by SEED: of a hundred lengths drawn at random the median is
+    often a token or two off, which is up to a tenth of every time that is told of it.
+    """
+    normal = statistics.NormalDist(math.log(MEAN_TOKENS) - LOG_DEVIATION**2 / 2, LOG_DEVIATION)
+    quantiles = [math.exp(normal.inv_cdf((place + 0.5) / count)) for place in range(count)]
+    lengths = np.clip(np.rint(quantiles), MIN_TOKENS, MAX_TOKENS)
+    return [int(length) for length in np.random.default_rng(seed).permutation(lengths)]
 
 
 # --- fine-tuned folders -----------------------------------------------------------------------------------------------
