@@ -15,7 +15,7 @@ from downstream.classification import Classification
 from downstream.embed import PIPELINE
 from downstream.encoders import BUNDLED
 from downstream.extractive import HEAD_CONFIG_FILE
-from downstream.fill_mask import MASKED_LM
+from downstream.fill_mask import predicts_tokens
 from downstream.finetune import TASK_KEY
 from downstream.span_qa import SpanQA
 from downstream.summary_model import MODEL_FILE
@@ -70,7 +70,7 @@ def _kind_of(folder: Path) -> tuple[Kind, str]:
             return "classifier", task.name
         what = f"fine-tuned on {task.title}, which is neither a label of a text nor an answer in a passage"
         raise CheckpointError(folder, what, "give a folder fine-tuned on nsmc, hate, korquad or klue-mrc")
-    if any(str(name).endswith(MASKED_LM) for name in config.get("architectures") or []):
+    if predicts_tokens([str(name) for name in config.get("architectures") or []]):
         return "encoder", ""
     fix = "give a folder that this suite saved: a summariser, an embedder, a fine-tuned model or an encoder"
     raise CheckpointError(folder, "no model of a known kind in it", fix)

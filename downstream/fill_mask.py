@@ -10,7 +10,7 @@ would have it begin a new word, which in front of it asks for another word than 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from pretraining.machine import no_file_bars
 
 BLANK = re.compile(r"\[MASK\]|\[mask\]|_{2,}|□")
 """What stands for a blank: the encoder's own token, or what one writes on paper."""
-MASKED_LM = "ForMaskedLM"
+MASKED_LM, BERT_PRETRAINING = "ForMaskedLM", "BertForPreTraining"
+"""Ending and name of what a config.json calls a model with a head that predicts tokens. ELECTRA's `ForPreTraining` has
+none: it tells tokens that were replaced."""
 GLUED = re.compile(r"[^\W_]+")
 """Letters and digits behind a blank."""
 CONTINUATION, WORD_START = "##", "▁"
@@ -104,7 +106,7 @@ class MaskFiller:
         with no_file_bars():
             model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {}).eval()
         named = model.config.architectures or []
-        if not any(name.endswith(MASKED_LM) for name in named):
+        if not predicts_tokens(named):
             raise _headless(folder, ", ".join(named) or "a bare encoder")
 
         @torch.inference_mode()
@@ -195,6 +197,11 @@ class MaskFiller:
         goes_on = piece.startswith(CONTINUATION) if self._mark == CONTINUATION else not piece.startswith(WORD_START)
         text = piece.removeprefix(CONTINUATION).strip(WORD_START).removesuffix("_")
         return Candidate(text, probability, bool(self._mark) and goes_on)
+
+
+def predicts_tokens(architectures: Sequence[str]) -> bool:
+    """Whether one of the names in a config.json is of a model with a head that predicts tokens."""
+    return any(name.endswith(MASKED_LM) or name == BERT_PRETRAINING for name in architectures)
 
 
 def _headless(folder: Path, what: str) -> CheckpointError:

@@ -10,6 +10,7 @@ import pytest
 
 from corpora.runtime import CheckpointError
 from downstream.catalogue import bundled_models, describe_model, find_models
+from downstream.encoders import BUNDLED
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -32,6 +33,7 @@ def folder_of(root: Path, name: str, config: dict[str, object] | None = None, *f
         ({"finetuning_task": "korquad"}, (), "reader"),
         ({"finetuning_task": "klue-mrc"}, (), "reader"),
         ({"architectures": ["BertForMaskedLM"]}, (), "encoder"),
+        ({"architectures": ["BertForPreTraining"]}, (), "encoder"),
         ({"architectures": ["BertModel"]}, ("modules.json",), "embedder"),
         (None, ("summarizer.json",), "summarizer"),
         (None, ("head.json",), "summarizer"),
@@ -41,7 +43,9 @@ def test_kinds(tmp_path: Path, config: dict[str, object] | None, files: tuple[st
     assert describe_model(folder_of(tmp_path, "m", config, *files)).kind == kind
 
 
-@pytest.mark.parametrize("config", [None, {}, {"architectures": ["BertModel"]}])
+@pytest.mark.parametrize(
+    "config", [None, {}, *({"architectures": [name]} for name in ("BertModel", "ElectraForPreTraining"))]
+)
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, config: dict[str, object] | None, fails: Fails) -> None:
     folder = folder_of(tmp_path, "m", config)
     with fails(CheckpointError, folder, "no model of a known kind"):
@@ -69,5 +73,8 @@ def test_models_are_found_one_level_below_and_once(tmp_path: Path, standins: dic
 
 
 def test_what_is_bundled_is_known_as_such() -> None:
-    assert "summarizer" in {model.kind for model in bundled_models()}
+    # Whatever is bundled can be chosen in the demo.
+    kinds = {path.name: path.name for path in BUNDLED.iterdir() if path.is_dir()}
+    assert {"summarizer", "embedder", "classifier", "encoder"} <= kinds.keys()
+    assert {model.name: model.kind for model in bundled_models()} == kinds
     assert all(model.is_bundled for model in bundled_models())

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizer
 
 from corpora.runtime import CheckpointError
-from downstream.encoders import load_tokenizer
+from downstream.encoders import bundled, load_tokenizer
 from downstream.fill_mask import Blank, Candidate, MaskFiller, filled
 from downstream.numpy_bert import FloatArray
 from pretraining.vocab import save_tokenizer
@@ -107,6 +107,14 @@ def test_pieces_of_sentencepiece_and_korbert_lose_their_marks(standins: dict[str
         save_tokenizer(tokenizer, tmp_path / kind)
         [blank] = MaskFiller.load(tmp_path / kind).fill("시의회가 [MASK] 의결했다", 50)
         assert not any("▁" in c.text or c.text.endswith("_") for c in blank.candidates)
+
+
+def test_the_bundled_encoder_has_both_heads_and_transformers_fills_alike() -> None:
+    text = "이 영화 정말 [MASK] 봤어요"
+    [plain], [whole] = (
+        load(bundled("encoder")).fill(text, 5) for load in (MaskFiller.load, MaskFiller._load_with_transformers)
+    )
+    assert [c.text for c in plain.candidates] == [c.text for c in whole.candidates]
 
 
 def test_an_encoder_without_its_head_is_refused(
