@@ -16,6 +16,7 @@ from downstream.result import Result
 from downstream.task import all_tasks
 from eval.leaderboard import Board, Line, build_board, figure, model_title, to_csv
 from eval.mistakes import Mistake, find_mistakes
+from eval.models import load_leaderboard
 from eval.report import Report, to_html
 from eval.results import LeaderboardFile, Row, find_cells, read_reported
 from eval.words import HOW_TO_READ, Words
@@ -63,6 +64,12 @@ def read_board(path: Path, _written: int) -> LeaderboardFile:
 # ---- table ----
 
 
+@st.cache_data(show_spinner=False)
+def published_order() -> list[str]:
+    """Return the tasks whose columns come first, as in the report."""
+    return load_leaderboard().tasks
+
+
 def _table(say: Say, rows: Sequence[Row]) -> None:
     tasks, known = list(dict.fromkeys(row.task for row in rows)), all_tasks()
     models = list(dict.fromkeys(row.model for row in rows))
@@ -104,7 +111,7 @@ def _table(say: Say, rows: Sequence[Row]) -> None:
     if not kept:
         st.info(say("leaderboard.nothing"), icon=":material/filter_alt_off:")
         return
-    board = build_board(kept)
+    board = build_board(kept, published_order())
     st.html(board_html(say, board))
     if board.footnotes:
         with st.expander(say("leaderboard.notes", count=len(board.footnotes)), icon=":material/notes:"):
@@ -205,7 +212,7 @@ def _chart(say: Say, board: Board) -> None:
 def _report(say: Say, folder: Path, board_file: LeaderboardFile) -> None:
     """Offer the report as it was written, with all that stands beside the figures."""
     written = folder / "leaderboard.html"
-    page = written.read_bytes() if written.is_file() else to_html(Report(board_file)).encode()
+    page = written.read_bytes() if written.is_file() else to_html(Report(board_file, published_order())).encode()
     with st.container(horizontal=True):
         st.download_button(
             say("leaderboard.report"),

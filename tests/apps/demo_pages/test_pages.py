@@ -356,6 +356,12 @@ def test_the_leaderboard_is_shown_and_filtered(reports: Path, open_page: Open) -
     assert "&lt;b&gt;bad" not in page_html(run(app)).split('class="pb-mistake"')[0]
 
 
+def test_columns_stand_as_in_the_published_comparison(open_page: Open) -> None:
+    shown = page_html(open_page("leaderboard"))
+    columns = re.findall(r'<th scope="col">([^<]+)', shown)[1:]
+    assert [column.split()[0] for column in columns][:3] == ["NSMC", "KLUE-NLI", "KLUE-STS"]
+
+
 def test_mistakes_are_looked_through_and_compared(reports: Path, open_page: Open) -> None:
     assert reports.is_dir()
     app = open_page("leaderboard")
