@@ -1,6 +1,7 @@
 """The demo as visitors see it: a real server, and headless Chromium.
 
-With `PRESSBERT_SCREENSHOTS=FOLDER` the tests write a picture of every page there; docs/screenshots holds such ones.
+With `PRESSBERT_SCREENSHOTS=FOLDER` the tests write pictures of the pages there. Those in docs/screenshots were made
+with an empty folder as `PRESSBERT_MODELS`, which leaves the bundled models, and docs/reports as `PRESSBERT_REPORTS`.
 """
 
 import http.client
