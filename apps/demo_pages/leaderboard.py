@@ -66,7 +66,7 @@ def read_board(path: Path, _written: int) -> LeaderboardFile:
 
 @st.cache_data(show_spinner=False)
 def published_order() -> list[str]:
-    """Return the tasks whose columns come first, as in the report."""
+    """Return the tasks of the published comparison, whose columns come first."""
     return load_leaderboard().tasks
 
 

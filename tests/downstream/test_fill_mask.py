@@ -8,10 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertTokenizer
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertTokenizer,
+    PreTrainedModel,
+)
 
 from corpora.runtime import CheckpointError
-from downstream.encoders import bundled, load_tokenizer
+from downstream.encoders import load_tokenizer
 from downstream.fill_mask import Blank, Candidate, MaskFiller, filled
 from downstream.numpy_bert import FloatArray
 from pretraining.vocab import save_tokenizer
@@ -54,6 +62,7 @@ def seen_ids(filler: MaskFiller, text: str) -> list[str]:
     return pieces[1:-1]
 
 
+@pytest.mark.parametrize("kind", [BertForMaskedLM, BertForPreTraining])
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
@@ -66,7 +75,9 @@ def seen_ids(filler: MaskFiller, text: str) -> list[str]:
     ],
     ids=["particle", "word", "several", "between", "unknown", "punctuation"],
 )
-def test_what_follows_a_blank_without_a_space_goes_on_with_its_word(tmp_path: Path, text: str, pieces: str) -> None:
+def test_what_follows_a_blank_without_a_space_goes_on_with_its_word(
+    tmp_path: Path, text: str, pieces: str, kind: type[PreTrainedModel]
+) -> None:
     words, endings = [",", ".", "내년", "은", "본", "에", "에는"], ["##은", "##다", "##에", "##는"]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *endings]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
@@ -74,7 +85,7 @@ def test_what_follows_a_blank_without_a_space_goes_on_with_its_word(tmp_path: Pa
     config = BertConfig(
         vocab_size=len(vocabulary), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
     )
-    BertForMaskedLM(config).save_pretrained(tmp_path)
+    kind(config).save_pretrained(tmp_path)
     plain, whole = MaskFiller.load(tmp_path), MaskFiller._load_with_transformers(tmp_path)
     assert seen_ids(whole, text) == pieces.split()
     told = [c.text for blank in plain.fill(text, 3) for c in blank.candidates]
@@ -107,14 +118,6 @@ def test_pieces_of_sentencepiece_and_korbert_lose_their_marks(standins: dict[str
         save_tokenizer(tokenizer, tmp_path / kind)
         [blank] = MaskFiller.load(tmp_path / kind).fill("시의회가 [MASK] 의결했다", 50)
         assert not any("▁" in c.text or c.text.endswith("_") for c in blank.candidates)
-
-
-def test_the_bundled_encoder_has_both_heads_and_transformers_fills_alike() -> None:
-    text = "이 영화 정말 [MASK] 봤어요"
-    [plain], [whole] = (
-        load(bundled("encoder")).fill(text, 5) for load in (MaskFiller.load, MaskFiller._load_with_transformers)
-    )
-    assert [c.text for c in plain.candidates] == [c.text for c in whole.candidates]
 
 
 def test_an_encoder_without_its_head_is_refused(
