@@ -35,12 +35,14 @@ from downstream.networks import (
     MEAN_TOKENS,
     Batch,
     Network,
+    PlainFunction,
     Trial,
     exportable,
     headed,
     lognormal_lengths,
     read_finetuned,
 )
+from downstream.numpy_bert import NumpyBert, PlainTokenizer
 from downstream.runtime import Predictor, collate
 from downstream.selection import MIN_AGREEMENT
 from pretraining.machine import cpu_name, versions
@@ -48,7 +50,8 @@ from pretraining.machine import cpu_name, versions
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "serving.md"
 FAMILY = Classification(labels=("negative", "positive"))
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-LIBRARIES = ("torch", "transformers", "tokenizers", "onnx", "onnxruntime", "openvino")
+OPTIONAL = ("numba", "onnx", "onnxruntime", "openvino")
+LIBRARIES = ("torch", "transformers", "tokenizers", *OPTIONAL)
 NUM_TEXTS = 100
 BLOCKS = 10
 """Parts of the texts; each row takes one at a time."""
@@ -148,12 +151,17 @@ def step_rows() -> list[Row]:
     def row(title: str, shape: Shape, name: str, *, is_padded: bool = False) -> Row:
         return Row(title, shape, way(shape, name), is_padded)
 
+    def fetching(shape: Shape) -> list[Row]:
+        title = "… weights fetched while others are multiplied, Numba"
+        return [] if obstacle("numba-int8") else [row(title, shape, "numba-int8")]
+
     rows = [
         row("12 layers × 768, fp32, torch, padded to 128", BASE, "torch", is_padded=True),
         row("… at its own length", BASE, "torch"),
         row("… 6 layers", HALF, "torch"),
         Row("… int8, ONNX Runtime, graph as exported", HALF, functools.partial(open_unfused, HALF)),
         row("… fused, last layer for [CLS] only", HALF, "onnx-int8"),
+        *fetching(HALF),
         Row("… a text that was asked for before: cache", None, lambda _: open_cache()),
         row("6 layers × 768, fp32, ONNX Runtime, fused", HALF, "onnx-fp32"),
         row("12 layers × 768, int8, ONNX Runtime, fused", BASE, "onnx-int8"),
@@ -161,9 +169,9 @@ def step_rows() -> list[Row]:
         row("… at its own length", MINI, "torch"),
         row("… ONNX Runtime, fused, last layer for [CLS] only", MINI, "onnx-fp32"),
         row("… int8", MINI, "onnx-int8"),
+        *fetching(MINI),
     ]
-    # NumPy reads a folder of trained weights, which these shapes have not; it is in the tables of trained models.
-    shown = ("torch", "onnx-fp32", "onnx-int8", "numpy")
+    shown = ("torch", "onnx-fp32", "onnx-int8", "numba-int8")
     others = [name for name in WAYS if not obstacle(name) and name not in shown]
     return rows + [
         row(f"{shape.layers} layers × {shape.hidden_size}, {name}", shape, name) for shape in GOALS for name in others
@@ -196,7 +204,17 @@ def random_network(shape: Shape) -> Network:
         trial=lambda: Trial(random_inputs(shape.vocab_size), lambda *_: 1.0),
         num_heads=shape.heads,
         hidden_size=shape.hidden_size,
+        plain=PlainFunction(lambda: without_torch(build()), lambda bert, batch: bert.label_logits(**batch)),
     )
+
+
+def without_torch(model: Any) -> NumpyBert:
+    """Return a model of transformers as one of NumPy; its tokenizer knows no words, since nobody asks it for any."""
+    from tokenizers import Tokenizer, models
+
+    weights = {name.removeprefix("bert."): value.numpy() for name, value in model.state_dict().items()}
+    tokenizer = PlainTokenizer(Tokenizer(models.WordPiece({"[UNK]": 0})), MAX_TOKENS)
+    return NumpyBert.of_weights(Path(), tokenizer, model.config.to_dict(), weights)
 
 
 def random_inputs(vocab_size: int) -> list[Batch]:
@@ -262,7 +280,7 @@ def step_section(rows: Sequence[Row], rounds: int) -> list[str]:
     lengths = lognormal_lengths(NUM_TEXTS)
     share = sum(row.cpu_s for row in rows) / (sum(sum(row.times_ms) for row in rows) / 1000)
     first = rows[0].median_ms
-    installed = [name for name in LIBRARIES if not (name in ("onnx", "onnxruntime", "openvino") and _is_missing(name))]
+    installed = [name for name in LIBRARIES if not (name in OPTIONAL and _is_missing(name))]
     lines = [
         "# Serving on a CPU",
         "",

@@ -1,4 +1,4 @@
-"""The ways of running a network on this machine's CPU: with torch, NumPy, onnxruntime or OpenVINO, in their precisions.
+"""The ways of running a network on this machine's CPU: with torch, NumPy, Numba, onnxruntime or OpenVINO.
 
 A name such as `onnx-int8` is one way of running; a word such as `onnx` or `auto` stands for all ways of a library, or
 for all there are, and `downstream.selection` measures which is best.
@@ -34,11 +34,14 @@ class Way:
     form: Form | None = None
     """What it reads; None: the model's own folder."""
     is_bfloat16: bool = False
+    threads: int | None = None
+    """How many it computes in; None: as many as it is told."""
 
 
 WAYS: Mapping[str, Way] = {
     REFERENCE: Way("torch", ("torch",)),
     "numpy": Way("numpy", ("numpy",)),
+    "numba-int8": Way("numba", ("numba",), threads=1),
     "torch-bf16": Way("torch", ("torch",), is_bfloat16=True),
     "onnx-fp32": Way("onnx", ("onnx", "onnxruntime"), "fused"),
     "onnx-int8": Way("onnx", ("onnx", "onnxruntime"), "int8"),
@@ -73,6 +76,8 @@ def obstacle(name: str) -> str:
     missing = [package for package in way.packages if importlib.util.find_spec(package) is None]
     if missing:
         return f"{', '.join(missing)} not installed: {INSTALL}"
+    if way.library == "numba" and not cpu_capabilities().get("avx512_vnni"):
+        return "it is written for processors with AVX-512 VNNI"
     if way.is_bfloat16 and not any(cpu_capabilities().get(unit) for unit in BFLOAT16_UNITS):
         return "this processor does not compute in bf16"
     if way.form == "compressed" and not has_int8_units():
@@ -96,9 +101,13 @@ def open_engine(name: str, network: Network, exports: Exports, *, threads: int) 
     way, reason = WAYS[name], obstacle(name)
     if reason:
         raise UsageError(f"runtime {name}", reason, 'or use runtime="torch"')
+    if way.threads not in (None, threads):
+        raise UsageError(
+            f"runtime {name}", f"it computes in {way.threads} thread, not in {threads}", "start more workers"
+        )
     try:
-        if way.library == "numpy":
-            return _open_numpy(network, threads=threads)
+        if way.library in ("numpy", "numba"):
+            return _open_plain(network, threads=threads, is_int8=way.library == "numba")
         if way.form is None:
             return _open_torch(network, threads=threads, is_bfloat16=way.is_bfloat16)
         content = exports.read(way.form)
@@ -129,16 +138,21 @@ def _open_torch(network: Network, *, threads: int, is_bfloat16: bool) -> Engine:
     return run
 
 
-def _open_numpy(network: Network, *, threads: int) -> Engine:
+def _open_plain(network: Network, *, threads: int, is_int8: bool) -> Engine:
     from threadpoolctl import ThreadpoolController
 
-    if network.build_numpy is None:
-        raise CheckpointError(network.where, "NumPy runs plain BERTs that label or embed texts", 'use runtime="torch"')
-    function, pools = network.build_numpy(), ThreadpoolController()
+    if network.plain is None:
+        what = "NumPy and Numba run plain BERTs that label or embed texts"
+        raise CheckpointError(network.where, what, 'use runtime="torch"')
+    ask, bert, pools = network.plain.ask, network.plain.load(), ThreadpoolController()
+    if is_int8:
+        from downstream.int8_bert import Int8Bert  # imports Numba
+
+        bert = Int8Bert.of(bert)
 
     def run(batch: Batch) -> FloatArray:
         with pools.limit(limits=threads, user_api="blas"):
-            return function(batch)
+            return ask(bert, batch)
 
     return run
 

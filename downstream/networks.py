@@ -65,6 +65,15 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class PlainFunction:
+    """What a BERT of `downstream.numpy_bert` is asked."""
+
+    load: Callable[[], NumpyBert]
+    ask: Callable[[NumpyBert, Batch], FloatArray]
+    """The BERT, or another of its class, and inputs → the network's output."""
+
+
+@dataclass(frozen=True)
 class Network:
     """A function of token ids that is to be run: what it is, before anything is loaded."""
 
@@ -82,8 +91,8 @@ class Network:
     num_heads: int
     hidden_size: int
     """By these two the fusion of attention knows it when it sees it."""
-    build_numpy: Callable[[], Callable[[Batch], FloatArray]] | None = None
-    """Loads the same function without torch; None: it is none that `downstream.numpy_bert` knows."""
+    plain: "PlainFunction | None" = None
+    """The same function without torch; None: it is none that `downstream.numpy_bert` knows."""
 
 
 def lognormal_lengths(count: int, *, seed: int = LENGTH_SEED) -> list[int]:
@@ -194,18 +203,12 @@ def finetuned_network(finetuned: Finetuned) -> Network:
         inputs=names,
         build=lambda: headed(load(), family, names),
         build_exported=lambda: exportable(load(), family, names),
-        build_numpy=_label_function(finetuned.folder) if isinstance(finetuned.tokenizer, PlainTokenizer) else None,
+        plain=PlainFunction(lambda: NumpyBert.load(finetuned.folder), lambda bert, batch: bert.label_logits(**batch))
+        if isinstance(finetuned.tokenizer, PlainTokenizer)
+        else None,
         trial=functools.cache(lambda: _task_trial(finetuned)),
         **_attention_of(finetuned.config),
     )
-
-
-def _label_function(folder: Path) -> Callable[[], Callable[[Batch], FloatArray]]:
-    def build() -> Callable[[Batch], FloatArray]:
-        bert = NumpyBert.load(folder)
-        return lambda batch: bert.label_logits(**batch)
-
-    return build
 
 
 def _attention_of(config: Mapping[str, Any]) -> dict[str, int]:
@@ -385,18 +388,12 @@ def pooled_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Networ
         inputs=names,
         build=lambda: build("sdpa"),
         build_exported=lambda: build("eager"),
-        build_numpy=_mean_function(folder) if is_plain_bert(folder) else None,
+        plain=PlainFunction(lambda: NumpyBert.load(folder), lambda bert, batch: bert.means(**batch))
+        if is_plain_bert(folder)
+        else None,
         trial=functools.cache(trial),
         **_attention_of(_read_config(folder)),
     )
-
-
-def _mean_function(folder: Path) -> Callable[[], Callable[[Batch], FloatArray]]:
-    def build() -> Callable[[Batch], FloatArray]:
-        bert = NumpyBert.load(folder)
-        return lambda batch: bert.means(**batch)
-
-    return build
 
 
 def _pooled(model: Any, names: Sequence[str]) -> "nn.Module":

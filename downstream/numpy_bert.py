@@ -165,6 +165,10 @@ class NumpyBert:
     tokenizer: PlainTokenizer
     num_heads: int
     hidden_size: int
+    num_parameters: int
+    """Of encoder and pooler, and of the masked-LM head where there is one."""
+    products_per_token: int
+    """Multiplications that the layers need for a token, those between tokens left out."""
     _epsilon: float
     _weights: Mapping[str, FloatArray] = field(repr=False)
     """Names as transformers gives them, without the prefix of the encoder."""
@@ -191,25 +195,25 @@ class NumpyBert:
         if words.shape != (int(config["vocab_size"]), int(config["hidden_size"])):
             what = f"word embeddings of shape {words.shape} do not fit the config"
             raise CheckpointError(folder, what, "give the weights that belong to the config")
+        return cls.of_weights(folder, tokenizer, config, weights)
+
+    @classmethod
+    def of_weights(
+        cls, folder: Path, tokenizer: PlainTokenizer, config: Mapping[str, Any], weights: Mapping[str, FloatArray]
+    ) -> "NumpyBert":
+        """Make one of weights with the names of transformers, the encoder's without their prefix."""
+        layers = [_layer(weights, f"encoder.layer.{k}.") for k in range(int(config["num_hidden_layers"]))]
         return cls(
             folder=folder,
             tokenizer=tokenizer,
             num_heads=int(config["num_attention_heads"]),
             hidden_size=int(config["hidden_size"]),
+            num_parameters=sum(v.size for name, v in weights.items() if not name.startswith("classifier.")),
+            products_per_token=sum(v.size for layer in layers for name, v in layer.items() if name.endswith(".weight")),
             _epsilon=float(config.get("layer_norm_eps", 1e-12)),
             _weights=weights,
-            _layers=[_layer(weights, f"encoder.layer.{k}.") for k in range(int(config["num_hidden_layers"]))],
+            _layers=layers,
         )
-
-    @property
-    def products_per_token(self) -> int:
-        """Multiplications that the layers need for a token, those between tokens left out."""
-        return sum(value.size for layer in self._layers for name, value in layer.items() if name.endswith(".weight"))
-
-    @property
-    def num_parameters(self) -> int:
-        """Of encoder and pooler, and of the masked-LM head where there is one."""
-        return sum(value.size for name, value in self._weights.items() if not name.startswith("classifier."))
 
     def states(
         self, input_ids: Integers, attention_mask: Integers | None = None, token_type_ids: Integers | None = None
@@ -243,6 +247,12 @@ class NumpyBert:
         states: FloatArray = x.reshape(batch, length, -1)
         return states
 
+    def first_states(
+        self, input_ids: Integers, attention_mask: Integers | None = None, token_type_ids: Integers | None = None
+    ) -> FloatArray:
+        """Return the vectors (B, D) of [CLS] in the last layer."""
+        return self.states(input_ids, attention_mask, token_type_ids)[:, 0]
+
     def means(
         self, input_ids: Integers, attention_mask: Integers, token_type_ids: Integers | None = None
     ) -> FloatArray:
@@ -260,7 +270,7 @@ class NumpyBert:
         Raises:
             CheckpointError: the folder holds no such head.
         """
-        first = self.states(input_ids, attention_mask, token_type_ids)[:, 0]  # (B, D)
+        first = self.first_states(input_ids, attention_mask, token_type_ids)  # (B, D)
         pooled = np.tanh(self._project(first, "pooler.dense"))
         return self._project(pooled, "classifier")
 

@@ -32,7 +32,7 @@ CHECK_S, TIMING_S = 6.0, 1.5
 """Time for the reference's answers, and for the clocked calls of each way."""
 MIN_INPUTS = 40
 """Inputs that are checked, however slow the network is."""
-PACKAGES = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
+PACKAGES = ("torch", "transformers", "numba", "onnx", "onnxruntime", "openvino")
 
 
 class Candidate(Config):

@@ -221,7 +221,7 @@ def test_bfloat16_and_a_bilstm_run_elsewhere(copied: Path, fails: Fails) -> None
     after = Predictor.load(copied, "torch").outputs(texts)[0]
     assert np.abs(before[0] - after[0]).max() < 0.1
     assert Classifier.load(copied).predictor.runtime.name == "torch"
-    with fails(CheckpointError, copied, "NumPy runs plain BERTs", 'runtime="torch"'):
+    with fails(CheckpointError, copied, "NumPy and Numba run plain BERTs", 'runtime="torch"'):
         Predictor.load(copied, "numpy")
     edit(copied / "config.json", **{BILSTM_KEY: {"features": "last", "frozen": True}})
     with fails(CheckpointError, copied, "a BiLSTM on top"):
