@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import json
 import shutil
 import time
@@ -55,7 +56,8 @@ SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_
 
 Kind: TypeAlias = Literal["encoder", "scratch", "embedder", "finetuned", "summary", "majority", "tfidf"]
 
-RUNTIME_LIBRARIES = ("onnxruntime", "openvino")
+RUNTIME_LIBRARIES = ("numba", "onnxruntime", "openvino")
+"""What another runtime than torch may compute with, as far as it is installed."""
 # What a baseline's predictions hang on besides the code.
 LIBRARIES: dict[str, tuple[str, ...]] = {"majority": ("numpy",), "tfidf": ("numpy", "scikit-learn", "scipy")}
 
@@ -229,7 +231,9 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
         return about | {"embedder_sha256": sha256(*files), "versions": versions("torch", "transformers", "tokenizers")}
     if entry.kind == "finetuned":
         weights = encoder_digest(entry.finetuned_folder)
-        libraries = ("torch", "transformers", "tokenizers", *(RUNTIME_LIBRARIES if entry.runtime != "torch" else ()))
+        libraries = ["torch", "transformers", "tokenizers"]
+        if entry.runtime != "torch":
+            libraries += [name for name in RUNTIME_LIBRARIES if importlib.util.find_spec(name)]
         return about | {"weights_sha256": weights, "runtime": entry.runtime, "versions": versions(*libraries)}
     config = _finetune_config(entry, task)
     if entry.kind == "scratch":

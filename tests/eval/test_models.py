@@ -1,6 +1,7 @@
 """What is compared: the file that lists it, names on the command line, and what makes a cell another cell."""
 
 import contextlib
+import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -114,6 +115,20 @@ def test_the_classifier_of_the_package_stands_for_itself_on_its_task_alone() -> 
 def test_a_model_is_added_by_one_entry(write: Write) -> None:
     entry = load_leaderboard(write("leaderboard.toml", HEAD + "[models.mine]\nencoder = 'runs/mine'")).models["mine"]
     assert (entry.name, entry.kind, entry.encoder) == ("mine", "encoder", "runs/mine")
+
+
+def test_a_runtime_is_recorded_with_the_libraries_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, task = KNOWN["pressbert-classifier-fast"], get_task("nsmc-sample")
+    data = read_task(task, NOWHERE)
+    whole = cell_recipe(entry, task, data)
+    assert {"numba", "onnxruntime", "openvino", "torch"} <= whole["versions"].keys()
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "openvino" else real(name, *rest)
+    )
+    less = cell_recipe(entry, task, data)
+    assert whole["versions"].keys() - less["versions"].keys() == {"openvino"}
+    assert fingerprint(less) != fingerprint(whole)
 
 
 # --- names on the command line --------------------------------------------------------------------------------------
