@@ -27,7 +27,7 @@ from downstream.task import SAMPLE_ROOT, get_task
 from pretraining.machine import cpu_name, versions
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "server.md"
-LIBRARIES = ("torch", "transformers", "tokenizers", "onnxruntime", "openvino", "fastapi", "uvicorn")
+LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "onnxruntime", "openvino", "fastapi", "uvicorn")
 LIMIT_MS = 50.0
 GOAL = 3.0
 """How many times the throughput of the plainest server ours is to have."""
