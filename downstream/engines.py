@@ -36,12 +36,14 @@ class Way:
     is_bfloat16: bool = False
     threads: int | None = None
     """How many it computes in; None: as many as it is told."""
+    is_compiled: bool = False
+    """Whether every start takes seconds for a compiler."""
 
 
 WAYS: Mapping[str, Way] = {
     REFERENCE: Way("torch", ("torch",)),
     "numpy": Way("numpy", ("numpy",)),
-    "numba-int8": Way("numba", ("numba",), threads=1),
+    "numba-int8": Way("numba", ("numba",), threads=1, is_compiled=True),
     "torch-bf16": Way("torch", ("torch",), is_bfloat16=True),
     "onnx-fp32": Way("onnx", ("onnx", "onnxruntime"), "fused"),
     "onnx-int8": Way("onnx", ("onnx", "onnxruntime"), "int8"),

@@ -3,7 +3,8 @@
     choice = choose(network, "auto", threads=1)
     print(choice.table())
 
-A way may win only if at least 99 % of its decisions on a fixed set of inputs are those of torch in single precision.
+A way may win only if at least 99 % of its decisions on a fixed set of inputs are those of torch in single precision,
+and one that is compiled at every start only if it is faster by a tenth.
 Every input is run once to be checked and to warm up, then timed alone, as a request of its own. What was found is
 remembered for this network, processor, number of threads and set of package versions.
 """
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 SCHEMA: Literal[2] = 2
 MIN_AGREEMENT = 0.99
+COMPILED_HANDICAP = 1.1
+"""By how much a way that is compiled at every start must be faster than all that are not."""
 CHECK_S, TIMING_S = 6.0, 1.5
 """Time for the reference's answers, and for the clocked calls of each way."""
 MIN_INPUTS = 40
@@ -174,10 +177,13 @@ def _measure(network: Network, word: str, exports: Exports, *, threads: int) -> 
     if not agreeing:
         reasons = "; ".join(f"{row.name}: {row.reason or row.status}" for row in candidates)
         raise CheckpointError(network.where, f"no {word} runtime will do ({reasons})", 'use runtime="torch"')
-    fastest = min(agreeing, key=lambda row: row.median_ms or 0.0)
+
+    def cost(row: Candidate) -> float:
+        return (row.median_ms or 0.0) * (COMPILED_HANDICAP if WAYS[row.name].is_compiled else 1.0)
+
     return Choice(
         word=word,
-        chosen=fastest.name,
+        chosen=min(agreeing, key=cost).name,
         candidates=tuple(candidates),
         num_inputs=len(reference),
         threads=threads,

@@ -420,6 +420,14 @@ def test_the_fastest_way_that_agrees_wins(bench: Callable[..., Bench]) -> None:
     assert rows["openvino-fp32"].status == "unavailable"
 
 
+@pytest.mark.parametrize(("compiled_ms", "chosen"), [(2.1, "onnx-int8"), (1.9, "onnx-int8"), (1.8, "numba-int8")])
+def test_what_is_compiled_at_every_start_must_be_faster_by_a_tenth(
+    bench: Callable[..., Bench], compiled_ms: float, chosen: str
+) -> None:
+    assert bench(torch=(10, 0), onnx_int8=(2, 0), numba_int8=(compiled_ms, 0)).choose().chosen == chosen
+    assert bench(torch=(10, 0), numba_int8=(compiled_ms, 0)).choose().chosen == "numba-int8"
+
+
 def test_a_way_that_fails_is_told_and_passed_over(bench: Callable[..., Bench]) -> None:
     found = bench(
         torch=(10, 0),
