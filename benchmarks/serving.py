@@ -126,8 +126,9 @@ def main(argv: list[str] | None = None) -> int:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     with tempfile.TemporaryDirectory(prefix="pressbert-benchmark-") as scratch:
         rows = step_rows()
+        compile_s = None if obstacle("numba-int8") else time_compiling()  # before anything else has had it compiled
         measure(rows, Path(scratch), arguments.rounds)
-        lines = step_section(rows, arguments.rounds)
+        lines = step_section(rows, arguments.rounds, compile_s)
         for folder in (*arguments.model, *([arguments.student] if arguments.student else [])):
             lines += model_section(folder, data_root(arguments.data), arguments.limit, Path(scratch))
         if arguments.student:
@@ -178,23 +179,25 @@ def step_rows() -> list[Row]:
     ]
 
 
+def random_model(shape: Shape) -> Any:
+    """Return a sequence classifier of transformers with random weights."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.hidden_size,
+    )
+    return BertForSequenceClassification(config)
+
+
 def random_network(shape: Shape) -> Network:
     """Describe a sequence classifier with random weights."""
-
-    def build() -> Any:
-        import torch
-        from transformers import BertConfig, BertForSequenceClassification
-
-        torch.manual_seed(0)
-        config = BertConfig(
-            vocab_size=shape.vocab_size,
-            hidden_size=shape.hidden_size,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            intermediate_size=4 * shape.hidden_size,
-        )
-        return BertForSequenceClassification(config)
-
+    build = functools.partial(random_model, shape)
     return Network(
         where=f"{shape.layers} × {shape.hidden_size}",
         digest=fingerprint([shape.layers, shape.hidden_size, shape.vocab_size, versions("torch", "transformers")]),
@@ -215,6 +218,16 @@ def without_torch(model: Any) -> NumpyBert:
     weights = {name.removeprefix("bert."): value.numpy() for name, value in model.state_dict().items()}
     tokenizer = PlainTokenizer(Tokenizer(models.WordPiece({"[UNK]": 0})), MAX_TOKENS)
     return NumpyBert.of_weights(Path(), tokenizer, model.config.to_dict(), weights)
+
+
+def time_compiling() -> float:
+    """Return what the first model of a process takes to be made ready by Numba, its import included, in seconds."""
+    bert = without_torch(random_model(MINI))
+    started = time.perf_counter()
+    from downstream.int8_bert import Int8Bert
+
+    Int8Bert.of(bert)
+    return time.perf_counter() - started
 
 
 def random_inputs(vocab_size: int) -> list[Batch]:
@@ -275,7 +288,7 @@ def pad(batch: Batch) -> Batch:
     return {name: np.pad(rows, ((0, 0), (0, MAX_TOKENS - rows.shape[1]))) for name, rows in batch.items()}
 
 
-def step_section(rows: Sequence[Row], rounds: int) -> list[str]:
+def step_section(rows: Sequence[Row], rounds: int, compile_s: float | None) -> list[str]:
     """Return the table of steps."""
     lengths = lognormal_lengths(NUM_TEXTS)
     share = sum(row.cpu_s for row in rows) / (sum(sum(row.times_ms) for row in rows) / 1000)
@@ -316,6 +329,8 @@ def step_section(rows: Sequence[Row], rounds: int) -> list[str]:
             f"- {shape.layers} layers × {shape.hidden_size}: {ratio:,.1f} times as fast at best (“{best.title}”);"
             f" the goal of {goal:g} is {'reached' if ratio >= goal else 'missed on this machine'}."
         )
+    if compile_s is not None:
+        lines.append(f"- Numba compiles at every start, which took {compile_s:.1f} s with its import.")
     if not has_int8_units():
         lines.append(
             "- Without units for 8-bit products a core does at most 64 of them a cycle (AVX2), and 32 in single"

@@ -34,8 +34,6 @@ class Way:
     form: Form | None = None
     """What it reads; None: the model's own folder."""
     is_bfloat16: bool = False
-    threads: int | None = None
-    """How many it computes in; None: as many as it is told."""
     is_compiled: bool = False
     """Whether every start takes seconds for a compiler."""
 
@@ -43,7 +41,7 @@ class Way:
 WAYS: Mapping[str, Way] = {
     REFERENCE: Way("torch", ("torch",)),
     "numpy": Way("numpy", ("numpy",)),
-    "numba-int8": Way("numba", ("numba",), threads=1, is_compiled=True),
+    "numba-int8": Way("numba", ("numba",), is_compiled=True),
     "torch-bf16": Way("torch", ("torch",), is_bfloat16=True),
     "onnx-fp32": Way("onnx", ("onnx", "onnxruntime"), "fused"),
     "onnx-int8": Way("onnx", ("onnx", "onnxruntime"), "int8"),
@@ -103,10 +101,8 @@ def open_engine(name: str, network: Network, exports: Exports, *, threads: int) 
     way, reason = WAYS[name], obstacle(name)
     if reason:
         raise UsageError(f"runtime {name}", reason, 'or use runtime="torch"')
-    if way.threads not in (None, threads):
-        raise UsageError(
-            f"runtime {name}", f"it computes in {way.threads} thread, not in {threads}", "start more workers"
-        )
+    if way.library == "numba" and threads > 1:
+        raise UsageError(f"runtime {name}", f"it computes in 1 thread, not in {threads}", "start more workers")
     try:
         if way.library in ("numpy", "numba"):
             return _open_plain(network, threads=threads, is_int8=way.library == "numba")

@@ -16,16 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpora.runtime import CheckpointError
-from downstream.int8_kernels import CHUNK, Layer, Product, Scratch, add_normalized, run_layer
+from downstream.int8_kernels import CHUNK, SHIFT, TOP, Layer, Product, Scratch, add_normalized, run_layer
 from downstream.int8_tiles import PANEL, WORD
 from downstream.numpy_bert import FloatArray, Integers, NumpyBert
 
 PAGE = 4096
 """Bytes at whose multiples the weights begin."""
-TOP = 127
-"""Largest of the 8-bit numbers that weights become; the smallest is its negative."""
-SHIFT = 128
-"""What inputs are given to be above zero."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class Network:
     num_heads: int
     hidden_size: int
     """By these two the fusion of attention knows it when it sees it."""
-    plain: "PlainFunction | None" = None
+    plain: PlainFunction | None = None
     """The same function without torch; None: it is none that `downstream.numpy_bert` knows."""
 
 
