@@ -21,7 +21,7 @@ from downstream.runtime import Predictor, Runtime
 from downstream.task import SAMPLE_ROOT, get_task
 
 if reason := obstacle("numba-int8"):
-    pytest.skip(reason, allow_module_level=True)
+    pytest.skip(f"runtime numba-int8: {reason}", allow_module_level=True)
 
 from downstream import int8_bert, int8_kernels
 from downstream.int8_bert import Int8Bert
