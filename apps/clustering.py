@@ -45,6 +45,7 @@ from corpora.runtime import (
     ArgumentParser,
     UsageError,
     atomic_file,
+    package_path,
     run_command,
     validate,
     write_text,
@@ -66,7 +67,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-SAMPLE = Path(__file__).resolve().parents[1] / "corpora" / "sample" / "news.jsonl"
+SAMPLE = package_path("corpora", "sample", "news.jsonl")
 LETTERS = "letters"
 REJECTED_FILE = "rejected.jsonl"
 

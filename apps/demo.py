@@ -27,9 +27,10 @@ import streamlit as st
 from apps.demo_pages.frame import Desk, choose_language, choose_model, shared_shelf, tell_loaded
 from apps.demo_pages.inputs import MAX_UPLOAD_MB
 from apps.demo_pages.texts import Say
+from corpora.runtime import package_path
 from downstream.catalogue import Kind
 
-STYLE = Path(__file__).with_name("demo_pages") / "style.css"
+STYLE = package_path("apps", "demo_pages", "style.css")
 
 
 @dataclass(frozen=True)

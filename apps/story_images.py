@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.story_page import MAP_HEIGHT, MAP_WIDTH, OTHER_COLOUR, Report, category_colours, circles, main_category
-from corpora.runtime import atomic_file
+from corpora.runtime import atomic_file, package_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FONT = Path(__file__).with_name("fonts") / "PressBERTSansKR-Regular.otf"
+FONT = package_path("apps", "fonts", "PressBERTSansKR-Regular.otf")
 MISSING = "□"
 DPI = 150
 NUM_LABELS = 40

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from apps.clusters import Cluster, Clusters
 from apps.duplicates import DuplicateGroup
-from corpora.runtime import write_json, write_text
+from corpora.runtime import package_path, write_json, write_text
 
 SCHEMA = 1
 MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN = 1000, 640, 40
@@ -181,7 +181,7 @@ def to_html(report: Report, places: NDArray[np.float64]) -> str:
     """Return the page: no reference leads out of it but links to articles, which are http or https."""
     clusters = report.clusters
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        loader=jinja2.FileSystemLoader(package_path("apps", "templates")),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

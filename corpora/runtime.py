@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import hashlib
 import importlib
+import importlib.resources
 import io
 import json
 import logging
@@ -146,6 +147,11 @@ def discover(package: ModuleType, constant: str) -> dict[str, Any]:
             assert entry.name not in entries, f"two modules of {package.__name__} are called {entry.name}"
             entries[entry.name] = entry
     return entries
+
+
+def package_path(package: str, *names: str) -> Path:
+    """Return the path of a file or folder that comes with PACKAGE, wherever the module that asks for it lives."""
+    return Path(str(importlib.resources.files(package).joinpath(*names)))
 
 
 def sha256(*paths: Path) -> str:

@@ -21,10 +21,20 @@ from pydantic import Field
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import SourceFile
 from corpora.documents import FIELD_NAMES, FORMATS, TextUnit, format_of, nfc
-from corpora.runtime import Config, DataError, RecipeError, UsageError, load_toml, nearest, sha256, validate
+from corpora.runtime import (
+    Config,
+    DataError,
+    RecipeError,
+    UsageError,
+    load_toml,
+    nearest,
+    package_path,
+    sha256,
+    validate,
+)
 
 TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
-RECIPES = Path(__file__).with_name("recipes")
+RECIPES = package_path("corpora", "recipes")
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from corpora.runtime import (
     cannot_write,
     fingerprint,
     load_toml,
+    package_path,
     run_command,
     sha256,
     validate,
@@ -500,7 +501,7 @@ def card(name: str, manifest: Mapping[str, Any], *, is_behind: bool = False) -> 
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        loader=jinja2.FileSystemLoader(package_path("downstream", "templates")),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

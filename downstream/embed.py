@@ -31,6 +31,7 @@ from corpora.runtime import (
     CheckpointError,
     UsageError,
     atomic_file,
+    package_path,
     run_command,
     sha256,
 )
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 Vectors: TypeAlias = NDArray[np.float32]
 
-BUNDLED = Path(__file__).with_name("bundled") / "embedder"
+BUNDLED = package_path("downstream", "bundled", "embedder")
 PIPELINE = "modules.json"
 """What tells a sentence-transformers folder from a plain encoder."""
 MANIFEST_FILE = "manifest.json"

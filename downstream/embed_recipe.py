@@ -34,13 +34,23 @@ from pydantic import Field
 
 from corpora.corpus import MANIFEST, read_corpus
 from corpora.documents import Document
-from corpora.runtime import Config, DataError, RecipeError, UsageError, load_toml, nearest, sha256, validate
+from corpora.runtime import (
+    Config,
+    DataError,
+    RecipeError,
+    UsageError,
+    load_toml,
+    nearest,
+    package_path,
+    sha256,
+    validate,
+)
 from downstream.classification import Classification, Regression
 from downstream.embed import clean_text
 from downstream.similarity import similarity_task
 from downstream.task import SAMPLE_ROOT, Task, TextExample, all_tasks, get_task
 
-RECIPES = Path(__file__).with_name("recipes")
+RECIPES = package_path("downstream", "recipes")
 NLI_LABELS = ("contradiction", "entailment", "neutral")
 SAMPLE = "sample"
 

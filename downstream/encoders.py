@@ -33,6 +33,7 @@ from corpora.runtime import (
     SuiteError,
     cannot_write,
     nearest,
+    package_path,
     run_command,
     sha256,
 )
@@ -59,7 +60,7 @@ class Encoder:
     """Where it lies if it comes with the package."""
 
 
-BUNDLED = Path(__file__).with_name("bundled")
+BUNDLED = package_path("downstream", "bundled")
 """The models that come with the package; see `downstream.bundle`."""
 
 

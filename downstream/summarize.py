@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from corpora.runtime import package_path
+
 if TYPE_CHECKING:
     # None of these is needed before the first summary; together they take longer to import than all of this.
     from downstream.articles import Article
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from downstream.sentence_features import Encode, FloatArray, Score, Vectors
     from downstream.summary_model import SummaryModel
 
-BUNDLED = Path(__file__).with_name("bundled") / "summarizer"
+BUNDLED = package_path("downstream", "bundled", "summarizer")
 RUNTIMES = ("auto", "torch", "onnx", "openvino")
 FOCUS_WEIGHT = 12.0
 """Log-odds that a sentence gains by holding all of the focus: more than all else makes two sentences differ by."""

@@ -34,6 +34,7 @@ from corpora.runtime import (
     SuiteError,
     cannot_write,
     fingerprint,
+    package_path,
     write_text,
 )
 from downstream.encoders import EncoderUnavailableError
@@ -50,7 +51,7 @@ from eval.workers import Worker, end_with, part_of_machine, use_one_device
 
 logger = logging.getLogger(__name__)
 
-RUN_ALL = Path(__file__).with_name("run_all.py")
+RUN_ALL = package_path("eval", "run_all.py")
 POLL_S = 0.05
 
 Extra: TypeAlias = Literal["noise", "cost"]

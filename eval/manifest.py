@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corpora.runtime import Config, ResultError, UsageError
+from corpora.runtime import Config, ResultError, UsageError, package_path
 from downstream.result import Result
 from downstream.task import Task
 from eval.models import Kind, ModelEntry, code_sha256
@@ -82,7 +82,7 @@ def _compute() -> dict[str, str]:
 @cache
 def git_commit() -> str:
     """Return the commit of the source tree, with `+` for local changes; empty outside a checkout."""
-    root = Path(__file__).resolve().parents[1]
+    root = package_path("eval").parent
     if not (root / ".git").exists() or shutil.which("git") is None:
         return ""
     done = subprocess.run(

@@ -23,6 +23,7 @@ from corpora.runtime import (
     fingerprint,
     load_toml,
     nearest,
+    package_path,
     sha256,
     validate,
 )
@@ -49,7 +50,7 @@ from pretraining.machine import versions
 if TYPE_CHECKING:
     from downstream.embed import Embedder
 
-LEADERBOARD_TOML = Path(__file__).with_name("leaderboard.toml")
+LEADERBOARD_TOML = package_path("eval", "leaderboard.toml")
 
 SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
 
@@ -298,11 +299,14 @@ def _syntax(module: str) -> str:
 
 
 def syntax_of(source: str) -> str:
-    """Return the syntax tree of Python code as text, without comments, layout and docstrings."""
+    """Return the syntax tree of Python code as text, without comments, layout, docstrings and imports.
+
+    Imports are left out so that moving a module, or one that it imports, changes no digest.
+    """
     tree = ast.parse(source)
     for node in ast.walk(tree):
         for body in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
-            body[:] = [item for item in body if not _is_text(item)]
+            body[:] = [item for item in body if not (_is_text(item) or isinstance(item, ast.Import | ast.ImportFrom))]
     return ast.dump(tree)
 
 

@@ -13,12 +13,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from corpora.runtime import ArgumentParser, ResultError, atomic_file, cannot_write, run_command
+from corpora.runtime import ArgumentParser, ResultError, atomic_file, cannot_write, package_path, run_command
 from eval import contamination, model_index, run_all
 from eval.archive import ARCHIVE, pack, restore
 from eval.models import load_leaderboard
 
-REFERENCE_TOML = Path(__file__).with_name("reference.toml")
+REFERENCE_TOML = package_path("eval", "reference.toml")
 PUBLISHED = ("leaderboard.*", f"{model_index.FOLDER}/*.yml", "contamination.*", "contamination/*/*.hits.tsv")
 """What is copied, as patterns below WORK."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 
 from corpora.overlap import MEASURES
-from corpora.runtime import write_json, write_text
+from corpora.runtime import package_path, write_json, write_text
 from downstream.task import all_tasks, get_task
 from eval.charts import Chart, colours_of, forest, learning_curves, scatter
 from eval.comparison import Comparison
@@ -404,7 +404,7 @@ def _curve_lines(report: Report, language: Language) -> Iterator[str]:
 def to_html(report: Report) -> str:
     """Return the page: one file without outside references, Korean with an English switch. All text is escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        loader=jinja2.FileSystemLoader(package_path("eval", "templates")),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import Field, ValidationError
 
-from corpora.runtime import Config, ResultError, atomic_file, write_json
+from corpora.runtime import Config, ResultError, atomic_file, package_path, write_json
 from downstream.metrics import Metric, bootstrap_ci95
 from downstream.result import Result, read_result
 from downstream.task import Task, all_tasks
@@ -28,7 +28,7 @@ from eval.words import SOME_SEEDS, UNDEFINED
 DROP_ROUNDS = 1000
 """Resamples for the interval of a drop: of eight conditions each, where one figure alone has ten thousand."""
 
-REPORTED_JSON = Path(__file__).with_name("reported.json")
+REPORTED_JSON = package_path("eval", "reported.json")
 
 Status = Literal["ok", "failed", "unavailable"]
 T = TypeVar("T")

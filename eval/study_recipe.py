@@ -22,13 +22,13 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from corpora.runtime import Config, RecipeError, load_toml, nearest, validate
+from corpora.runtime import Config, RecipeError, load_toml, nearest, package_path, validate
 from corpora.sources import read_corpus_recipe
 from downstream.task import FinetuneConfig, get_task
 from pretraining.recipe import Recipe, check_recipe, set_value
 from pretraining.vocab import VocabConfig
 
-STUDIES = Path(__file__).with_name("studies")
+STUDIES = package_path("eval", "studies")
 QUARTERS: Final = 4
 """Into which a run is divided: after each it leaves its model."""
 

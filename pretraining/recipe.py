@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from corpora.runtime import Config, RecipeError, load_toml, nearest, validate
+from corpora.runtime import Config, RecipeError, load_toml, nearest, package_path, validate
 from pretraining.machine import Precision
 from pretraining.objective import Objective, ObjectiveConfig, get_objective
 
 if TYPE_CHECKING:
     from transformers import BertConfig
 
-RECIPES = Path(__file__).with_name("recipes")
-SAMPLE = Path(__file__).resolve().parents[1] / "corpora" / "sample" / "news.jsonl"
+RECIPES = package_path("pretraining", "recipes")
+SAMPLE = package_path("corpora", "sample", "news.jsonl")
 
 
 class ModelConfig(Config):

@@ -314,10 +314,11 @@ def f(x: int) -> int:
     [
         (CODE.replace("Double.", "Return twice X."), True),
         (CODE.replace("    return 2 * x", "    # so\n    return (2 *\n        x)"), True),
+        ("from corpora import documents\n" + CODE, True),
         (CODE.replace("2 * x", "3 * x"), False),
         (CODE.replace("2 * x", "'2 * x'"), False),
     ],
-    ids=["docstring", "layout", "number", "text"],
+    ids=["docstring", "layout", "import", "number", "text"],
 )
 def test_only_what_python_runs_counts_as_code(changed: str, *, is_same: bool) -> None:
     assert (syntax_of(CODE) == syntax_of(changed)) == is_same
