@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from apps.xlsx import read_sheet
 from corpora.documents import FIELD_NAMES, Document, RejectedRecord, format_of, nfc, read_documents
-from corpora.runtime import DataError, nearest
+from corpora.foundation.errors import DataError, nearest
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "title": ("title", "headline", "제목", "기사제목", "text"),

@@ -40,16 +40,10 @@ from apps.space import Embedder, EmbeddingCache, Letters
 from apps.stories import STATE_FILE, Stories
 from apps.story_page import Report, write_report
 from corpora.documents import RejectedRecord
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    UsageError,
-    atomic_file,
-    package_path,
-    run_command,
-    validate,
-    write_text,
-)
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import validate
+from corpora.foundation.errors import UsageError
+from corpora.foundation.files import atomic_file, package_path, write_text
 
 __all__ = [
     "Article",

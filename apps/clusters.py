@@ -31,7 +31,8 @@ from apps.grouping import (
 )
 from apps.keywords import ClassTfidf, Keyword, Labeller
 from apps.space import Embedder, Letters, LettersAndMeaning, Reducer, Space, checked
-from corpora.runtime import CheckpointError, Config
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
 

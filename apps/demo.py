@@ -27,7 +27,7 @@ import streamlit as st
 from apps.demo_pages.frame import Desk, choose_language, choose_model, shared_shelf, tell_loaded
 from apps.demo_pages.inputs import MAX_UPLOAD_MB
 from apps.demo_pages.texts import Say
-from corpora.runtime import package_path
+from corpora.foundation.files import package_path
 from downstream.catalogue import Kind
 
 STYLE = package_path("apps", "demo_pages", "style.css")

@@ -27,7 +27,7 @@ from rensa import RMinHash, RMinHashLSH
 
 from apps.grouping import Points, nearest
 from apps.keywords import kiwi
-from corpora.runtime import Config
+from corpora.foundation.config import Config
 
 BANDS, ROWS = 25, 5
 """A pair with Jaccard index s meets with probability 1 − (1 − s^ROWS)^BANDS: 0.99995 at 0.8."""

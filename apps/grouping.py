@@ -26,7 +26,7 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import HDBSCAN
 from threadpoolctl import threadpool_limits
 
-from pretraining.machine import num_threads
+from corpora.foundation.machine import num_threads
 
 Points: TypeAlias = NDArray[np.float32]
 """(N, P), rows of length 1 or 0."""

@@ -22,7 +22,7 @@ import numpy as np
 from kiwipiepy import Kiwi
 from numpy.typing import NDArray
 
-from pretraining.machine import num_threads
+from corpora.foundation.machine import num_threads
 
 NOUNS = {"NNG", "NNP", "SL", "SH", "XR"}
 ATTACHED = NOUNS | {"SN", "XPN", "XSN"}

@@ -17,7 +17,9 @@ from concurrent.futures import ProcessPoolExecutor
 
 from apps.serving.processes import Place, Supervisor, log_event, log_lines
 from apps.serving.services import BUNDLED, Settings, load_services
-from corpora.runtime import EXIT_DONE, ArgumentParser, UsageError, run_command, validate
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import validate
+from corpora.foundation.errors import UsageError
 from downstream.engines import WORDS, ways_of
 from downstream.export import need
 

@@ -26,7 +26,8 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from corpora.runtime import CheckpointError, atomic_file
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.files import atomic_file
 
 logger = logging.getLogger(__name__)
 

@@ -37,18 +37,10 @@ from apps.clusters import (
 )
 from apps.grouping import Groups, Labels, Points, Yardstick, average_linkage, nearest_centres
 from apps.space import Embedder, LettersAndMeaningSpace, checked
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    CheckpointError,
-    Config,
-    DataError,
-    UsageError,
-    atomic_file,
-    nearest,
-    run_command,
-    write_json,
-)
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError, DataError, UsageError, nearest
+from corpora.foundation.files import atomic_file, write_json
 
 STATE_FILE = "stories.json"
 SCHEMA = 1

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.story_page import MAP_HEIGHT, MAP_WIDTH, OTHER_COLOUR, Report, category_colours, circles, main_category
-from corpora.runtime import atomic_file, package_path
+from corpora.foundation.files import atomic_file, package_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from apps.clusters import Cluster, Clusters
 from apps.duplicates import DuplicateGroup
-from corpora.runtime import package_path, write_json, write_text
+from corpora.foundation.files import package_path, write_json, write_text
 
 SCHEMA = 1
 MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN = 1000, 640, 40

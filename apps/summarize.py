@@ -24,18 +24,9 @@ from typing import Any
 from tqdm import tqdm
 
 from corpora.documents import FIELD_NAMES, format_of, parse_json_object, read_lines, read_text
-from corpora.runtime import (
-    EXIT_DONE,
-    EXIT_FAILED_CELLS,
-    ArgumentParser,
-    DataError,
-    ResultError,
-    UsageError,
-    cannot_write,
-    run_command,
-    write_json,
-    write_text,
-)
+from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
+from corpora.foundation.errors import DataError, ResultError, UsageError, cannot_write
+from corpora.foundation.files import write_json, write_text
 from downstream.summarize import RUNTIMES, Options, Summarizer, Summary
 from downstream.task import SAMPLE_ROOT
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from xml.parsers import expat
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?")
 ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")

@@ -55,8 +55,10 @@ from benchmarks.clustering_measures import (
     minimal_pairs,
 )
 from corpora.documents import read_text
-from corpora.runtime import DataError, UsageError, run_command, write_text
-from pretraining.machine import cpu_name, versions
+from corpora.foundation.command import run_command
+from corpora.foundation.errors import DataError, UsageError
+from corpora.foundation.files import write_text
+from corpora.foundation.machine import cpu_name, versions
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "clustering.md"
 NEWS = Path("news") / "newstrust_20210601_sample.json"
@@ -331,7 +333,7 @@ def _lines(path: Path, count: int) -> list[str]:
 
 def measure_labels(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return a digest of the real day's stories, and of those of the day shuffled."""
-    from corpora.runtime import fingerprint
+    from corpora.foundation.files import fingerprint
 
     config = ClusteringConfig()
     embedder = Remembered(open_embedder(arguments.model))

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from corpora.documents import read_documents
-from corpora.runtime import EXIT_DONE, ArgumentParser, UsageError, run_command
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import UsageError
+from corpora.foundation.machine import cpu_name
 from downstream.task import SAMPLE_ROOT
-from pretraining.machine import cpu_name
 
 APP = Path(__file__).resolve().parents[1] / "apps" / "demo.py"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

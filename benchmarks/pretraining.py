@@ -24,10 +24,12 @@ from unittest import mock
 
 from corpora.build import BuildConfig, build
 from corpora.corpus import corpus_files, corpus_texts
-from corpora.runtime import UsageError, run_command, write_text
+from corpora.foundation.command import run_command
+from corpora.foundation.errors import UsageError
+from corpora.foundation.files import write_text
+from corpora.foundation.machine import cpu_name, versions
 from corpora.sources import Source
 from pretraining.dataset import prepare
-from pretraining.machine import cpu_name, versions
 from pretraining.recipe import Recipe
 from pretraining.tokens import open_wordpiece, tokenize_corpus
 from pretraining.vocab import save_tokenizer, train_wordpiece
@@ -132,7 +134,7 @@ def measure_matmul() -> dict[str, Any]:
     """Measure what the machine's matrix products reach."""
     import torch
 
-    from pretraining.machine import matmul_flops_per_s
+    from corpora.foundation.machine import matmul_flops_per_s
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return {
@@ -304,7 +306,7 @@ def measure_memory(work: Path, name: str) -> dict[str, Any]:
 
 def write_manifest(work: Path, name: str, files: list[Path]) -> None:
     """Make a folder of shards a corpus: its manifest lists them."""
-    from corpora.runtime import sha256, write_json
+    from corpora.foundation.files import sha256, write_json
 
     manifest = json.loads((work / "corpus" / "manifest.json").read_text(encoding="utf-8"))
     pattern = manifest["shards"][0]

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serving_load import LOAD_SECONDS, Load, load_command, send
-from corpora.runtime import run_command, write_json, write_text
+from corpora.foundation.command import run_command
+from corpora.foundation.files import write_json, write_text
+from corpora.foundation.machine import cpu_name, versions
 from downstream.finetune import TASK_KEY
 from downstream.networks import lognormal_lengths, trial_texts
 from downstream.task import SAMPLE_ROOT, get_task
-from pretraining.machine import cpu_name, versions
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "server.md"
 LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "onnxruntime", "openvino", "fastapi", "uvicorn")
@@ -54,7 +55,7 @@ def make_model(folder: Path) -> Path:
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 
-    from pretraining.machine import no_file_bars
+    from corpora.foundation.machine import no_file_bars
     from pretraining.vocab import save_tokenizer, train_wordpiece
 
     task = get_task("nsmc")

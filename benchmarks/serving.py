@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 
 from apps.serving.cache import ResultCache
+from corpora.foundation.command import run_command
+from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.machine import cpu_name, versions
 from corpora.official import data_root
-from corpora.runtime import fingerprint, run_command, write_text
 from downstream.classification import Classification
 from downstream.engines import WAYS, Engine, obstacle, open_engine
 from downstream.export import Exports, export_plain, has_int8_units, open_session, quantise
@@ -45,7 +47,6 @@ from downstream.networks import (
 from downstream.numpy_bert import NumpyBert, PlainTokenizer
 from downstream.runtime import Predictor, collate
 from downstream.selection import MIN_AGREEMENT
-from pretraining.machine import cpu_name, versions
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "serving.md"
 FAMILY = Classification(labels=("negative", "positive"))

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from corpora.runtime import run_command
+from corpora.foundation.command import run_command
 
 LOAD_SECONDS = 5.0
 

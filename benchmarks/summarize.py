@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corpora.runtime import run_command, write_text
+from corpora.foundation.command import run_command
+from corpora.foundation.files import write_text
+from corpora.foundation.machine import cpu_name, training_precision, versions
 from downstream.articles import read_labelled
 from downstream.summarize import Summarizer
 from downstream.task import SAMPLE_ROOT
-from pretraining.machine import cpu_name, training_precision, versions
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "summarize.md"
 NUM_TOKENS = 500

@@ -62,20 +62,12 @@ from corpora.documents import (
     TextUnit,
     read_documents,
 )
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import Config, validate
+from corpora.foundation.errors import DataError, UsageError
+from corpora.foundation.files import atomic_file, fingerprint, write_json
 from corpora.official import data_root
 from corpora.overlap import BLOCK_LETTERS, Block, EvaluationIndex, TrainingText, batches_of
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    Config,
-    DataError,
-    UsageError,
-    atomic_file,
-    fingerprint,
-    run_command,
-    validate,
-    write_json,
-)
 from corpora.sources import (
     TEXT_UNITS,
     CorpusRecipe,

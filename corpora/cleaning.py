@@ -23,7 +23,8 @@ from typing import Any
 from pydantic import Field
 
 from corpora.documents import FORMATS, Document, format_of, nfc, parse_json_object, read_lines, read_text
-from corpora.runtime import Config, DataError
+from corpora.foundation.config import Config
+from corpora.foundation.errors import DataError
 from corpora.sentences import split_by_rules
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from pydantic import Field, ValidationError
 
 from corpora.documents import Document, TextUnit, read_documents
-from corpora.runtime import Config, DataError
+from corpora.foundation.config import Config
+from corpora.foundation.errors import DataError
 
 Split: TypeAlias = Literal["train", "held-out"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, cast
 
-from corpora.runtime import DataError, nearest
+from corpora.foundation.errors import DataError, nearest
 
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 

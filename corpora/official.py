@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
-from corpora.runtime import DataError, DataUnavailableError, atomic_file, sha256
+from corpora.foundation.errors import DataError, DataUnavailableError
+from corpora.foundation.files import atomic_file, sha256
 
 logger = logging.getLogger(__name__)
 

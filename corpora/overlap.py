@@ -39,7 +39,7 @@ from pydantic import Field
 
 from corpora.cleaning import MIN_QUOTE, letters_of
 from corpora.documents import nfc
-from corpora.runtime import Config
+from corpora.foundation.config import Config
 from corpora.sentences import split_by_rules
 
 Measure: TypeAlias = Literal["exact", "normalised", "ngram", "letter_ngram", "minhash"]

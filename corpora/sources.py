@@ -21,17 +21,9 @@ from pydantic import Field
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import SourceFile
 from corpora.documents import FIELD_NAMES, FORMATS, TextUnit, format_of, nfc
-from corpora.runtime import (
-    Config,
-    DataError,
-    RecipeError,
-    UsageError,
-    load_toml,
-    nearest,
-    package_path,
-    sha256,
-    validate,
-)
+from corpora.foundation.config import Config, load_toml, validate
+from corpora.foundation.errors import DataError, RecipeError, UsageError, nearest
+from corpora.foundation.files import package_path, sha256
 
 TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
 RECIPES = package_path("corpora", "recipes")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from corpora.sentences import split_article
 from downstream.runtime import Predictor
 from downstream.span_qa import SpanQA

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from corpora.boilerplate import Segment, segments_of
 from corpora.documents import RejectedRecord, format_of, nfc, parse_json_object, read_documents, read_lines, read_text
-from corpora.runtime import DataError
-from downstream.boilerplate import Segment, segments_of
+from corpora.foundation.errors import DataError
 from downstream.rouge import characters, greedy_oracle
 
 LONGEST_HEADLINE = 70
@@ -37,7 +37,7 @@ class Article:
     sentences: tuple[Segment, ...]
     """What a summary may choose from, in order."""
     around: tuple[Segment, ...] = ()
-    """What it may not: see `downstream.boilerplate`."""
+    """What it may not: see `corpora.boilerplate`."""
     title: str = ""
     id: str = ""
     extractive: tuple[int, ...] = ()

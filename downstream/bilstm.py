@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from corpora.runtime import CheckpointError, RecipeError
+from corpora.foundation.errors import CheckpointError, RecipeError
 from downstream.encoders import load_model
 from downstream.task import BILSTM_KEY, Family, FinetuneConfig
 

@@ -27,23 +27,12 @@ from pydantic import Field
 
 from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import Config, load_toml, validate
+from corpora.foundation.errors import ResultError, UsageError, cannot_write
+from corpora.foundation.files import fingerprint, package_path, sha256, write_json, write_text
+from corpora.foundation.machine import no_file_bars
 from corpora.official import data_root
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    Config,
-    ResultError,
-    UsageError,
-    cannot_write,
-    fingerprint,
-    load_toml,
-    package_path,
-    run_command,
-    sha256,
-    validate,
-    write_json,
-    write_text,
-)
 from corpora.sources import CorpusRecipe, read_corpus_recipe
 from downstream.distill import DistillConfig, distill
 from downstream.embed_recipe import EmbedRecipe
@@ -52,7 +41,6 @@ from downstream.encoders import BUNDLED, encoder_digest
 from downstream.finetune import finetune, load_finetuned, predict
 from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm
-from pretraining.machine import no_file_bars
 from pretraining.recipe import Recipe, check_recipe
 from pretraining.run import pretrain
 from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from corpora.runtime import CheckpointError, SuiteError
+from corpora.foundation.errors import CheckpointError, SuiteError
 from downstream.classification import Classification
 from downstream.embed import PIPELINE
 from downstream.encoders import BUNDLED

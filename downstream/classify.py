@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.classification import Classification
 from downstream.encoders import bundled
 from downstream.numpy_bert import is_plain_bert

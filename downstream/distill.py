@@ -35,18 +35,12 @@ import numpy as np
 from pydantic import Field
 
 from corpora.documents import read_documents
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import Config, validate
+from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
+from corpora.foundation.files import sha256
+from corpora.foundation.machine import no_file_bars
 from corpora.official import data_root
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    CheckpointError,
-    Config,
-    RecipeError,
-    UsageError,
-    run_command,
-    sha256,
-    validate,
-)
 from downstream.classification import Classification, Regression
 from downstream.encoders import encoder_digest, load_model, resolve
 from downstream.finetune import (
@@ -66,7 +60,6 @@ from downstream.result import Result, read_result
 from downstream.span_qa import SpanQA
 from downstream.tagging import Tagging
 from downstream.task import Family, Features, FinetuneConfig, Task, TextExample, shared_texts
-from pretraining.machine import no_file_bars
 
 if TYPE_CHECKING:
     import numpy.typing as npt

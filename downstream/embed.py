@@ -25,19 +25,12 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from corpora.documents import nfc
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    CheckpointError,
-    UsageError,
-    atomic_file,
-    package_path,
-    run_command,
-    sha256,
-)
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import CheckpointError, UsageError
+from corpora.foundation.files import atomic_file, package_path, sha256
+from corpora.foundation.machine import no_file_bars, num_threads, torch_threads
 from downstream.encoders import PICKLED_WEIGHTS, load_model, load_tokenizer, resolve, weights_sha256_paths
 from downstream.numpy_bert import NumpyBert, is_plain_bert
-from pretraining.machine import no_file_bars, num_threads, torch_threads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -34,17 +34,9 @@ from pydantic import Field
 
 from corpora.corpus import MANIFEST, read_corpus
 from corpora.documents import Document
-from corpora.runtime import (
-    Config,
-    DataError,
-    RecipeError,
-    UsageError,
-    load_toml,
-    nearest,
-    package_path,
-    sha256,
-    validate,
-)
+from corpora.foundation.config import Config, load_toml, validate
+from corpora.foundation.errors import DataError, RecipeError, UsageError, nearest
+from corpora.foundation.files import package_path, sha256
 from downstream.classification import Classification, Regression
 from downstream.embed import clean_text
 from downstream.similarity import similarity_task

@@ -19,6 +19,7 @@ from torch.utils.data import BatchSampler
 from tqdm import tqdm
 from transformers import PrinterCallback, set_seed
 
+from corpora.foundation.machine import training_precision
 from downstream.embed_recipe import (
     NLI_LABELS,
     DropoutPairs,
@@ -30,7 +31,6 @@ from downstream.embed_recipe import (
     StsCosine,
     make_batches,
 )
-from pretraining.machine import training_precision
 
 logger = logging.getLogger(__name__)
 

@@ -18,18 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from corpora.foundation.errors import DataUnavailableError, RecipeError, ResultError, UsageError, cannot_write
+from corpora.foundation.files import fingerprint, sha256, write_json, write_text
+from corpora.foundation.machine import cpu_name, training_precision, versions
 from corpora.official import data_root
-from corpora.runtime import (
-    DataUnavailableError,
-    RecipeError,
-    ResultError,
-    UsageError,
-    cannot_write,
-    fingerprint,
-    sha256,
-    write_json,
-    write_text,
-)
 from downstream.embed import (
     MANIFEST_FILE,
     PIPELINE,
@@ -49,7 +41,6 @@ from downstream.embed_recipe import (
 from downstream.encoders import load_model, load_tokenizer, resolve
 from downstream.similarity import LEXICAL, evaluate_split, lexical_split, similarity_task
 from downstream.task import Split, Task
-from pretraining.machine import cpu_name, training_precision, versions
 from pretraining.vocab import save_tokenizer
 
 logger = logging.getLogger(__name__)

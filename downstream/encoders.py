@@ -26,17 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    CheckpointError,
-    SuiteError,
-    cannot_write,
-    nearest,
-    package_path,
-    run_command,
-    sha256,
-)
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import CheckpointError, SuiteError, cannot_write, nearest
+from corpora.foundation.files import package_path, sha256
 from pretraining.vocab import SPECIAL_TOKENS, save_tokenizer
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from corpora.runtime import CheckpointError, SuiteError, UsageError, nearest
+from corpora.foundation.errors import CheckpointError, SuiteError, UsageError, nearest
+from corpora.foundation.machine import torch_threads
 from downstream.export import INSTALL, Exports, Form, cpu_capabilities, has_int8_units, need, open_session
 from downstream.networks import Batch, FloatArray, Network
-from pretraining.machine import torch_threads
 
 Engine: TypeAlias = Callable[[Batch], FloatArray]
 """Inputs (B, T) → output (B, …), float32."""

@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from corpora.foundation.errors import CheckpointError, ResultError, UsageError
+from corpora.foundation.files import atomic_file, fingerprint, write_json
+from corpora.foundation.machine import versions
 from corpora.official import cache_root
-from corpora.runtime import CheckpointError, ResultError, UsageError, atomic_file, fingerprint, write_json
 from downstream.networks import Batch, FloatArray, Network
-from pretraining.machine import versions
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -22,13 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from corpora.runtime import (
-    CheckpointError,
-    Config,
-    RecipeError,
-    fingerprint,
-    run_command,
-)
+from corpora.foundation.command import run_command
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError, RecipeError
+from corpora.foundation.files import fingerprint
 from downstream.embed import quiet_transformers
 from downstream.encoders import encoder_digest, load_model, load_tokenizer, resolve
 

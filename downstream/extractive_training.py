@@ -15,19 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    Config,
-    DataError,
-    UsageError,
-    cannot_write,
-    fingerprint,
-    sha256,
-    validate,
-    write_json,
-    write_text,
-)
+from corpora.foundation.command import EXIT_DONE, ArgumentParser
+from corpora.foundation.config import Config, validate
+from corpora.foundation.errors import DataError, UsageError, cannot_write
+from corpora.foundation.files import fingerprint, sha256, write_json, write_text
+from corpora.foundation.machine import no_file_bars, training_precision, versions
 from downstream.articles import Article, Skipped, of_split, read_labelled
 from downstream.encoders import encoder_digest, load_tokenizer, resolve
 from downstream.extractive import (
@@ -46,7 +38,6 @@ from downstream.extractive import (
     states_of,
 )
 from downstream.finetune import parse_overrides
-from pretraining.machine import no_file_bars, training_precision, versions
 from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from corpora.documents import nfc
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.machine import no_file_bars
 from downstream.encoders import bundled, load_model, load_tokenizer
 from downstream.numpy_bert import FloatArray, NumpyBert, is_plain_bert
-from pretraining.machine import no_file_bars
 
 BLANK = re.compile(r"\[MASK\]|\[mask\]|_{2,}|□")
 """What stands for a blank: the encoder's own token, or what one writes on paper."""

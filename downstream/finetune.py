@@ -18,24 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import validate
+from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
+from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.machine import no_file_bars, training_precision, versions
 from corpora.official import data_root
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    CheckpointError,
-    UsageError,
-    cannot_write,
-    fingerprint,
-    run_command,
-    validate,
-    write_text,
-)
 from downstream.encoders import encoder_digest, load_model, load_tokenizer, resolve
 from downstream.multiple_choice import pad_choices
 from downstream.result import Result, read_result, score, write_result
 from downstream.subword_dropout import SubwordDropout
 from downstream.task import BILSTM_KEY, Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
-from pretraining.machine import no_file_bars, training_precision, versions
 from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:

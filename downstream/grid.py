@@ -23,17 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import validate
+from corpora.foundation.errors import DataError, UsageError, nearest
+from corpora.foundation.files import fingerprint
 from corpora.official import data_root
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    DataError,
-    UsageError,
-    fingerprint,
-    nearest,
-    run_command,
-    validate,
-)
 from downstream.encoders import encoder_digest, resolve
 from downstream.finetune import (
     RESULT_FILE,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.int8_kernels import CHUNK, SHIFT, TOP, Layer, Product, Scratch, add_normalized, run_layer
 from downstream.int8_tiles import PANEL, WORD
 from downstream.numpy_bert import FloatArray, Integers, NumpyBert

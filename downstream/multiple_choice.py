@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from downstream.task import ChoiceExample, Features, Prediction
 
 if TYPE_CHECKING:

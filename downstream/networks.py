@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from corpora.runtime import CheckpointError, fingerprint
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.files import fingerprint
+from corpora.foundation.machine import no_file_bars
 from downstream.classification import Regression
 from downstream.encoders import encoder_digest, load_model, load_tokenizer
 from downstream.finetune import RESULT_FILE, TASK_KEY, load_finetuned
@@ -32,7 +34,6 @@ from downstream.result import read_result
 from downstream.span_qa import SpanQA
 from downstream.tagging import Tagging
 from downstream.task import BILSTM_KEY, SAMPLE_ROOT, Family, Features, Task, TextExample, get_task
-from pretraining.machine import no_file_bars
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 
 if TYPE_CHECKING:
     import tokenizers

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from corpora.documents import read_lines, read_text
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from downstream.task import Answer, QuestionExample
 
 REPAIR = "restore the official file"

@@ -7,10 +7,12 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from corpora.runtime import Config, ResultError, write_json
+from corpora.foundation.config import Config
+from corpora.foundation.errors import ResultError
+from corpora.foundation.files import write_json
+from corpora.foundation.machine import environment
 from downstream.metrics import FloatArray
 from downstream.task import Prediction, Split, Task
-from pretraining.machine import environment
 
 SCHEMA: Literal[1] = 1
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from corpora.runtime import EXIT_DONE, ArgumentParser, CheckpointError, UsageError, run_command
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import CheckpointError, UsageError
 from downstream.encoders import load_tokenizer
 from downstream.engines import WORDS, Engine
 from downstream.networks import (

@@ -19,11 +19,13 @@ from typing import Literal
 import numpy as np
 from pydantic import ValidationError
 
-from corpora.runtime import CheckpointError, Config, ResultError, SuiteError, fingerprint, write_text
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError, ResultError, SuiteError
+from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.machine import cpu_name
 from downstream.engines import REFERENCE, WAYS, Engine, obstacle, open_engine, ways_of
 from downstream.export import EXPORT_VERSION, Exports, runtime_cache
 from downstream.networks import FloatArray, Network, Trial
-from pretraining.machine import cpu_name
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from corpora.runtime import DataError, UsageError
+from corpora.foundation.errors import DataError, UsageError
 from downstream.articles import Article, read_labelled
 from downstream.metrics import Metric, mean_metric
 from downstream.rouge import TOKENIZERS

@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from corpora.foundation.errors import UsageError
+from corpora.foundation.files import fingerprint
+from corpora.foundation.machine import versions
 from corpora.official import data_root
-from corpora.runtime import UsageError, fingerprint
 from downstream.classification import Regression
 from downstream.embed import BATCH_SIZE, Embedder
 from downstream.metrics import FloatArray, pearson, spearman
 from downstream.result import Result, score
 from downstream.task import Split, Task, TextExample, get_task
-from pretraining.machine import versions
 
 NGRAMS = (1, 2)
 """Lengths in characters: of those tried, what correlates best with the scores of KorSTS's training split."""

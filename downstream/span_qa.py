@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from downstream.task import Answer, Features, Prediction, QuestionExample
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from corpora.runtime import UsageError
+from corpora.foundation.errors import UsageError
 from downstream.task import Features
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from corpora.runtime import package_path
+from corpora.foundation.files import package_path
 
 if TYPE_CHECKING:
     # None of these is needed before the first summary; together they take longer to import than all of this.
+    from corpora.boilerplate import Segment
     from downstream.articles import Article
-    from downstream.boilerplate import Segment
     from downstream.sentence_features import Encode, FloatArray, Score, Vectors
     from downstream.summary_model import SummaryModel
 
@@ -64,7 +64,7 @@ class Excluded:
     start: int
     end: int
     kind: str
-    """As in `downstream.boilerplate`, e.g. `byline`, `caption`, `copyright`; `headline` for a first line."""
+    """As in `corpora.boilerplate`, e.g. `byline`, `caption`, `copyright`; `headline` for a first line."""
 
 
 @dataclass(frozen=True)
@@ -390,6 +390,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from corpora.runtime import run_command
+    from corpora.foundation.command import run_command
 
     run_command(main)

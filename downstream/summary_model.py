@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from corpora.runtime import CheckpointError, Config, nearest, write_json, write_text
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError, nearest
+from corpora.foundation.files import write_json, write_text
 from downstream.encoders import resolve
 from downstream.sentence_features import FEATURES, NEEDS_ENCODER, NEEDS_SCORER, Encode, Score
 

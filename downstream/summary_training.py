@@ -19,7 +19,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from corpora.runtime import EXIT_DONE, ArgumentParser, Config, DataError, UsageError, sha256, validate
+from corpora.foundation.command import EXIT_DONE, ArgumentParser
+from corpora.foundation.config import Config, validate
+from corpora.foundation.errors import DataError, UsageError
+from corpora.foundation.files import sha256
+from corpora.foundation.machine import versions
 from downstream.articles import Article, Skipped, of_split, read_labelled
 from downstream.finetune import parse_overrides
 from downstream.metrics import FloatArray
@@ -35,7 +39,6 @@ from downstream.sentence_features import (
 from downstream.summarize import Judgement, Summarizer
 from downstream.summary_evaluation import NUM_SENTENCES, as_json, evaluate, paired_p, sentence_scores, table
 from downstream.summary_model import SummaryModel, open_encoder, open_scorer, save_model
-from pretraining.machine import versions
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from corpora.runtime import DataError, nearest
+from corpora.foundation.errors import DataError, nearest
 from downstream.task import Features, Prediction, TextExample
 
 if TYPE_CHECKING:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from pydantic import Field
 
+from corpora.foundation.config import Config, discover
+from corpora.foundation.errors import DataError, UsageError, nearest
+from corpora.foundation.files import fingerprint, sha256
+from corpora.foundation.machine import Precision
 from corpora.official import OfficialFile, locate
-from corpora.runtime import Config, DataError, UsageError, discover, fingerprint, nearest, sha256
 from downstream.metrics import Metric
-from pretraining.machine import Precision
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -8,7 +8,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from corpora.runtime import ResultError, atomic_file, cannot_write, write_text
+from corpora.foundation.errors import ResultError, cannot_write
+from corpora.foundation.files import atomic_file, write_text
 from eval.results import merge_results
 from eval.sidecars import KINDS
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import UsageError
 from corpora.official import data_root
-from corpora.runtime import EXIT_DONE, ArgumentParser, UsageError, run_command
 from downstream.encoders import load_tokenizer, resolve
 from downstream.metrics import FloatArray
 from downstream.span_qa import SpanQA

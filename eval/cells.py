@@ -25,18 +25,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
-from corpora.runtime import (
-    EXIT_DONE,
-    EXIT_FAILED_CELLS,
-    EXIT_USER_MUST_FIX,
-    DataUnavailableError,
-    ResultError,
-    SuiteError,
-    cannot_write,
-    fingerprint,
-    package_path,
-    write_text,
-)
+from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX
+from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError, cannot_write
+from corpora.foundation.files import fingerprint, package_path, write_text
 from downstream.encoders import EncoderUnavailableError
 from downstream.finetune import TaskData, read_task
 from downstream.grid import Grid

@@ -39,7 +39,7 @@ from typing import Literal
 
 import numpy as np
 
-from corpora.runtime import Config
+from corpora.foundation.config import Config
 from downstream.metrics import FloatArray, Metric
 from downstream.result import Result
 from downstream.task import Task

@@ -32,6 +32,11 @@ from corpora import overlap, sentences
 from corpora.cleaning import letters_of
 from corpora.corpus import MANIFEST, corpus_files, read_corpus, read_manifest
 from corpora.documents import nfc
+from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
+from corpora.foundation.config import Config
+from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError, UsageError
+from corpora.foundation.files import atomic_file, fingerprint, sha256, write_json, write_text
+from corpora.foundation.machine import versions
 from corpora.official import data_root
 from corpora.overlap import (
     MEASURES,
@@ -42,29 +47,12 @@ from corpora.overlap import (
     TrainingText,
     blocks_of,
 )
-from corpora.runtime import (
-    EXIT_DONE,
-    EXIT_FAILED_CELLS,
-    ArgumentParser,
-    Config,
-    DataUnavailableError,
-    ResultError,
-    SuiteError,
-    UsageError,
-    atomic_file,
-    fingerprint,
-    run_command,
-    sha256,
-    write_json,
-    write_text,
-)
 from downstream.metrics import FloatArray, Metric, bootstrap_ci95
 from downstream.result import Result
 from downstream.sentence_choice import SummaryExample
 from downstream.task import SAMPLE_SUFFIX, ChoiceExample, Example, Split, Task, TextExample, get_task
 from eval.models import load_leaderboard
 from eval.results import CleanFigure, Status, Table
-from pretraining.machine import versions
 
 SCHEMA: Literal[1] = 1
 SETTINGS = OverlapConfig()

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from corpora.runtime import CheckpointError, Config
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.machine import cpu_name
 from downstream.task import Task
 from eval.noise import Predict, sample
-from pretraining.machine import cpu_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

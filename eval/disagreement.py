@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from corpora.runtime import Config, SuiteError
+from corpora.foundation.config import Config
+from corpora.foundation.errors import SuiteError
 from downstream.articles import Article
 from downstream.classification import Regression
 from downstream.metrics import korquad_f1

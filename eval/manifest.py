@@ -18,11 +18,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corpora.runtime import Config, ResultError, UsageError, package_path
+from corpora.foundation.config import Config
+from corpora.foundation.errors import ResultError, UsageError
+from corpora.foundation.files import package_path
+from corpora.foundation.machine import cpu_name, versions
 from downstream.result import Result
 from downstream.task import Task
 from eval.models import Kind, ModelEntry, code_sha256
-from pretraining.machine import cpu_name, versions
 
 
 class Experiment(Config):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpora.runtime import ResultError
+from corpora.foundation.errors import ResultError
 from downstream.result import Result
 from downstream.task import Prediction, QuestionExample, get_task
 from eval.disagreement import RIGHT, quality

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from corpora.runtime import write_text
+from corpora.foundation.files import write_text
 from downstream.classification import Regression
 from downstream.sentence_choice import SentenceChoice
 from downstream.span_qa import SpanQA

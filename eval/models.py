@@ -15,18 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import Field, ValidationError
 
-from corpora.runtime import (
-    CheckpointError,
-    Config,
-    RecipeError,
-    UsageError,
-    fingerprint,
-    load_toml,
-    nearest,
-    package_path,
-    sha256,
-    validate,
-)
+from corpora.foundation.config import Config, load_toml, validate
+from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, nearest
+from corpora.foundation.files import fingerprint, package_path, sha256
+from corpora.foundation.machine import versions
 from downstream.classification import Regression
 from downstream.encoders import HUB_ID, bundled, encoder_digest, resolve
 from downstream.finetune import (
@@ -45,7 +37,6 @@ from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample
 from eval.cost import Cost, measure, measure_model
 from eval.noise import Predict
 from eval.sidecars import CurvePoint
-from pretraining.machine import versions
 
 if TYPE_CHECKING:
     from downstream.embed import Embedder
@@ -454,7 +445,7 @@ def _load_fitted(folder: Path, task: Task, max_length: int) -> Fitted:
     """Load a fine-tuned model where it would compute."""
     import torch
 
-    from pretraining.machine import no_file_bars
+    from corpora.foundation.machine import no_file_bars
 
     with no_file_bars():
         model, tokenizer, _ = load_finetuned(folder)
@@ -491,7 +482,7 @@ def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from pretraining.machine import no_file_bars
+    from corpora.foundation.machine import no_file_bars
     from pretraining.vocab import save_tokenizer, train_wordpiece
 
     shutil.rmtree(folder, ignore_errors=True)

@@ -32,7 +32,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from corpora.runtime import Config
+from corpora.foundation.config import Config
 from downstream.metrics import BOOTSTRAP_ROUNDS, FloatArray, Metric, bootstrap_ci95
 from downstream.sentence_choice import SentenceChoice
 from downstream.tagging import Tagging

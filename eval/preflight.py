@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from corpora.runtime import DataUnavailableError, SuiteError, fingerprint
+from corpora.foundation.errors import DataUnavailableError, SuiteError
+from corpora.foundation.files import fingerprint
 from downstream.embed import bundled_embedder
 from downstream.encoders import EncoderUnavailableError, load_model, load_tokenizer, resolve
 from downstream.finetune import TaskData, predict, read_task
@@ -150,7 +151,7 @@ def try_encoder(folder: Path, task: Task, data: TaskData | None) -> str:
     Raises:
         CheckpointError: weights or tokenizer cannot be used.
     """
-    from pretraining.machine import no_file_bars
+    from corpora.foundation.machine import no_file_bars
 
     # Told of every head that is still random, which is all that is to be expected here.
     logging.getLogger("transformers").setLevel(logging.ERROR)

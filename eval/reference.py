@@ -13,7 +13,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from corpora.runtime import ArgumentParser, ResultError, atomic_file, cannot_write, package_path, run_command
+from corpora.foundation.command import ArgumentParser, run_command
+from corpora.foundation.errors import ResultError, cannot_write
+from corpora.foundation.files import atomic_file, package_path
 from eval import contamination, model_index, run_all
 from eval.archive import ARCHIVE, pack, restore
 from eval.models import load_leaderboard

@@ -12,8 +12,8 @@ from typing import Any
 
 import jinja2
 
+from corpora.foundation.files import package_path, write_json, write_text
 from corpora.overlap import MEASURES
-from corpora.runtime import package_path, write_json, write_text
 from downstream.task import all_tasks, get_task
 from eval.charts import Chart, colours_of, forest, learning_curves, scatter
 from eval.comparison import Comparison

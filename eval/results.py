@@ -16,7 +16,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import Field, ValidationError
 
-from corpora.runtime import Config, ResultError, atomic_file, package_path, write_json
+from corpora.foundation.config import Config
+from corpora.foundation.errors import ResultError
+from corpora.foundation.files import atomic_file, package_path, write_json
 from downstream.metrics import Metric, bootstrap_ci95
 from downstream.result import Result, read_result
 from downstream.task import Task, all_tasks

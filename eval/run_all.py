@@ -36,18 +36,10 @@ from typing import Any
 
 from rich.console import Console
 
+from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX, ArgumentParser, run_command
+from corpora.foundation.config import validate
+from corpora.foundation.errors import UsageError, cannot_write, nearest
 from corpora.official import data_root
-from corpora.runtime import (
-    EXIT_DONE,
-    EXIT_FAILED_CELLS,
-    EXIT_USER_MUST_FIX,
-    ArgumentParser,
-    UsageError,
-    cannot_write,
-    nearest,
-    run_command,
-    validate,
-)
 from downstream.encoders import is_bundled
 from downstream.finetune import parse_overrides, read_task
 from downstream.grid import GRIDS

@@ -15,7 +15,9 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from corpora.runtime import Config, ResultError, write_json
+from corpora.foundation.config import Config
+from corpora.foundation.errors import ResultError
+from corpora.foundation.files import write_json
 from downstream.result import Result
 from eval.cost import Cost
 from eval.noise import Robustness

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
+from corpora.foundation.errors import UsageError
 from corpora.official import data_root
-from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, UsageError, run_command
 from downstream.task import get_task
 from eval.archive import ARCHIVE, pack, restore
 from eval.cells import Cell, Filler, plan_cells, share_of

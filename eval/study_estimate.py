@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from corpora.runtime import fingerprint, validate
+from corpora.foundation.config import validate
+from corpora.foundation.files import fingerprint
 from downstream.finetune import TaskData, finetune, read_task, some_of
 from downstream.task import FinetuneConfig, Task, get_task
 from eval.cells import plan_cells, read_finished

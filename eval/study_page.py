@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from corpora.runtime import Config, atomic_file, write_text
+from corpora.foundation.config import Config
+from corpora.foundation.files import atomic_file, write_text
 from downstream.task import Task, get_task
 from eval.comparison import Comparison
 from eval.leaderboard import percent, signed

@@ -22,7 +22,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from corpora.runtime import Config, RecipeError, load_toml, nearest, package_path, validate
+from corpora.foundation.config import Config, load_toml, validate
+from corpora.foundation.errors import RecipeError, nearest
+from corpora.foundation.files import package_path
 from corpora.sources import read_corpus_recipe
 from downstream.task import FinetuneConfig, get_task
 from pretraining.recipe import Recipe, check_recipe, set_value

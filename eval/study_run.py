@@ -16,7 +16,9 @@ from typing import Any
 
 from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
-from corpora.runtime import SuiteError, fingerprint, validate, write_json
+from corpora.foundation.config import validate
+from corpora.foundation.errors import SuiteError
+from corpora.foundation.files import fingerprint, write_json
 from corpora.sources import read_corpus_recipe
 from downstream.encoders import encoder_digest, resolve
 from downstream.task import get_task
@@ -251,7 +253,7 @@ class StudyRun:
         import torch
         from transformers import BertTokenizer
 
-        from pretraining.machine import no_file_bars
+        from corpora.foundation.machine import no_file_bars
         from pretraining.run import build_model
 
         prepared = prepare(recipe, self._cache, num_workers=self.num_workers)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from corpora.runtime import cannot_write
-from pretraining.machine import num_threads
+from corpora.foundation.errors import cannot_write
+from corpora.foundation.machine import num_threads
 
 PARENT_POLL_S = 1.0
 

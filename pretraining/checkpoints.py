@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.runtime import CheckpointError, cannot_write, fingerprint, sha256
+from corpora.foundation.errors import CheckpointError, cannot_write
+from corpora.foundation.files import fingerprint, sha256
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from corpora.runtime import DataError, fingerprint, sha256
+from corpora.foundation.errors import DataError
+from corpora.foundation.files import fingerprint, sha256
 from pretraining.batches import Feed
 from pretraining.objective import Objective, RowLayout
 from pretraining.recipe import SAMPLE, Recipe

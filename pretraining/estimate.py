@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpora.corpus import corpus_files
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from pretraining.dataset import prepare
 from pretraining.recipe import Recipe
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from corpora.runtime import EXIT_DONE, ArgumentParser, CheckpointError, DataError, run_command
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import CheckpointError, DataError
+from corpora.foundation.machine import keep_freed_memory
 from pretraining.batches import Feed
 from pretraining.dataset import make_rows, special_ids
-from pretraining.machine import keep_freed_memory
 from pretraining.objective import RowLayout, get_objective
 from pretraining.tokens import tokenize_corpus
 

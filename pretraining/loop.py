@@ -23,10 +23,11 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from corpora.runtime import CheckpointError, RecipeError, SuiteError, cannot_write, fingerprint, write_text
+from corpora.foundation.errors import CheckpointError, RecipeError, SuiteError, cannot_write
+from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s, training_precision
 from pretraining.batches import Feed
 from pretraining.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from pretraining.machine import keep_freed_memory, matmul_flops_per_s, training_precision
 from pretraining.model import PretrainingModel
 from pretraining.muon import Muon, is_hidden_matrix
 from pretraining.recipe import LoopConfig

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from corpora.runtime import Config, RecipeError, discover, nearest
+from corpora.foundation.config import Config, discover
+from corpora.foundation.errors import RecipeError, nearest
 from pretraining.rows import RowShard, SpecialIds
 from pretraining.shards import IntArray
 from pretraining.tokens import TokenizedCorpus

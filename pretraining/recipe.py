@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from corpora.runtime import Config, RecipeError, load_toml, nearest, package_path, validate
-from pretraining.machine import Precision
+from corpora.foundation.config import Config, load_toml, validate
+from corpora.foundation.errors import RecipeError, nearest
+from corpora.foundation.files import package_path
+from corpora.foundation.machine import Precision
 from pretraining.objective import Objective, ObjectiveConfig, get_objective
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from corpora.runtime import atomic_file
+from corpora.foundation.files import atomic_file
 
 if TYPE_CHECKING:
     from pretraining.objective import Term

@@ -16,20 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    CheckpointError,
-    UsageError,
-    cannot_write,
-    fingerprint,
-    run_command,
-    write_json,
-    write_text,
-)
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
+from corpora.foundation.files import fingerprint, write_json, write_text
+from corpora.foundation.machine import cpu_name, no_file_bars, versions
 from pretraining.checkpoints import OWN_PARTS
 from pretraining.dataset import Prepared, prepare
-from pretraining.machine import cpu_name, no_file_bars, versions
 from pretraining.recipe import Recipe, find_recipe, read_recipe
 from pretraining.vocab import save_tokenizer
 

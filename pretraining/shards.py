@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from corpora.runtime import CheckpointError, atomic_file
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.files import atomic_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from corpora.corpus import corpus_files, corpus_texts
-from corpora.runtime import CheckpointError, DataError, fingerprint, sha256
+from corpora.foundation.errors import CheckpointError, DataError
+from corpora.foundation.files import fingerprint, sha256
 from corpora.sentences import ends_sentence
 from pretraining.packing import spans
 from pretraining.shards import IntArray, Ragged, Sharded, read_shard, run_jobs, write_shard

@@ -34,19 +34,10 @@ from tqdm import tqdm
 from corpora.corpus import MANIFEST as CORPUS_MANIFEST
 from corpora.corpus import Split, corpus_files, corpus_texts, read_manifest
 from corpora.documents import RejectedRecord, TextUnit, nfc, read_documents
-from corpora.runtime import (
-    EXIT_DONE,
-    ArgumentParser,
-    Config,
-    DataError,
-    UsageError,
-    cannot_write,
-    run_command,
-    sha256,
-    validate,
-    write_json,
-    write_text,
-)
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.config import Config, validate
+from corpora.foundation.errors import DataError, UsageError, cannot_write
+from corpora.foundation.files import sha256, write_json, write_text
 
 if TYPE_CHECKING:
     from transformers import BertTokenizer, PreTrainedTokenizerBase

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpora.foundation.errors import UsageError
+from corpora.foundation.files import atomic_file, write_text
 from corpora.official import data_root
-from corpora.runtime import UsageError, atomic_file, write_text
 from pretraining.vocab import BORDER, split_eojeol
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from corpora.runtime import SuiteError
+from corpora.foundation.errors import SuiteError
 
 # The same examples on every run, whatever machine it is and however slow, and nothing remembered in the work tree.
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)

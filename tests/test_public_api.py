@@ -47,12 +47,30 @@ FUNCTIONS = {
 }
 """Dotted name → the first parameters that it takes, by name; others may follow."""
 
-COMMANDS = (
-    "corpora.build pretraining.vocab pretraining.run pretraining.evaluate downstream.finetune downstream.grid "
-    "downstream.distill downstream.encoders downstream.extractive downstream.runtime downstream.summarize "
-    "downstream.embed downstream.bundle eval.run_all eval.study eval.reference eval.contamination eval.ceiling "
-    "apps.summarize apps.clustering apps.stories apps.serve"
-).split()
+COMMANDS = [
+    "corpora.build",
+    "pretraining.vocab",
+    "pretraining.run",
+    "pretraining.evaluate",
+    "downstream.finetune",
+    "downstream.grid",
+    "downstream.distill",
+    "downstream.encoders",
+    "downstream.extractive",
+    "downstream.runtime",
+    "downstream.summarize",
+    "downstream.embed",
+    "downstream.bundle",
+    "eval.run_all",
+    "eval.study",
+    "eval.reference",
+    "eval.contamination",
+    "eval.ceiling",
+    "apps.summarize",
+    "apps.clustering",
+    "apps.stories",
+    "apps.serve",
+]
 """What is run as `python -m NAME`."""
 
 

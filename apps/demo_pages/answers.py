@@ -6,7 +6,7 @@ from apps.demo_pages.frame import Desk, Given, given_to, heading, missing_model,
 from apps.demo_pages.inputs import MAX_PASSAGE, check_text
 from apps.demo_pages.marking import Mark, escaped, literal, marked, one_line, paper
 from apps.demo_pages.texts import Say
-from corpora.runtime import SuiteError
+from corpora.foundation.errors import SuiteError
 from downstream.answer import Found, Reader, SentenceFinder
 from downstream.task import SAMPLE_ROOT, QuestionExample, get_task
 

@@ -7,7 +7,7 @@ from apps.demo_pages.inputs import MAX_BLANKS, check_text
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
 from apps.demo_pages.texts import Say
 from corpora.documents import nfc
-from corpora.runtime import SuiteError
+from corpora.foundation.errors import SuiteError
 from downstream.fill_mask import Blank, filled
 
 EXAMPLES = ("blanks.example_1", "blanks.example_2", "blanks.example_3")

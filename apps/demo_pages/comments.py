@@ -29,8 +29,8 @@ from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
 from apps.demo_pages.texts import Say
 from apps.demo_pages.work import Progress
 from apps.story_page import FORMULA
+from corpora.foundation.errors import SuiteError
 from corpora.official import data_root
-from corpora.runtime import SuiteError
 from downstream.classify import Classifier
 from downstream.task import SAMPLE_ROOT, Task, get_task
 from downstream.thresholds import ThresholdPoint, threshold_points, wilson95

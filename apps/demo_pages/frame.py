@@ -15,7 +15,7 @@ from apps.demo_pages.shelf import BY_LETTERS, DEFAULT, RUNTIMES, ModelChoice, Sh
 from apps.demo_pages.texts import LANGUAGES, Say
 from apps.demo_pages.work import Job, Progress
 from corpora.documents import RejectedRecord
-from corpora.runtime import CheckpointError, SuiteError
+from corpora.foundation.errors import CheckpointError, SuiteError
 from downstream.catalogue import Kind, ModelFolder, describe_model, find_models
 from downstream.encoders import BUNDLED
 

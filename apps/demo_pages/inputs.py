@@ -16,7 +16,7 @@ from apps.articles import Article, read_articles
 from apps.demo_pages.texts import Say
 from apps.summarize import Item, read_items
 from corpora.documents import Document, RejectedRecord, read_documents
-from corpora.runtime import CheckpointError, SuiteError, UsageError
+from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 
 MAX_UPLOAD_MB = 20
 MAX_ARTICLE, MAX_PASSAGE, MAX_COMMENT, MAX_BLANKS = 2_000_000, 100_000, 5_000, 1_000

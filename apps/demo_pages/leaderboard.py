@@ -10,8 +10,8 @@ import streamlit as st
 from apps.demo_pages.frame import Desk, heading, tell
 from apps.demo_pages.marking import escaped, one_line
 from apps.demo_pages.texts import Say
+from corpora.foundation.errors import ResultError, SuiteError
 from corpora.official import data_root
-from corpora.runtime import ResultError, SuiteError
 from downstream.result import Result
 from downstream.task import all_tasks
 from eval.leaderboard import Board, Line, build_board, figure, model_title, to_csv

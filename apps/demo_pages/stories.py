@@ -43,7 +43,7 @@ from apps.story_page import (
     to_html,
     to_json,
 )
-from corpora.runtime import UsageError
+from corpora.foundation.errors import UsageError
 from downstream.task import SAMPLE_ROOT
 
 BLOCK = 256

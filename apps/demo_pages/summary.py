@@ -24,7 +24,7 @@ from apps.demo_pages.marking import LONGEST_SHOWN, Mark, bars, escaped, literal,
 from apps.demo_pages.texts import Say
 from apps.demo_pages.work import Progress
 from apps.summarize import Item, read_items, to_line, to_record
-from corpora.runtime import SuiteError
+from corpora.foundation.errors import SuiteError
 from downstream.summarize import Summarizer, Summary, SummarySentence
 from downstream.task import SAMPLE_ROOT
 

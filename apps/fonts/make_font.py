@@ -12,7 +12,9 @@ import io
 import sys
 from pathlib import Path
 
-from corpora.runtime import DataError, atomic_file, run_command
+from corpora.foundation.command import run_command
+from corpora.foundation.errors import DataError
+from corpora.foundation.files import atomic_file
 
 FONT_FILE = Path(__file__).with_name("PressBERTSansKR-Regular.otf")
 FAMILY = "PressBERT Sans KR"

@@ -22,7 +22,7 @@ from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, Any
 
 from apps.serving.services import Settings, load_services
-from corpora.runtime import CheckpointError, SuiteError, UsageError
+from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 
 if TYPE_CHECKING:
     from apps.serving.web import Serving

@@ -31,7 +31,9 @@ from apps.serving.schemas import (
     SummarizeResponse,
 )
 from corpora.documents import nfc
-from corpora.runtime import CheckpointError, Config, UsageError, sha256
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError, UsageError
+from corpora.foundation.files import sha256
 from downstream.task import QuestionExample, TextExample
 
 logger = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from corpora.documents import nfc
+from corpora.foundation.errors import DataError
 from corpora.official import OfficialFile
-from corpora.runtime import DataError
 from downstream.classification import Classification
 from downstream.metrics import accuracy
 from downstream.readers import REPAIR, read_tsv_rows

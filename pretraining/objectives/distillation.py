@@ -28,7 +28,7 @@ import torch.nn.functional as F  # noqa: N812
 from pydantic import Field
 from torch import Tensor
 
-from corpora.runtime import CheckpointError, RecipeError
+from corpora.foundation.errors import CheckpointError, RecipeError
 from pretraining.checkpoints import read_weights
 from pretraining.model import Flops, MaskedLanguageModel, PretrainingModel
 from pretraining.objective import MLM, ObjectiveConfig, RowBatch, Term

@@ -32,7 +32,7 @@ import torch.nn.functional as F  # noqa: N812
 from pydantic import Field
 from torch import Tensor, nn
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from pretraining.model import MaskedLanguageModel
 from pretraining.objective import MLM, ObjectiveConfig, RowBatch, Term
 from pretraining.objectives.dynamic_mlm import SPECIALS_PER_ROW, DynamicMlm

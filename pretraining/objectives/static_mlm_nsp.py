@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from pretraining.masking import Corruption, choose_positions, corrupt, uniforms
 from pretraining.objective import MLM, NSP, Masked, Objective, ObjectiveConfig, RowBatch, RowLayout, Term
 from pretraining.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch

@@ -14,7 +14,7 @@ import pytest
 import apps.articles
 from apps.articles import LONGEST_TITLE, Article, clean_title, parse_date, read_articles, to_articles
 from corpora.documents import Document, RejectedRecord
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]

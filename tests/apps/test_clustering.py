@@ -19,7 +19,7 @@ from apps import clustering
 from apps.articles import Article
 from apps.clustering import main
 from apps.space import Embedder
-from corpora.runtime import CheckpointError, DataError, RecipeError, ResultError, UsageError
+from corpora.foundation.errors import CheckpointError, DataError, RecipeError, ResultError, UsageError
 from downstream import embed
 
 Write = Callable[[str, str | bytes], Path]

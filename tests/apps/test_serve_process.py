@@ -40,7 +40,7 @@ from apps.serving.schemas import (
 )
 from apps.serving.services import Service, Settings, TextItem, UnsuitableError, load_services
 from corpora.documents import read_documents
-from corpora.runtime import CheckpointError, SuiteError, UsageError
+from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 from downstream.embed import encode
 from downstream.finetune import TASK_KEY
 from downstream.runtime import Predictor

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from apps.space import EmbeddingCache, Letters, LettersAndMeaning, LettersAndMeaningSpace, checked
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 
 TEXTS = ("기준금리 동결", "기준 금리 동결", "첫눈 내린 고갯길", "막차 연장 검토")
 

@@ -18,7 +18,7 @@ from apps.clusters import ClusteringConfig
 from apps.grouping import Yardstick
 from apps.space import Embedder, Letters
 from apps.stories import MAX_UNDO, STATE_FILE, Stories, main
-from corpora.runtime import CheckpointError, DataError, UsageError
+from corpora.foundation.errors import CheckpointError, DataError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 Fails = Callable[..., AbstractContextManager[None]]

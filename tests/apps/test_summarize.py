@@ -18,7 +18,7 @@ import pytest
 
 import apps.summarize
 from apps.summarize import main
-from corpora.runtime import DataError, ResultError, UsageError
+from corpora.foundation.errors import DataError, ResultError, UsageError
 from downstream.summarize import Summarizer
 from downstream.task import SAMPLE_ROOT
 

@@ -11,7 +11,7 @@ import pytest
 from apps.articles import read_articles
 from apps.xlsx import read_sheet
 from corpora.documents import RejectedRecord
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]

@@ -20,7 +20,7 @@ from corpora.build import BuildConfig, build, main
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import PREFIXES, corpus_files, corpus_texts, read_corpus, read_manifest
 from corpora.documents import Document, read_documents
-from corpora.runtime import DataError, RecipeError, SuiteError, UsageError
+from corpora.foundation.errors import DataError, RecipeError, SuiteError, UsageError
 from corpora.sources import Source, parse_source
 
 Write = Callable[[str, str | bytes], Path]

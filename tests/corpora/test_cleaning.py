@@ -28,7 +28,7 @@ from corpora.cleaning import (
     text_digest,
 )
 from corpora.documents import Document
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from corpora.documents import FIELD_NAMES, Document, RejectedRecord, TextUnit, nfc, read_documents
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]

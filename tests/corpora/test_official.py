@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from corpora import official
+from corpora.foundation.errors import DataError, DataUnavailableError
 from corpora.official import OfficialFile, data_root, download, locate, verify
-from corpora.runtime import DataError, DataUnavailableError
 
 Fails = Callable[..., AbstractContextManager[None]]
 

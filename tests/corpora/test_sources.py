@@ -8,7 +8,7 @@ import pytest
 
 from corpora.build import build, main, recipe_inputs
 from corpora.corpus import read_corpus
-from corpora.runtime import DataError, RecipeError, UsageError
+from corpora.foundation.errors import DataError, RecipeError, UsageError
 from corpora.sources import RECIPES, Source, read_corpus_recipe
 
 Write = Callable[[str, str | bytes], Path]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from corpora.sentences import split_article
 from downstream.answer import Reader, SentenceFinder
 from downstream.encoders import load_model, load_tokenizer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from downstream.articles import Article, Skipped, label_by_oracle, of_split, read_article, read_labelled
 from downstream.task import SAMPLE_ROOT
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from corpora.runtime import CheckpointError, RecipeError
+from corpora.foundation.errors import CheckpointError, RecipeError
 from downstream import bilstm
 from downstream.classification import Classification
 from downstream.encoders import load_model, load_tokenizer

@@ -13,7 +13,8 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from corpora.runtime import RecipeError, ResultError, UsageError, sha256
+from corpora.foundation.errors import RecipeError, ResultError, UsageError
+from corpora.foundation.files import sha256
 from downstream.bundle import MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
 from downstream.embed import encode
 from downstream.encoders import BUNDLED, encoder_digest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.catalogue import bundled_models, describe_model, find_models
 from downstream.encoders import BUNDLED
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.classify import MAX_OCCLUSIONS, Classifier
 from downstream.runtime import Predictor
 from downstream.task import get_task

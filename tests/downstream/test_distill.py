@@ -19,7 +19,7 @@ from transformers import BertConfig, BertModel, Trainer, XLNetConfig, XLNetForSe
 
 import downstream.distill
 import downstream.finetune
-from corpora.runtime import CheckpointError, RecipeError, UsageError
+from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
 from downstream.distill import DistillConfig, Teaching, distill, kept_layers, soft_loss
 from downstream.encoders import encoder_digest, load_tokenizer
 from downstream.finetune import TASK_KEY, TaskData, _Collator, _Columns, finetune, load_finetuned, some_of

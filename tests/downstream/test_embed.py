@@ -23,7 +23,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel
 
 import downstream.embed
-from corpora.runtime import CheckpointError, DataError, UsageError
+from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from downstream.embed import CHARACTERS_PER_TOKEN, Embedder, bundled_embedder, encode, main
 from downstream.encoders import load_tokenizer
 

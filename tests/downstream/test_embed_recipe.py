@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpora.build import main as build_corpus
-from corpora.runtime import DataError, DataUnavailableError, RecipeError
+from corpora.foundation.errors import DataError, DataUnavailableError, RecipeError
 from downstream.embed_recipe import (
     NLI_LABELS,
     STAGES,

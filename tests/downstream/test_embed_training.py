@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import Trainer
 
-from corpora.runtime import RecipeError, ResultError, UsageError
+from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from downstream.embed import Embedder, encode, main, open_sentence_transformer
 from downstream.embed_recipe import STAGES, EmbedRecipe, read_embed_recipe, read_rows
 from downstream.embed_trainer import run_stage

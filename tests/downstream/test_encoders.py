@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 from transformers.convert_slow_tokenizer import convert_slow_tokenizer
 
-from corpora.runtime import CheckpointError, ResultError, UsageError
+from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from downstream.encoders import (
     ENCODERS,
     KORBERT_VOCAB,

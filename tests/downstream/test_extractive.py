@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from corpora.runtime import CheckpointError, RecipeError, UsageError
+from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
 from downstream.articles import Article, join_sentences, read_labelled
 from downstream.encoders import load_tokenizer
 from downstream.extractive import (

@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.encoders import load_tokenizer
 from downstream.fill_mask import Blank, Candidate, MaskFiller, filled
 from downstream.numpy_bert import FloatArray

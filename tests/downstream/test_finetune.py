@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, Trainer
 
 import downstream.finetune
-from corpora.runtime import CheckpointError, RecipeError, ResultError, UsageError
+from corpora.foundation.errors import CheckpointError, RecipeError, ResultError, UsageError
 from downstream.classification import Classification, Regression
 from downstream.encoders import load_tokenizer
 from downstream.finetune import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import downstream.grid
-from corpora.runtime import DataError, UsageError
+from corpora.foundation.errors import DataError, UsageError
 from downstream.finetune import TaskData, read_task
 from downstream.grid import GRIDS, Grid, carve, choose, finetune_by_grid, get_grid
 from downstream.result import read_result

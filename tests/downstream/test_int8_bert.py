@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import downstream.engines
-from corpora.runtime import CheckpointError, UsageError
+from corpora.foundation.errors import CheckpointError, UsageError
 from downstream.encoders import bundled
 from downstream.engines import obstacle
 from downstream.numpy_bert import NumpyBert

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora.runtime import DataUnavailableError
+from corpora.foundation.errors import DataUnavailableError
 from downstream.finetune import read_task
 from downstream.task import get_task
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from downstream.encoders import load_model, load_tokenizer
 from downstream.finetune import TaskData, finetune, load_finetuned, predict, read_task
 from downstream.multiple_choice import MultipleChoice, pad_choices

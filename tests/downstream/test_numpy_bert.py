@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.classify import Classifier
 from downstream.encoders import is_bundled, load_model, load_tokenizer
 from downstream.engines import WAYS

@@ -23,7 +23,7 @@ import downstream.engines
 import downstream.export
 import downstream.networks
 import downstream.selection
-from corpora.runtime import CheckpointError, UsageError
+from corpora.foundation.errors import CheckpointError, UsageError
 from downstream.classification import Regression
 from downstream.embed import Embedder
 from downstream.encoders import load_model, load_tokenizer

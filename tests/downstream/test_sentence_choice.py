@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpora.runtime import CheckpointError, DataError, UsageError
+from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from downstream.metrics import bootstrap_ci95
 from downstream.sentence_choice import SentenceChoice, SummaryExample, choose_sentences, indices_of, to_prediction
 from downstream.summarize import Summarizer

@@ -14,7 +14,7 @@ from scipy import stats
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from corpora.runtime import DataUnavailableError, UsageError
+from corpora.foundation.errors import DataUnavailableError, UsageError
 from downstream.embed import Embedder, encode, main
 from downstream.metrics import bootstrap_ci95
 from downstream.result import Result, read_result, write_result

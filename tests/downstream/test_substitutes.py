@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpora.runtime import DataError, fingerprint, sha256
+from corpora.foundation.errors import DataError
+from corpora.foundation.files import fingerprint, sha256
 from downstream.classification import Regression
 from downstream.finetune import read_task
 from downstream.metrics import bootstrap_ci95

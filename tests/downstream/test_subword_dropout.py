@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
-from corpora.runtime import UsageError
+from corpora.foundation.errors import UsageError
 from downstream.encoders import bundled, load_tokenizer
 from downstream.finetune import finetune
 from downstream.subword_dropout import SubwordDropout

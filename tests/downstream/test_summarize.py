@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import downstream.summarize
 from corpora.documents import Document
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.sentence_features import FEATURES
 from downstream.summarize import Summarizer, Summary, _joins, summarize
 from downstream.summary_model import SummaryModel

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 import downstream.summary_evaluation as evaluation
-from corpora.runtime import DataError, UsageError
+from corpora.foundation.errors import DataError, UsageError
 from downstream.articles import Article, join_sentences, of_split, read_labelled
 from downstream.sentence_features import terms
 from downstream.summarize import Summarizer, main

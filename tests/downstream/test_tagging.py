@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from downstream.encoders import load_tokenizer
 from downstream.metrics import KLUE_NER_TAGS, FloatArray, char_macro_f1, entity_f1
 from downstream.tagging import Tagging

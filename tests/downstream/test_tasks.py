@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from corpora.foundation.errors import DataError, UsageError
+from corpora.foundation.files import sha256
 from corpora.official import OfficialFile
-from corpora.runtime import DataError, UsageError, sha256
 from downstream import tasks
 from downstream.classification import Classification, Regression
 from downstream.metrics import bootstrap_ci95

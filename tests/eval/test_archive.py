@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpora.runtime import ResultError
+from corpora.foundation.errors import ResultError
 from eval.archive import ARCHIVE, pack, restore
 
 Fails = Callable[..., AbstractContextManager[None]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer
 
-from corpora.runtime import UsageError
+from corpora.foundation.errors import UsageError
 from downstream.task import SAMPLE_ROOT, Answer, QuestionExample, Split, TextExample, get_task
 from eval.ceiling import ceiling, main
 from pretraining.vocab import save_tokenizer, train_wordpiece

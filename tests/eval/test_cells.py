@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from corpora.runtime import DataUnavailableError, ResultError, fingerprint
+from corpora.foundation.errors import DataUnavailableError, ResultError
+from corpora.foundation.files import fingerprint
 from downstream import task as task_module
 from downstream.finetune import TaskData, read_task
 from downstream.result import Result, read_result

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from corpora.build import BuildConfig, build
+from corpora.foundation.errors import DataError, ResultError, UsageError
+from corpora.foundation.files import sha256
 from corpora.overlap import MEASURES, EvaluationIndex, Measure, OverlapConfig, TrainingText, letters_of
-from corpora.runtime import DataError, ResultError, UsageError, sha256
 from downstream.metrics import bootstrap_ci95
 from downstream.result import Result, score
 from downstream.sentence_choice import SentenceChoice

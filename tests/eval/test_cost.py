@@ -12,12 +12,12 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.machine import cpu_name
 from downstream.finetune import TaskData, finetune, load_finetuned, read_task
 from downstream.task import Prediction, TextExample, get_task
 from eval.cost import MIN_EXAMPLES, WARM_UP, Cost, measure, measure_model, one_thread
 from eval.noise import sample
-from pretraining.machine import cpu_name
 from pretraining.vocab import save_tokenizer, train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]

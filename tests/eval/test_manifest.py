@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from corpora.runtime import ResultError, UsageError, fingerprint
+from corpora.foundation.errors import ResultError, UsageError
+from corpora.foundation.files import fingerprint
 from downstream.result import Result
 from downstream.task import get_task
 from eval.manifest import Experiment, fold_manifest, origin, read_experiments, refuse_drift

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from corpora.runtime import ResultError
+from corpora.foundation.errors import ResultError
 from downstream.result import Result, score
 from downstream.task import SAMPLE_ROOT, Split, get_task
 from eval.mistakes import find_mistakes

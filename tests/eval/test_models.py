@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from corpora.runtime import RecipeError, UsageError, fingerprint
+from corpora.foundation.errors import RecipeError, UsageError
+from corpora.foundation.files import fingerprint
 from downstream import task as task_module
 from downstream.encoders import ENCODERS, EncoderUnavailableError, bundled
 from downstream.finetune import TaskData, read_task

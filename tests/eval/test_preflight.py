@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.finetune import read_task
 from downstream.task import all_tasks, get_task
 from eval import cells as filling

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora.runtime import ResultError
+from corpora.foundation.errors import ResultError
 from downstream.task import FinetuneConfig, get_task
 from eval import cells as filling
 from eval.archive import ARCHIVE

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora.runtime import ResultError, cannot_write
+from corpora.foundation.errors import ResultError, cannot_write
 from downstream.metrics import bootstrap_ci95
 from downstream.result import Result, read_result, score, write_result
 from downstream.task import Prediction, Split, Task, TextExample, all_tasks, get_task

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from corpora.runtime import DataError, RecipeError, ResultError, SuiteError, UsageError, fingerprint
+from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError
+from corpora.foundation.files import fingerprint
 from downstream import task as task_module
 from downstream.finetune import TaskData, read_task
 from downstream.grid import Grid

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from corpora.runtime import CheckpointError, ResultError, UsageError, fingerprint
+from corpora.foundation.errors import CheckpointError, ResultError, UsageError
+from corpora.foundation.files import fingerprint
 from downstream.embed import Embedder
 from downstream.finetune import TaskData, read_task
 from downstream.result import read_result

@@ -15,7 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from corpora.runtime import EXIT_DONE, EXIT_FAILED_CELLS, RecipeError, UsageError, fingerprint
+from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS
+from corpora.foundation.errors import RecipeError, UsageError
+from corpora.foundation.files import fingerprint
 from downstream.encoders import encoder_digest
 from downstream.result import read_result
 from downstream.task import get_task

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import pretraining.checkpoints
-from corpora.runtime import CheckpointError, ResultError
+from corpora.foundation.errors import CheckpointError, ResultError
 from pretraining.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 
 Fails = Callable[..., AbstractContextManager[None]]

@@ -13,7 +13,7 @@ import pretraining.dataset
 import pretraining.tokens
 from corpora.build import BuildConfig, build
 from corpora.cleaning import text_digest
-from corpora.runtime import CheckpointError, DataError
+from corpora.foundation.errors import CheckpointError, DataError
 from pretraining.dataset import Prepared, make_rows, open_tokens, prepare, special_ids
 from pretraining.objective import Objective, ObjectiveConfig, RowLayout
 from pretraining.objectives.dynamic_mlm import DynamicMlm

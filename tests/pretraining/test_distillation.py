@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel
 
-from corpora.runtime import CheckpointError, RecipeError
+from corpora.foundation.errors import CheckpointError, RecipeError
 from pretraining.batches import Feed
 from pretraining.objectives.distillation import Distillation, DistillationConfig, DistillationModel
 from pretraining.shards import Sharded

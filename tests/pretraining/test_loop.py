@@ -22,7 +22,8 @@ from torch import Tensor
 import pretraining.loop
 import pretraining.muon
 from corpora.documents import read_documents
-from corpora.runtime import CheckpointError, RecipeError, ResultError
+from corpora.foundation.errors import CheckpointError, RecipeError, ResultError
+from corpora.foundation.machine import Precision
 from pretraining.batches import Feed
 from pretraining.checkpoints import load_checkpoint
 from pretraining.dataset import Prepared, prepare
@@ -35,7 +36,6 @@ from pretraining.loop import (
     make_optimizers,
     read_metrics,
 )
-from pretraining.machine import Precision
 from pretraining.model import MaskedLanguageModel
 from pretraining.muon import orthogonalise
 from pretraining.objective import all_objectives

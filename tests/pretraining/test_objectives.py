@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from corpora.runtime import DataError, RecipeError
+from corpora.foundation.errors import DataError, RecipeError
 from pretraining.objective import ObjectiveConfig, RowBatch, all_objectives, get_objective, token_share
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.objectives.static_mlm_nsp import RANDOM_NEXT, REAL_NEXT, StaticMlmNsp, StaticMlmNspConfig

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from corpora.runtime import RecipeError, load_toml
+from corpora.foundation.config import load_toml
+from corpora.foundation.errors import RecipeError
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.objectives.static_mlm_nsp import StaticMlmNsp
 from pretraining.recipe import RECIPES, Recipe, find_recipe, read_recipe

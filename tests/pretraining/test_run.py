@@ -31,7 +31,8 @@ import pretraining.loop
 import pretraining.report
 import pretraining.run
 from corpora.documents import read_documents
-from corpora.runtime import CheckpointError, ResultError, UsageError, run_command
+from corpora.foundation.command import run_command
+from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from pretraining.loop import Trainer, make_accelerator, read_metrics
 from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
 from pretraining.run import main, pretrain
@@ -707,13 +708,13 @@ LAUNCHER = """
 import os
 
 import pretraining.loop
-import pretraining.machine
+import corpora.foundation.machine
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
-from corpora.runtime import run_command
+from corpora.foundation.command import run_command
 from pretraining.run import main
 
-pretraining.machine.MATMUL_SIDE = 64
+corpora.foundation.machine.MATMUL_SIDE = 64
 if "ACCELERATE_USE_FSDP" in os.environ:
     # accelerate shards on accelerators only; to it, these are two of them that compute like CPUs.
     PartialState(cpu=True)

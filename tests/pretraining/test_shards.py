@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpora.runtime import CheckpointError, DataError, ResultError
+from corpora.foundation.errors import CheckpointError, DataError, ResultError
 from pretraining.shards import Ragged, Sharded, read_shard, run_jobs, write_shard
 
 Fails = Callable[..., AbstractContextManager[None]]

@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig
 
-from corpora.runtime import DataError
+from corpora.foundation.errors import DataError
 from pretraining.batches import Feed
 from pretraining.objectives.shared_tokens import MIN_EOJEOL, SharedTokens, SharedTokensConfig, SharedTokensModel
 from pretraining.rows import RowShard

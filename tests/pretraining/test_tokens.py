@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import pretraining.tokens
 from corpora.documents import read_documents
-from corpora.runtime import CheckpointError, DataError
+from corpora.foundation.errors import CheckpointError, DataError
 from corpora.sentences import split_by_rules
 from downstream.task import SAMPLE_ROOT
 from pretraining.shards import write_shard

@@ -22,7 +22,7 @@ import pretraining.vocab
 from corpora import build
 from corpora.corpus import read_manifest
 from corpora.documents import read_documents
-from corpora.runtime import DataError, RecipeError, ResultError, UsageError
+from corpora.foundation.errors import DataError, RecipeError, ResultError, UsageError
 from downstream.task import SAMPLE_ROOT
 from pretraining.vocab import (
     BORDER,

@@ -13,8 +13,8 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from corpora.documents import read_documents
+from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from corpora.official import data_root
-from corpora.runtime import CheckpointError, ResultError, UsageError
 from downstream.task import SAMPLE_ROOT
 from pretraining.tokens import open_wordpiece
 from pretraining.vocab import BORDER, SPECIAL_TOKENS, main, save_tokenizer, split_eojeol, train_wordpiece

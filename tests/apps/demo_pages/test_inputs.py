@@ -23,7 +23,7 @@ from apps.demo_pages.inputs import (
     read_title_file,
 )
 from apps.demo_pages.texts import Say
-from corpora.runtime import CheckpointError, SuiteError, UsageError
+from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 
 KOREAN, ENGLISH = Say("ko"), Say("en")
 READERS: tuple[Callable[[str, bytes], ReadFile], ...] = (read_article_file, read_title_file, read_comment_file)

@@ -16,7 +16,7 @@ import apps.demo_pages.frame
 from apps.demo import PAGES
 from apps.demo_pages.comments import to_csv, to_jsonl, weight_marks
 from apps.demo_pages.texts import Say
-from corpora.runtime import write_json
+from corpora.foundation.files import write_json
 from downstream.result import score, write_result
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT, get_task

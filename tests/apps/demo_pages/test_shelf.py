@@ -12,7 +12,7 @@ import pytest
 
 from apps.demo_pages.shelf import DEFAULT, MAX_LOADED, ModelChoice, Shelf, resident_bytes
 from apps.space import Letters
-from corpora.runtime import CheckpointError
+from corpora.foundation.errors import CheckpointError
 from downstream.answer import SentenceFinder
 from downstream.encoders import bundled
 

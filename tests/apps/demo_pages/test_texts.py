@@ -12,7 +12,7 @@ from apps.demo_pages.comments import label_name
 from apps.demo_pages.inputs import KNOWN
 from apps.demo_pages.shelf import OPENERS
 from apps.demo_pages.texts import TEXTS, Say
-from downstream.boilerplate import KINDS
+from corpora.boilerplate import KINDS
 from downstream.sentence_features import FEATURES
 
 APPS = Path(__file__).parents[3] / "apps"

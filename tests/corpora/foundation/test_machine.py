@@ -12,8 +12,8 @@ import pytest
 import torch
 import transformers
 
-import pretraining.machine
-from pretraining.machine import (
+import corpora.foundation.machine
+from corpora.foundation.machine import (
     cpu_name,
     keep_freed_memory,
     matmul_flops_per_s,
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
     """Measure with smaller matrices, and return their side."""
-    monkeypatch.setattr(pretraining.machine, "MATMUL_SIDE", 256)
+    monkeypatch.setattr(corpora.foundation.machine, "MATMUL_SIDE", 256)
     return 256
 
 
@@ -43,7 +43,7 @@ def test_the_rate_of_the_machine_is_plausible(dtype: torch.dtype) -> None:
 def test_the_rate_is_that_of_the_fastest_product(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     durations = [0.1, 0.2, 4.0, 2.0, 8.0]  # the first two warm up
     ticks = itertools.chain.from_iterable((100.0 * k, 100.0 * k + d) for k, d in enumerate(durations))
-    monkeypatch.setattr(pretraining.machine, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(corpora.foundation.machine, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     assert matmul_flops_per_s(CPU, torch.float32, rounds=3) == pytest.approx(2 * small**3 / 2.0)
 
 

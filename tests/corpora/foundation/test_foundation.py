@@ -13,26 +13,11 @@ from types import ModuleType
 import pytest
 from pydantic import Field
 
-from corpora import runtime
-from corpora.runtime import (
-    ArgumentParser,
-    Config,
-    DataError,
-    RecipeError,
-    ResultError,
-    SuiteError,
-    UsageError,
-    atomic_file,
-    discover,
-    fingerprint,
-    load_recipe,
-    nearest,
-    run_command,
-    sha256,
-    validate,
-    write_json,
-    write_text,
-)
+from corpora.foundation import command
+from corpora.foundation.command import ArgumentParser, run_command
+from corpora.foundation.config import Config, discover, load_recipe, validate
+from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError, nearest
+from corpora.foundation.files import atomic_file, fingerprint, sha256, write_json, write_text
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -237,7 +222,7 @@ def test_a_command_turns_a_suite_error_into_one_line_and_code_2(capsys: pytest.C
     assert capsys.readouterr() == ("", "a.csv:3: empty document; fill it\n")
 
 
-@pytest.mark.parametrize("code", [runtime.EXIT_DONE, runtime.EXIT_FAILED_CELLS])
+@pytest.mark.parametrize("code", [command.EXIT_DONE, command.EXIT_FAILED_CELLS])
 def test_a_command_s_own_code_is_the_process_s(code: int) -> None:
     with pytest.raises(SystemExit) as exit_:
         run_command(lambda _: code)
@@ -261,7 +246,7 @@ def test_a_bug_keeps_its_traceback() -> None:
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     program = (
-        "from corpora.runtime import run_command\n"
+        "from corpora.foundation.command import run_command\n"
         "def main(_):\n"
         "    for k in range(100_000): print('한 줄', k)\n"
         "    return 0\n"

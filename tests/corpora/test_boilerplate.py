@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import downstream.boilerplate
-from downstream.boilerplate import KINDS, segments_of
+import corpora.boilerplate
+from corpora.boilerplate import KINDS, segments_of
 from downstream.task import SAMPLE_ROOT
 
 BEFORE = "물빛시가 새 다리를 놓기로 했다."
@@ -265,4 +265,4 @@ def test_every_kind_has_a_line_above() -> None:
 
 
 def test_the_documented_example_holds() -> None:
-    assert doctest.testmod(downstream.boilerplate).failed == 0
+    assert doctest.testmod(corpora.boilerplate).failed == 0

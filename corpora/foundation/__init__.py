@@ -1,0 +1,1 @@
+"""Ground floor of every package: errors, configuration, files, commands, the machine; no text, no model."""

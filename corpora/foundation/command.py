@@ -1,0 +1,66 @@
+"""Command lines: arguments, exit codes, and one line on stderr for every error that a user can fix."""
+
+import argparse
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from corpora.foundation.errors import SuiteError, UsageError, nearest
+
+EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX = 0, 1, 2
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """An `argparse` parser whose errors are a `UsageError` that names the nearest real option.
+
+    argparse rather than Typer, because the public commands take lists (`--models A B`), which click cannot parse.
+    """
+
+    def __init__(self, prog: str, description: str) -> None:
+        """Start a parser for PROG; every command has `--verbose`."""
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+        self.add_argument("--verbose", action="store_true", help="log what is done, not only warnings")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing usage and exiting."""
+        raise UsageError(self.prog, message, f"see {self.prog} --help")
+
+    def parse(self, argv: list[str] | None) -> argparse.Namespace:
+        """Parse ARGV (default: the process's), and set up logging.
+
+        Raises:
+            UsageError: an option is unknown or a value is not allowed.
+        """
+        known, unknown = self.parse_known_args(argv)
+        if unknown:
+            options = [option for action in self._actions for option in action.option_strings]
+            raise UsageError(self.prog, f"unknown option '{unknown[0]}'", nearest(unknown[0], options))
+        logging.basicConfig(
+            level=logging.INFO if known.verbose else logging.WARNING,
+            stream=sys.stderr,
+            format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        )
+        return known
+
+
+def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
+    """Run a command's MAIN as a process: a `SuiteError` becomes one line on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a console without Hangul shows ? instead of a traceback
+    try:
+        code = main(None)
+    except SuiteError as error:
+        sys.stderr.write(f"{error}\n")
+        code = EXIT_USER_MUST_FIX
+    except BrokenPipeError:
+        # The reader of our stdout is gone (… | head): nothing left to say, and nothing went wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_DONE
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; what was finished is kept, run the same command again to go on\n")
+        code = 130
+    sys.exit(code)

@@ -1,0 +1,77 @@
+"""Files: those that come with a package, digests, and atomic writing."""
+
+import contextlib
+import hashlib
+import importlib
+import importlib.resources
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from corpora.foundation.errors import cannot_write
+
+
+def package_path(package: str, *names: str) -> Path:
+    """Return the path of a file or folder that comes with PACKAGE, wherever the module that asks for it lives."""
+    return Path(str(importlib.resources.files(package).joinpath(*names)))
+
+
+def sha256(*paths: Path) -> str:
+    """Return the SHA-256 of the concatenated bytes of PATHS, as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint(value: object) -> str:
+    """Return a SHA-256 of VALUE's canonical JSON: equal values give equal digits on every machine."""
+    canonical = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a file beside PATH for writing and rename it to PATH at the end.
+
+    A reader sees the old content or the new, never half of it; a kill or a full disk leaves the old file.
+
+    Args:
+        path: final place; its folder is made if missing.
+        mode: `w` for UTF-8 text, `wb` for bytes.
+
+    Raises:
+        ResultError: the folder cannot be made or written, or the disk is full.
+    """
+    scratch: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        scratch = Path(name)
+        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.chmod(0o644)
+        scratch.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        if scratch is not None:
+            scratch.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write TEXT to PATH atomically, as UTF-8."""
+    with atomic_file(path) as file:
+        file.write(text)
+
+
+def write_json(path: Path, value: object, *, indent: int | None = 1) -> None:
+    """Write VALUE to PATH atomically as JSON with Hangul left readable. NaN is refused: it is no JSON."""
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
