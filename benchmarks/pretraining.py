@@ -29,9 +29,9 @@ from corpora.foundation.errors import UsageError
 from corpora.foundation.files import write_text
 from corpora.foundation.machine import cpu_name, versions
 from corpora.sources import Source
-from pretraining.dataset import prepare
+from pretraining.data.tokens import open_wordpiece, tokenize_corpus
 from pretraining.recipe import Recipe
-from pretraining.tokens import open_wordpiece, tokenize_corpus
+from pretraining.training.dataset import prepare
 from pretraining.vocab import save_tokenizer, train_wordpiece
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "pretraining.md"
@@ -202,16 +202,16 @@ def measure_trainer(options: dict[str, Any], work: Path, seconds: float) -> dict
 
 def measure_ours(options: dict[str, Any], work: Path, seconds: float) -> dict[str, Any]:
     """Train with our loop until SECONDS are over."""
-    from pretraining.loop import Trainer, make_accelerator
     from pretraining.model import PretrainingModel
     from pretraining.run import build_model
+    from pretraining.training.loop import Trainer, make_accelerator
 
     recipe = make_recipe(work, options)
     prepared = prepare(recipe, work / "cache", num_workers=os.cpu_count() or 1)
     model = build_model(recipe, prepared)
     with contextlib.ExitStack() as changes:
         if not options.get("malloc", True):
-            changes.enter_context(mock.patch("pretraining.loop.keep_freed_memory"))
+            changes.enter_context(mock.patch("pretraining.training.loop.keep_freed_memory"))
         if "slice" in options:
             changes.enter_context(mock.patch("pretraining.model.SLICE", options["slice"]))
         if "attention" in options:

@@ -13,7 +13,7 @@ from eval.cells import plan_cells, read_finished
 from eval.models import cell_recipe
 from eval.study_page import ArmRecord
 from eval.study_run import MANIFEST, StudyRun
-from pretraining.estimate import measure
+from pretraining.training.estimate import measure
 
 TRIED = 128
 """Examples of a task that are learnt and answered to tell how long all of them take."""

@@ -28,8 +28,8 @@ from eval.models import ModelEntry
 from eval.results import Table, build_table, find_cells
 from eval.study_page import ArmRecord
 from eval.study_recipe import QUARTERS, Study
-from pretraining.dataset import prepare
 from pretraining.recipe import DataConfig, Recipe
+from pretraining.training.dataset import prepare
 from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
 
 logger = logging.getLogger(__name__)

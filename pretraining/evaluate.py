@@ -18,10 +18,10 @@ import numpy as np
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import CheckpointError, DataError
 from corpora.foundation.machine import keep_freed_memory
-from pretraining.batches import Feed
-from pretraining.dataset import make_rows, special_ids
+from pretraining.data.tokens import tokenize_corpus
 from pretraining.objective import RowLayout, get_objective
-from pretraining.tokens import tokenize_corpus
+from pretraining.training.batches import Feed
+from pretraining.training.dataset import make_rows, special_ids
 
 BATCH = 32
 
@@ -90,8 +90,8 @@ def evaluate_mlm(
 def _load(folder: Path) -> Any:
     from transformers import BertConfig
 
-    from pretraining.checkpoints import read_weights
     from pretraining.model import MaskedLanguageModel
+    from pretraining.training.checkpoints import read_weights
 
     if not (folder / "config.json").is_file():
         raise CheckpointError(folder, "no config.json in it", "give a folder made by python -m pretraining.run")

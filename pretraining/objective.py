@@ -14,9 +14,9 @@ from pydantic import Field
 
 from corpora.foundation.config import Config, discover
 from corpora.foundation.errors import RecipeError, nearest
-from pretraining.rows import RowShard, SpecialIds
-from pretraining.shards import IntArray
-from pretraining.tokens import TokenizedCorpus
+from pretraining.data.rows import RowShard, SpecialIds
+from pretraining.data.shards import IntArray
+from pretraining.data.tokens import TokenizedCorpus
 
 if TYPE_CHECKING:
     from transformers import BertConfig

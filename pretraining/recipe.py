@@ -76,7 +76,7 @@ class LoopConfig(Config):
     micro_batch_size: int | None = Field(default=None, ge=1)
     """Rows that one process computes at a time; default: its whole share of the batch."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """`muon`: matrices between hidden layers are moved by `pretraining.muon`, at the same rate."""
+    """`muon`: matrices between hidden layers are moved by `pretraining.training.optimizers`, at the same rate."""
     momentum: float = Field(default=0.95, ge=0, lt=1)
     """Of Muon."""
     peak_lr: float = Field(default=1e-4, gt=0)

@@ -20,17 +20,17 @@ from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
 from corpora.foundation.files import fingerprint, write_json, write_text
 from corpora.foundation.machine import cpu_name, no_file_bars, versions
-from pretraining.checkpoints import OWN_PARTS
-from pretraining.dataset import Prepared, prepare
 from pretraining.recipe import Recipe, find_recipe, read_recipe
+from pretraining.training.checkpoints import OWN_PARTS
+from pretraining.training.dataset import Prepared, prepare
 from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
 
-    from pretraining.loop import Trainer
     from pretraining.model import PretrainingModel
+    from pretraining.training.loop import Trainer
 
 RECIPE_FILE, DATA_FILE, MANIFEST_FILE = "recipe.json", "data.json", "manifest.json"
 INCIDENTAL = {
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse(argv)
     recipe = read_recipe(find_recipe(arguments.recipe), arguments.set)
     if arguments.dry_run:
-        from pretraining.estimate import dry_run
+        from pretraining.training.estimate import dry_run
 
         sys.stdout.write(dry_run(recipe, arguments.out, num_workers=arguments.workers, cpu=arguments.cpu))
         return EXIT_DONE
@@ -91,7 +91,7 @@ def pretrain(
         UsageError: the folder holds a run of another recipe.
         SuiteError: data, tokenizer or checkpoints are unusable, or the training diverged.
     """
-    from pretraining.loop import CHECKPOINTS, Trainer, make_accelerator
+    from pretraining.training.loop import CHECKPOINTS, Trainer, make_accelerator
 
     accelerator = make_accelerator(recipe.loop, cpu=cpu)
     _check_recipe(out, recipe)
@@ -150,7 +150,7 @@ def build_model(recipe: Recipe, prepared: Prepared) -> "PretrainingModel":
 
 
 def _initialise(model: "PretrainingModel", folder: Path) -> None:
-    from pretraining.checkpoints import read_weights
+    from pretraining.training.checkpoints import read_weights
 
     weights = read_weights(folder)
     try:
@@ -216,8 +216,8 @@ def _finish(
     out: Path,
 ) -> dict[str, Any]:
     """Save the model as transformers does, with card, curve and manifest; then delete the checkpoints."""
-    from pretraining.loop import CHECKPOINTS, METRICS, read_metrics
-    from pretraining.report import draw_curves, pretraining_card
+    from pretraining.training.loop import CHECKPOINTS, METRICS, read_metrics
+    from pretraining.training.report import draw_curves, pretraining_card
 
     state, _ = trainer.state()
     if not accelerator.is_main_process:

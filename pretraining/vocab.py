@@ -419,7 +419,7 @@ def make_and_report(
         UsageError: the size does not fit the corpus.
         ResultError: OUT cannot be written.
     """
-    from pretraining.vocab_report import analyse_held_out, write_report
+    from pretraining.vocabulary.report import analyse_held_out, write_report
 
     manifest = {MADE_BY: dict(settings), "finished": False}
     write_json(out / MANIFEST, manifest)  # found out now rather than after an hour
@@ -487,7 +487,7 @@ def _facts(corpus: Corpus, config: VocabConfig, counts: WordCounts, num_pieces: 
 
 def main(argv: list[str] | None = None) -> int:
     """Train a vocabulary from the command line; prints where its report is."""
-    from pretraining.vocab_report import REPORT, TOKENIZER, choose_compared
+    from pretraining.vocabulary.report import REPORT, TOKENIZER, choose_compared
 
     parser = ArgumentParser("python -m pretraining.vocab", "Train a WordPiece vocabulary and report what it is worth.")
     parser.add_argument("corpus", type=Path, help="folder of python -m corpora.build, or a .jsonl, .csv, .tsv, .txt")

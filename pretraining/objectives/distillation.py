@@ -29,11 +29,11 @@ from pydantic import Field
 from torch import Tensor
 
 from corpora.foundation.errors import CheckpointError, RecipeError
-from pretraining.checkpoints import read_weights
+from pretraining.data.rows import SPECIAL
 from pretraining.model import Flops, MaskedLanguageModel, PretrainingModel
 from pretraining.objective import MLM, ObjectiveConfig, RowBatch, Term
 from pretraining.objectives.dynamic_mlm import DynamicMlm
-from pretraining.rows import SPECIAL
+from pretraining.training.checkpoints import read_weights
 
 if TYPE_CHECKING:
     from transformers import BertConfig

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pretraining.masking import Corruption, choose_positions, corrupt, uniforms
+from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
+from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
+from pretraining.data.tokens import TokenizedCorpus, TokenShard
 from pretraining.objective import Masked, Objective, ObjectiveConfig, RowBatch, token_share
-from pretraining.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
-from pretraining.tokens import TokenizedCorpus, TokenShard
 
 SPECIALS_PER_ROW = 2  # [CLS] and one [SEP]
 

@@ -29,11 +29,11 @@ import torch.nn.functional as F  # noqa: N812
 from pydantic import Field
 from torch import Tensor, nn
 
-from pretraining.masking import Corruption, choose_positions, corrupt, uniforms
+from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
+from pretraining.data.rows import SPECIAL
 from pretraining.model import Flops, PretrainingModel
 from pretraining.objective import MLM, ObjectiveConfig, RowBatch, Term, token_share
 from pretraining.objectives.dynamic_mlm import DynamicMlm
-from pretraining.rows import SPECIAL
 
 if TYPE_CHECKING:
     from transformers import BertConfig, PreTrainedModel

@@ -33,12 +33,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from corpora.foundation.errors import DataError
+from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
+from pretraining.data.tokens import TokenizedCorpus, TokenShard
 from pretraining.model import MaskedLanguageModel
 from pretraining.objective import MLM, ObjectiveConfig, RowBatch, Term
 from pretraining.objectives.dynamic_mlm import SPECIALS_PER_ROW, DynamicMlm
 from pretraining.objectives.static_mlm_nsp import SPECIALS_PER_PAIR, SeededRandom
-from pretraining.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
-from pretraining.tokens import TokenizedCorpus, TokenShard
 
 if TYPE_CHECKING:
     from transformers import BertConfig

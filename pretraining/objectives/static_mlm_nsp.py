@@ -22,11 +22,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from corpora.foundation.errors import DataError
-from pretraining.masking import Corruption, choose_positions, corrupt, uniforms
+from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
+from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
+from pretraining.data.shards import Ragged
+from pretraining.data.tokens import TokenizedCorpus
 from pretraining.objective import MLM, NSP, Masked, Objective, ObjectiveConfig, RowBatch, RowLayout, Term
-from pretraining.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
-from pretraining.shards import Ragged
-from pretraining.tokens import TokenizedCorpus
 
 REAL_NEXT, RANDOM_NEXT = 0, 1
 """The labels of transformers and google-research/bert."""

@@ -11,10 +11,10 @@ import pytest
 from corpora.build import BuildConfig, build
 from corpora.documents import read_documents
 from downstream.task import SAMPLE_ROOT
+from pretraining.data.rows import RowShard, SpecialIds
+from pretraining.data.shards import Ragged, Sharded
+from pretraining.data.tokens import TokenizedCorpus, TokenShard
 from pretraining.objective import RowLayout
-from pretraining.rows import RowShard, SpecialIds
-from pretraining.shards import Ragged, Sharded
-from pretraining.tokens import TokenizedCorpus, TokenShard
 from pretraining.vocab import save_tokenizer, train_wordpiece
 
 FIRST_PIECE = 10

@@ -10,9 +10,9 @@ import torch
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel
 
 from corpora.foundation.errors import CheckpointError, RecipeError
-from pretraining.batches import Feed
+from pretraining.data.shards import Sharded
 from pretraining.objectives.distillation import Distillation, DistillationConfig, DistillationModel
-from pretraining.shards import Sharded
+from pretraining.training.batches import Feed
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]

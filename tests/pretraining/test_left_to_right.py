@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, BertConfig, BertLMHeadModel
 
-from pretraining.batches import Feed
+from pretraining.data.shards import Sharded
 from pretraining.objective import ObjectiveConfig
 from pretraining.objectives.left_to_right import LeftToRight, LeftToRightModel
-from pretraining.shards import Sharded
+from pretraining.training.batches import Feed
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from corpora.foundation.errors import DataError, RecipeError
+from pretraining.data.rows import SPECIAL, WORD_INSIDE, WORD_START, RowShard
 from pretraining.objective import ObjectiveConfig, RowBatch, all_objectives, get_objective, token_share
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.objectives.static_mlm_nsp import RANDOM_NEXT, REAL_NEXT, StaticMlmNsp, StaticMlmNspConfig
-from pretraining.rows import SPECIAL, WORD_INSIDE, WORD_START, RowShard
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]

@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig
 
-from pretraining.batches import Feed
+from pretraining.data.rows import SPECIAL
+from pretraining.data.shards import Sharded
 from pretraining.objectives.replaced_token import ReplacedToken, ReplacedTokenConfig, ReplacedTokenModel
-from pretraining.rows import SPECIAL
-from pretraining.shards import Sharded
+from pretraining.training.batches import Feed
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]

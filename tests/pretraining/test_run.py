@@ -27,15 +27,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForPreTraining, BertModel
 
-import pretraining.loop
-import pretraining.report
 import pretraining.run
+import pretraining.training.loop
+import pretraining.training.report
 from corpora.documents import read_documents
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
-from pretraining.loop import Trainer, make_accelerator, read_metrics
 from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
 from pretraining.run import main, pretrain
+from pretraining.training.loop import Trainer, make_accelerator, read_metrics
 from pretraining.vocab import save_tokenizer, train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -72,7 +72,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def quick_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do not measure the machine, and let every test have an accelerator of its own."""
-    monkeypatch.setattr(pretraining.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
+    monkeypatch.setattr(pretraining.training.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
     yield
     for state in (AcceleratorState, PartialState, GradientState):
         state._reset_state()
@@ -195,7 +195,7 @@ def finished(corpus: Path, small_vocabulary: Path, tmp_path_factory: pytest.Temp
     recipe = root / "recipe.toml"
     recipe.write_text(recipe_text(corpus, small_vocabulary, "static_mlm_nsp", STEPS), encoding="utf-8")
     with pytest.MonkeyPatch.context() as context, contextlib.redirect_stdout(io.StringIO()) as out:
-        context.setattr(pretraining.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
+        context.setattr(pretraining.training.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
         assert main([str(recipe), "--out", str(root / "벼리: small"), *QUICK]) == 0
     return recipe, root / "벼리: small", out.getvalue()
 
@@ -554,7 +554,7 @@ def test_a_rate_that_is_far_too_high_ends_the_run_in_one_line(
 ENDS = {
     "before the weights": (pretraining.run, "_save_atomically", 1),
     "before the tokenizer": (pretraining.run, "save_tokenizer", 1),
-    "before the curve": (pretraining.report, "draw_curves", 1),
+    "before the curve": (pretraining.training.report, "draw_curves", 1),
     "before the card": (pretraining.run, "write_text", 1),
     "before the manifest": (pretraining.run, "write_json", 3),
     "before the checkpoints are deleted": (shutil, "rmtree", -1),
@@ -707,7 +707,7 @@ def test_a_begun_run_of_another_recipe_is_left_alone(
 LAUNCHER = """
 import os
 
-import pretraining.loop
+import pretraining.training.loop
 import corpora.foundation.machine
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
@@ -720,7 +720,7 @@ if "ACCELERATE_USE_FSDP" in os.environ:
     PartialState(cpu=True)
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
 
-train, step = pretraining.loop.Trainer.train, pretraining.loop.Trainer._step
+train, step = pretraining.training.loop.Trainer.train, pretraining.training.loop.Trainer._step
 
 
 def told_train(trainer, *arguments):
@@ -735,7 +735,7 @@ def stopped_step(trainer, batches):
     step(trainer, batches)
 
 
-pretraining.loop.Trainer.train, pretraining.loop.Trainer._step = told_train, stopped_step
+pretraining.training.loop.Trainer.train, pretraining.training.loop.Trainer._step = told_train, stopped_step
 run_command(main)
 """
 SHARDED = {
@@ -763,7 +763,7 @@ def begun(corpus: Path, small_vocabulary: Path, tmp_path_factory: pytest.TempPat
     path.write_text(recipe_text(corpus, small_vocabulary, "static_mlm_nsp", 8), encoding="utf-8")
     recipe = read_recipe(path, DEALT)
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(pretraining.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
+        context.setattr(pretraining.training.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
         pretrain(recipe, root / "whole", cpu=True)
         interrupt(context, Trainer, "_step", 5)
         with pytest.raises(KeyboardInterrupt):

@@ -13,10 +13,10 @@ from scipy import stats
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, BertConfig
 
 from corpora.foundation.errors import DataError
-from pretraining.batches import Feed
+from pretraining.data.rows import RowShard
+from pretraining.data.shards import Ragged, Sharded
 from pretraining.objectives.shared_tokens import MIN_EOJEOL, SharedTokens, SharedTokensConfig, SharedTokensModel
-from pretraining.rows import RowShard
-from pretraining.shards import Ragged, Sharded
+from pretraining.training.batches import Feed
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]

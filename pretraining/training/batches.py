@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pretraining.data.packing import spans
+from pretraining.data.rows import SPECIAL, RowCorpus
+from pretraining.data.shards import IntArray
 from pretraining.objective import Objective, RowBatch
-from pretraining.packing import spans
-from pretraining.rows import SPECIAL, RowCorpus
-from pretraining.shards import IntArray
 
 if TYPE_CHECKING:
     import torch

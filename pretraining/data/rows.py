@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pretraining.packing import pack, spans
-from pretraining.shards import IntArray, Ragged, Sharded
-from pretraining.tokens import TokenShard
+from pretraining.data.packing import pack, spans
+from pretraining.data.shards import IntArray, Ragged, Sharded
+from pretraining.data.tokens import TokenShard
 
 SPECIAL, WORD_START, WORD_INSIDE = 0, 1, 2
 """What a token is to whole-word masking; special tokens are never masked."""

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-import pretraining.tokens
+import pretraining.data.tokens
 from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, DataError
 from corpora.sentences import split_by_rules
 from downstream.task import SAMPLE_ROOT
-from pretraining.shards import write_shard
-from pretraining.tokens import EojeolTokenizer, TokenShard, open_wordpiece, tokenize_corpus
+from pretraining.data.shards import write_shard
+from pretraining.data.tokens import EojeolTokenizer, TokenShard, open_wordpiece, tokenize_corpus
 from pretraining.vocab import SPECIAL_TOKENS
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -137,7 +137,7 @@ def test_petitions_are_tokenised_as_the_library_tokenises_whole_texts(
 ) -> None:
     tokenizer_json = (real_data / "kpfbert" if published else vocabulary) / "tokenizer.json"
     documents = read_documents(real_data / "corpus" / "petitions.jsonl.gz", rejected=[])
-    texts = [pretraining.tokens.CONTROL.sub(" ", document.text) for document in itertools.islice(documents, 600)]
+    texts = [pretraining.data.tokens.CONTROL.sub(" ", document.text) for document in itertools.islice(documents, 600)]
     shard = EojeolTokenizer(tokenizer_json).encode(texts)
     whole = open_wordpiece(tokenizer_json)
     assert documents_of(shard) == [ids for ids in (encode(whole, text) for text in texts) if ids]
@@ -193,7 +193,7 @@ def test_a_shard_may_be_empty(by_eojeol: EojeolTokenizer, tmp_path: Path, texts:
     shard = by_eojeol.encode(texts)
     assert len(shard) == len(shard.ids.values) == 0
     write_shard(tmp_path / "empty.arrow", shard.columns())
-    assert len(TokenShard.from_columns(pretraining.tokens.read_shard(tmp_path / "empty.arrow"))) == 0
+    assert len(TokenShard.from_columns(pretraining.data.tokens.read_shard(tmp_path / "empty.arrow"))) == 0
 
 
 def test_a_long_word_is_unknown_as_it_is_to_the_library(by_eojeol: EojeolTokenizer, whole: Tokenizer) -> None:
@@ -211,7 +211,7 @@ def test_forgetting_eojeol_changes_nothing(vocabulary: Path, news: list[str], mo
     forgotten: list[int] = []
     forget = EojeolTokenizer._forget
     monkeypatch.setattr(EojeolTokenizer, "_forget", lambda self: (forgotten.append(1), forget(self))[-1])
-    monkeypatch.setattr(pretraining.tokens, "MAX_KNOWN_EOJEOL", 10)
+    monkeypatch.setattr(pretraining.data.tokens, "MAX_KNOWN_EOJEOL", 10)
     for before, after in zip(remembered, tokenise(), strict=True):
         assert documents_of(before) == documents_of(after)
         assert starts_of(before) == starts_of(after)

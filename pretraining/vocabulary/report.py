@@ -54,7 +54,7 @@ def choose_compared(names: Sequence[str] | None) -> tuple[dict[str, Path], list[
         UsageError: a name is neither a tokenizer folder nor the name of one under the data root.
         CheckpointError: a tokenizer is no cased WordPiece.
     """
-    from pretraining.tokens import open_wordpiece
+    from pretraining.data.tokens import open_wordpiece
 
     root = data_root(None)
     if names is None and not (root / KPFBERT / TOKENIZER).is_file():
@@ -308,7 +308,7 @@ def write_report(
         CheckpointError: a tokenizer is no cased WordPiece.
         ResultError: OUT cannot be written.
     """
-    from pretraining.tokens import open_wordpiece
+    from pretraining.data.tokens import open_wordpiece
 
     title = out.resolve().name
     folders = {f"{title} (new)" if title in compared else title: out} | dict(compared)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpora.foundation.errors import CheckpointError, DataError, ResultError
-from pretraining.shards import Ragged, Sharded, read_shard, run_jobs, write_shard
+from pretraining.data.shards import Ragged, Sharded, read_shard, run_jobs, write_shard
 
 Fails = Callable[..., AbstractContextManager[None]]
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from pretraining.objective import MLM, NSP, get_objective
 from pretraining.recipe import Recipe
-from pretraining.report import draw_curves, pretraining_card
+from pretraining.training.report import draw_curves, pretraining_card
 
 Lines = Sequence[Mapping[str, Any]]
 

@@ -18,8 +18,8 @@ from corpora.corpus import corpus_files, corpus_texts
 from corpora.foundation.errors import CheckpointError, DataError
 from corpora.foundation.files import fingerprint, sha256
 from corpora.sentences import ends_sentence
-from pretraining.packing import spans
-from pretraining.shards import IntArray, Ragged, Sharded, read_shard, run_jobs, write_shard
+from pretraining.data.packing import spans
+from pretraining.data.shards import IntArray, Ragged, Sharded, read_shard, run_jobs, write_shard
 from pretraining.vocab import SPECIAL_TOKENS
 
 PROBE = "각 Éa"

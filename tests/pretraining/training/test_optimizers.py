@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from pretraining.muon import COEFFICIENTS, ITERATIONS, Muon, is_hidden_matrix, orthogonalise
+from pretraining.training.optimizers import COEFFICIENTS, ITERATIONS, Muon, is_hidden_matrix, orthogonalise
 
 SHAPES = [(32, 32), (64, 16), (16, 64)]
 

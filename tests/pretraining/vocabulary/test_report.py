@@ -16,9 +16,9 @@ from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from corpora.official import data_root
 from downstream.task import SAMPLE_ROOT
-from pretraining.tokens import open_wordpiece
+from pretraining.data.tokens import open_wordpiece
 from pretraining.vocab import BORDER, SPECIAL_TOKENS, main, save_tokenizer, split_eojeol, train_wordpiece
-from pretraining.vocab_report import (
+from pretraining.vocabulary.report import (
     CONTINUATIONS,
     EXAMPLE,
     OTHER,

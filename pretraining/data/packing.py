@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from pretraining.shards import IntArray, Ragged
+from pretraining.data.shards import IntArray, Ragged
 
 
 def pack(lengths: IntArray, max_length: int, rng: np.random.Generator) -> Ragged:

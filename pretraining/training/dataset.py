@@ -8,12 +8,12 @@ import numpy as np
 
 from corpora.foundation.errors import DataError
 from corpora.foundation.files import fingerprint, sha256
-from pretraining.batches import Feed
+from pretraining.data.rows import RowCorpus, RowShard, SpecialIds
+from pretraining.data.shards import Sharded, read_shard, run_jobs, write_shard
+from pretraining.data.tokens import TokenizedCorpus, TokenShard, open_wordpiece, tokenize_corpus
 from pretraining.objective import Objective, RowLayout
 from pretraining.recipe import SAMPLE, Recipe
-from pretraining.rows import RowCorpus, RowShard, SpecialIds
-from pretraining.shards import Sharded, read_shard, run_jobs, write_shard
-from pretraining.tokens import TokenizedCorpus, TokenShard, open_wordpiece, tokenize_corpus
+from pretraining.training.batches import Feed
 from pretraining.vocab import SPECIAL_TOKENS, save_tokenizer, train_wordpiece
 
 FORMAT = 1

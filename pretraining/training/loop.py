@@ -26,12 +26,12 @@ from torch.distributed.tensor import DTensor
 from corpora.foundation.errors import CheckpointError, RecipeError, SuiteError, cannot_write
 from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s, training_precision
-from pretraining.batches import Feed
-from pretraining.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from pretraining.data.shards import IntArray
 from pretraining.model import PretrainingModel
-from pretraining.muon import Muon, is_hidden_matrix
 from pretraining.recipe import LoopConfig
-from pretraining.shards import IntArray
+from pretraining.training.batches import Feed
+from pretraining.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from pretraining.training.optimizers import Muon, is_hidden_matrix
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from corpora.corpus import corpus_files
 from corpora.foundation.errors import DataError
-from pretraining.dataset import prepare
 from pretraining.recipe import Recipe
+from pretraining.training.dataset import prepare
 
 SAMPLE_BYTES = 4 << 20
 """Text that is tokenised to estimate the rest."""
@@ -70,8 +70,8 @@ def measure(recipe: Recipe, *, num_workers: int, cpu: bool = False) -> Estimate:
     """Measure two steps on a sample of the corpus and extrapolate."""
     import torch
 
-    from pretraining.loop import Trainer, make_accelerator
     from pretraining.run import build_model
+    from pretraining.training.loop import Trainer, make_accelerator
 
     corpus = recipe.data.corpus
     with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:

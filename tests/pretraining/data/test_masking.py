@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from pretraining.masking import Corruption, choose_positions, corrupt, uniforms
-from pretraining.rows import SPECIAL, WORD_INSIDE, WORD_START, SpecialIds
+from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
+from pretraining.data.rows import SPECIAL, WORD_INSIDE, WORD_START, SpecialIds
 
 TAIL = 1e-6
 SPECIALS = SpecialIds(pad=0, cls=2, sep=3, mask=4, ordinary=np.arange(10, 2010), vocab_size=2010)

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-import pretraining.dataset
-import pretraining.tokens
+import pretraining.data.tokens
+import pretraining.training.dataset
 from corpora.build import BuildConfig, build
 from corpora.cleaning import text_digest
 from corpora.foundation.errors import CheckpointError, DataError
-from pretraining.dataset import Prepared, make_rows, open_tokens, prepare, special_ids
+from pretraining.data.tokens import tokenize_corpus
 from pretraining.objective import Objective, ObjectiveConfig, RowLayout
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.objectives.static_mlm_nsp import StaticMlmNsp, StaticMlmNspConfig
 from pretraining.recipe import Recipe
-from pretraining.tokens import tokenize_corpus
+from pretraining.training.dataset import Prepared, make_rows, open_tokens, prepare, special_ids
 
 Fails = Callable[..., AbstractContextManager[None]]
 Write = Callable[[str, str | bytes], Path]
@@ -85,8 +85,8 @@ def test_what_was_prepared_is_kept_and_opened_again(
     def refuse(*_: object) -> None:
         pytest.fail("made again")
 
-    monkeypatch.setattr(pretraining.tokens, "write_shard", refuse)
-    monkeypatch.setattr(pretraining.dataset, "write_shard", refuse)
+    monkeypatch.setattr(pretraining.data.tokens, "write_shard", refuse)
+    monkeypatch.setattr(pretraining.training.dataset, "write_shard", refuse)
     second = prepare(recipe(), tmp_path, num_workers=4)
     assert second.digest == first.digest
     assert shards_in(tmp_path) == before
@@ -284,7 +284,7 @@ def test_what_is_fed_of_real_text_holds_no_unused_piece(
     assert isinstance(config, ObjectiveConfig)
     tokens, digest = tokenize_corpus(corpus, vocabulary / "tokenizer.json", tmp_path)
     rows, _ = make_rows(kind(config, layout), tokens, digest, tmp_path, split="train", num_workers=1)
-    feed = pretraining.dataset.Feed(rows, kind(config, layout), 1)
+    feed = pretraining.training.dataset.Feed(rows, kind(config, layout), 1)
     tensors = feed.tensors(np.arange(50), np.zeros(50, np.int64))
     fed = tensors["input_ids"].numpy().ravel()
     assert not ((fed > 4) & (fed < 15)).any()

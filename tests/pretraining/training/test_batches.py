@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pretraining.batches import Feed, collate
+from pretraining.data.rows import SPECIAL
+from pretraining.data.shards import Sharded
 from pretraining.objective import ObjectiveConfig
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.objectives.static_mlm_nsp import StaticMlmNsp, StaticMlmNspConfig
-from pretraining.rows import SPECIAL
-from pretraining.shards import Sharded
+from pretraining.training.batches import Feed, collate
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretraining.packing import pack, permuted, spans
-from pretraining.shards import Ragged
+from pretraining.data.packing import pack, permuted, spans
+from pretraining.data.shards import Ragged
 
 CASES = st.integers(1, 40).flatmap(
     lambda max_length: st.tuples(st.just(max_length), st.lists(st.integers(1, max_length), max_size=120))

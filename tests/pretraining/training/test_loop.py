@@ -19,15 +19,19 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from pydantic import ValidationError
 from torch import Tensor
 
-import pretraining.loop
-import pretraining.muon
+import pretraining.training.loop
+import pretraining.training.optimizers
 from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, RecipeError, ResultError
 from corpora.foundation.machine import Precision
-from pretraining.batches import Feed
-from pretraining.checkpoints import load_checkpoint
-from pretraining.dataset import Prepared, prepare
-from pretraining.loop import (
+from pretraining.model import MaskedLanguageModel
+from pretraining.objective import all_objectives
+from pretraining.recipe import SAMPLE, LoopConfig, Recipe
+from pretraining.run import build_model
+from pretraining.training.batches import Feed
+from pretraining.training.checkpoints import load_checkpoint
+from pretraining.training.dataset import Prepared, prepare
+from pretraining.training.loop import (
     HELD_OUT_EPOCH,
     NonFiniteError,
     Trainer,
@@ -36,11 +40,7 @@ from pretraining.loop import (
     make_optimizers,
     read_metrics,
 )
-from pretraining.model import MaskedLanguageModel
-from pretraining.muon import orthogonalise
-from pretraining.objective import all_objectives
-from pretraining.recipe import SAMPLE, LoopConfig, Recipe
-from pretraining.run import build_model
+from pretraining.training.optimizers import orthogonalise
 from pretraining.vocab import save_tokenizer, train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -68,7 +68,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def quick_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do not measure the machine, and let every test have an accelerator of its own."""
-    monkeypatch.setattr(pretraining.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
+    monkeypatch.setattr(pretraining.training.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
     yield
     for state in (AcceleratorState, PartialState, GradientState):
         state._reset_state()
@@ -201,7 +201,9 @@ def test_muon_iterates_in_the_precision_of_the_recipe(
     precision: Precision, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine that multiplies bf16 fast, too: otherwise "fp32" would be said of what is not."""
-    monkeypatch.setattr(pretraining.loop, "training_precision", lambda asked: "bf16" if asked == "auto" else asked)
+    monkeypatch.setattr(
+        pretraining.training.loop, "training_precision", lambda asked: "bf16" if asked == "auto" else asked
+    )
     muon, _ = make_optimizers(torch.nn.Linear(16, 16), LoopConfig(optimizer="muon", precision=precision))
     seen = []
 
@@ -209,7 +211,7 @@ def test_muon_iterates_in_the_precision_of_the_recipe(
         seen.append(matrices.dtype)
         return orthogonalise(matrices)
 
-    monkeypatch.setattr(pretraining.muon, "orthogonalise", watched)
+    monkeypatch.setattr(pretraining.training.optimizers, "orthogonalise", watched)
     muon.param_groups[0]["params"][0].grad = torch.ones(16, 16)
     muon.step()
     assert seen == [dtype]

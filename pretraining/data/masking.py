@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pretraining.rows import SPECIAL, WORD_START, SpecialIds
-from pretraining.shards import IntArray
+from pretraining.data.rows import SPECIAL, WORD_START, SpecialIds
+from pretraining.data.shards import IntArray
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretraining.rows import SPECIAL, WORD_INSIDE, WORD_START, RowShard, SentenceIndex, SequenceBuilder, SpecialIds
+from pretraining.data.rows import SPECIAL, WORD_INSIDE, WORD_START, RowShard, SentenceIndex, SequenceBuilder, SpecialIds
 
 CLS, SEP = 2, 3
 STRUCTURES = st.lists(

@@ -1,0 +1,1 @@
+"""Documents into rows of token ids: tokenised once, packed, masked."""

@@ -1,0 +1,1 @@
+"""Rows into a trained encoder: batches, the loop, optimizers, checkpoints, estimates, reports."""
