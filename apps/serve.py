@@ -4,8 +4,8 @@
     curl -s localhost:8000/classify -H 'content-type: application/json' -d '{"texts": ["배우들 연기가 정말 좋았다"]}'
 
 Every worker is a process that computes in one thread and holds its own models, queue and cache. Before the first of
-them starts, the runtimes are measured (`downstream.selection`) where that has not been done. SIGTERM ends the server
-gracefully: what was accepted is answered. There is a description of the endpoints under /docs.
+them starts, the runtimes are measured where that has not been done (`downstream.runtimes.selection`). SIGTERM ends the
+server gracefully: what was accepted is answered. There is a description of the endpoints under /docs.
 """
 
 import ipaddress
@@ -20,8 +20,8 @@ from apps.serving.services import BUNDLED, Settings, load_services
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError
-from downstream.engines import WORDS, ways_of
-from downstream.export import need
+from downstream.runtimes.backends import WORDS, ways_of
+from downstream.runtimes.graph import need
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")

@@ -24,7 +24,7 @@ from corpora.foundation.command import run_command
 from corpora.foundation.files import write_json, write_text
 from corpora.foundation.machine import cpu_name, versions
 from downstream.finetune import TASK_KEY
-from downstream.networks import lognormal_lengths, trial_texts
+from downstream.runtimes.network import lognormal_lengths, trial_texts
 from downstream.task import SAMPLE_ROOT, get_task
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "server.md"

@@ -27,10 +27,10 @@ from corpora.foundation.command import run_command
 from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import cpu_name, versions
 from corpora.official import data_root
-from downstream.classification import Classification
-from downstream.engines import WAYS, Engine, obstacle, open_engine
-from downstream.export import Exports, export_plain, has_int8_units, open_session, quantise
-from downstream.networks import (
+from downstream.families.classification import Classification
+from downstream.runtimes.backends import WAYS, Engine, obstacle, open_engine
+from downstream.runtimes.graph import Exports, export_plain, has_int8_units, open_session, quantise
+from downstream.runtimes.network import (
     LENGTH_SEED,
     LOG_DEVIATION,
     MAX_TOKENS,
@@ -44,9 +44,9 @@ from downstream.networks import (
     lognormal_lengths,
     read_finetuned,
 )
-from downstream.numpy_bert import NumpyBert, PlainTokenizer
-from downstream.runtime import Predictor, collate
-from downstream.selection import MIN_AGREEMENT
+from downstream.runtimes.numpy_bert import NumpyBert, PlainTokenizer
+from downstream.runtimes.predictor import Predictor, collate
+from downstream.runtimes.selection import MIN_AGREEMENT
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "serving.md"
 FAMILY = Classification(labels=("negative", "positive"))
@@ -225,7 +225,7 @@ def time_compiling() -> float:
     """Return what the first model of a process takes to be made ready by Numba, its import included, in seconds."""
     bert = without_torch(random_model(MINI))
     started = time.perf_counter()
-    from downstream.int8_bert import Int8Bert
+    from downstream.runtimes.kernels.bert import Int8Bert
 
     Int8Bert.of(bert)
     return time.perf_counter() - started

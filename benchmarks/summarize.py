@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from corpora.foundation.command import run_command
 from corpora.foundation.files import write_text
 from corpora.foundation.machine import cpu_name, training_precision, versions
-from downstream.articles import read_labelled
+from downstream.summaries.labelled import read_labelled
 from downstream.summarize import Summarizer
 from downstream.task import SAMPLE_ROOT
 
@@ -91,7 +91,7 @@ def make_models(work: Path, shapes: set[str]) -> None:
     from safetensors.torch import save_file
     from transformers import BertConfig, BertModel
 
-    from downstream.extractive import HEAD_CONFIG_FILE, HEAD_FILE, HeadConfig, build_head
+    from downstream.summaries.scorer import HEAD_CONFIG_FILE, HEAD_FILE, HeadConfig, build_head
     from pretraining.vocab import save_tokenizer, train_wordpiece
 
     articles = list(read_labelled(SAMPLE_ROOT / "news.jsonl"))
@@ -141,8 +141,8 @@ def measure(name: str, work: Path, seconds: float) -> dict[str, float]:
 
 def open_summarizer(name: str, work: Path) -> Summarizer:
     """Return the model of a set-up."""
-    from downstream.extractive import SentenceScorer
-    from downstream.summary_model import SummaryModel, open_encoder
+    from downstream.summaries.model import SummaryModel, open_encoder
+    from downstream.summaries.scorer import SentenceScorer
 
     if name == "lexical":
         return Summarizer.load()
@@ -191,8 +191,8 @@ class PlainScorer:
         """Load encoder and head in single precision."""
         from safetensors.torch import load_file
 
-        from downstream.encoders import load_tokenizer
-        from downstream.extractive import HEAD_FILE, HeadConfig, build_head, build_model, load_encoder
+        from downstream.encoders.tokenizers import load_tokenizer
+        from downstream.summaries.scorer import HEAD_FILE, HeadConfig, build_head, build_model, load_encoder
 
         self._tokenizer = load_tokenizer(folder)
         encoder = load_encoder(folder, self._tokenizer)
@@ -204,7 +204,7 @@ class PlainScorer:
         """Return log-odds, (S,)."""
         import torch
 
-        from downstream.extractive import collate, make_windows
+        from downstream.summaries.scorer import collate, make_windows
 
         (window,) = make_windows(sentences, self._tokenizer, PADDED_ARTICLE)
         batch = {}

@@ -17,8 +17,8 @@ import numpy as np
 
 from corpora.foundation.errors import CheckpointError
 from corpora.sentences import split_article
-from downstream.runtime import Predictor
-from downstream.span_qa import SpanQA
+from downstream.families.span_qa import SpanQA
+from downstream.runtimes.predictor import Predictor
 from downstream.task import QuestionExample
 
 
@@ -58,7 +58,7 @@ class Reader:
 
     @classmethod
     def load(cls, folder: Path, runtime: str = "torch", *, threads: int = 1) -> "Reader":
-        """Load a fine-tuned folder; see `downstream.runtime.Predictor.load`.
+        """Load a fine-tuned folder; see `downstream.runtimes.predictor.Predictor.load`.
 
         Raises:
             CheckpointError: the folder is no fine-tuned model that answers questions.

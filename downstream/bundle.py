@@ -35,9 +35,9 @@ from corpora.foundation.machine import no_file_bars
 from corpora.official import data_root
 from corpora.sources import CorpusRecipe, read_corpus_recipe
 from downstream.distill import DistillConfig, distill
-from downstream.embed_recipe import EmbedRecipe
-from downstream.embed_training import train_embedder
-from downstream.encoders import BUNDLED, encoder_digest
+from downstream.embeddings.recipe import EmbedRecipe
+from downstream.embeddings.training import train_embedder
+from downstream.encoders.hub import BUNDLED, encoder_digest
 from downstream.finetune import finetune, load_finetuned, predict
 from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm

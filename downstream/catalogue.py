@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from corpora.foundation.errors import CheckpointError, SuiteError
-from downstream.classification import Classification
 from downstream.embed import PIPELINE
-from downstream.encoders import BUNDLED
-from downstream.extractive import HEAD_CONFIG_FILE
+from downstream.encoders.hub import BUNDLED
+from downstream.families.classification import Classification
+from downstream.families.span_qa import SpanQA
 from downstream.fill_mask import predicts_tokens
 from downstream.finetune import TASK_KEY
-from downstream.span_qa import SpanQA
-from downstream.summary_model import MODEL_FILE
+from downstream.summaries.model import MODEL_FILE
+from downstream.summaries.scorer import HEAD_CONFIG_FILE
 from downstream.task import get_task
 
 Kind: TypeAlias = Literal["summarizer", "embedder", "classifier", "reader", "encoder"]

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpora.foundation.errors import CheckpointError
-from downstream.classification import Classification
-from downstream.encoders import bundled
-from downstream.numpy_bert import is_plain_bert
-from downstream.runtime import Predictor
+from downstream.encoders.hub import bundled
+from downstream.families.classification import Classification
+from downstream.runtimes.numpy_bert import is_plain_bert
+from downstream.runtimes.predictor import Predictor
 from downstream.task import TextExample
 
 EOJEOL = re.compile(r"\S+")
@@ -60,8 +60,8 @@ class Classifier:
 
         Args:
             folder: of a finished fine-tuning.
-            runtime: see `downstream.runtime.Runtime.load`; default: `numpy`, which is ready at once, where it can run
-                the model, else `torch`.
+            runtime: see `downstream.runtimes.predictor.Runtime.load`; default: `numpy`, which is ready at once, where
+                it can run the model, else `torch`.
             threads: that compute.
 
         Raises:

@@ -41,8 +41,11 @@ from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
 from corpora.foundation.files import sha256
 from corpora.foundation.machine import no_file_bars
 from corpora.official import data_root
-from downstream.classification import Classification, Regression
-from downstream.encoders import encoder_digest, load_model, resolve
+from downstream.encoders.hub import encoder_digest, resolve
+from downstream.encoders.weights import load_model
+from downstream.families.classification import Classification, Regression
+from downstream.families.span_qa import SpanQA
+from downstream.families.tagging import Tagging
 from downstream.finetune import (
     NO_LABEL,
     RESULT_FILE,
@@ -56,9 +59,7 @@ from downstream.finetune import (
     read_task,
     some_of,
 )
-from downstream.result import Result, read_result
-from downstream.span_qa import SpanQA
-from downstream.tagging import Tagging
+from downstream.finetuning.result import Result, read_result
 from downstream.task import Family, Features, FinetuneConfig, Task, TextExample, shared_texts
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ class _Council:
             goals = goals + self._kept(workshop / f"teacher-{number}.safetensors", folder, examples)
         goals = goals / len(self._folders)
         if config.ngram_weight:
-            from downstream.ngrams import NgramClassifier
+            from downstream.finetuning.ngrams import NgramClassifier
 
             assert isinstance(family, Classification)  # others have no texts without labels
             logger.info("n-grams …")

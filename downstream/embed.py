@@ -29,8 +29,10 @@ from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import CheckpointError, UsageError
 from corpora.foundation.files import atomic_file, package_path, sha256
 from corpora.foundation.machine import no_file_bars, num_threads, torch_threads
-from downstream.encoders import PICKLED_WEIGHTS, load_model, load_tokenizer, resolve, weights_sha256_paths
-from downstream.numpy_bert import NumpyBert, is_plain_bert
+from downstream.encoders.hub import resolve, weights_sha256_paths
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.encoders.weights import PICKLED_WEIGHTS, load_model
+from downstream.runtimes.numpy_bert import NumpyBert, is_plain_bert
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -494,8 +496,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _main_train(argv: list[str]) -> int:
-    from downstream.embed_recipe import find_embed_recipe, read_embed_recipe
-    from downstream.embed_training import train_embedder
+    from downstream.embeddings.recipe import find_embed_recipe, read_embed_recipe
+    from downstream.embeddings.training import train_embedder
 
     parser = ArgumentParser("python -m downstream.embed train", "Train an embedder; run it again to go on.")
     parser.add_argument("recipe", help="a TOML file with the stages, or one of ours: kpfsbert")
@@ -543,7 +545,7 @@ def _main_encode(argv: list[str]) -> int:
 
 
 def _main_evaluate(argv: list[str]) -> int:
-    from downstream.similarity import LEXICAL, evaluate_embedder, evaluate_lexical
+    from downstream.embeddings.similarity import LEXICAL, evaluate_embedder, evaluate_lexical
 
     parser = ArgumentParser("python -m downstream.embed evaluate", "Score cosines on pairs with a similarity.")
     parser.add_argument("tasks", nargs="+", metavar="TASK", help="e.g. korsts, korsts-dev, klue-sts")

@@ -20,8 +20,10 @@ import numpy as np
 from corpora.documents import nfc
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import no_file_bars
-from downstream.encoders import bundled, load_model, load_tokenizer
-from downstream.numpy_bert import FloatArray, NumpyBert, is_plain_bert
+from downstream.encoders.hub import bundled
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.encoders.weights import load_model
+from downstream.runtimes.numpy_bert import FloatArray, NumpyBert, is_plain_bert
 
 BLANK = re.compile(r"\[MASK\]|\[mask\]|_{2,}|□")
 """What stands for a blank: the encoder's own token, or what one writes on paper."""
@@ -66,7 +68,7 @@ class MaskFiller:
 
         Args:
             score: token ids (T,) and the places n of blanks in them → logits (n, V).
-            tokenizer: its tokenizer, of transformers or of `downstream.numpy_bert`.
+            tokenizer: its tokenizer, of transformers or of `downstream.runtimes.numpy_bert`.
             folder: where it comes from.
             num_parameters: of encoder and head.
         """

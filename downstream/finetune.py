@@ -24,10 +24,12 @@ from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
 from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import no_file_bars, training_precision, versions
 from corpora.official import data_root
-from downstream.encoders import encoder_digest, load_model, load_tokenizer, resolve
-from downstream.multiple_choice import pad_choices
-from downstream.result import Result, read_result, score, write_result
-from downstream.subword_dropout import SubwordDropout
+from downstream.encoders.hub import encoder_digest, resolve
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.encoders.weights import load_model
+from downstream.families.multiple_choice import pad_choices
+from downstream.finetuning.result import Result, read_result, score, write_result
+from downstream.finetuning.subword_dropout import SubwordDropout
 from downstream.task import BILSTM_KEY, Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
 from pretraining.vocab import save_tokenizer
 
@@ -122,7 +124,7 @@ def finetune(
 
     Args:
         task: task or its name, e.g. `"nsmc"`.
-        encoder: folder, hub id, or key of `downstream.encoders.ENCODERS`.
+        encoder: folder, hub id, or key of `downstream.encoders.hub.ENCODERS`.
         out: folder for the fine-tuned model, its card and `result.json`; an unfinished run there is continued.
         model: name in the result; default: the last part of ENCODER.
         seed: of head initialisation, data order and dropout.
@@ -149,7 +151,7 @@ def lesson_of(config: FinetuneConfig) -> Lesson:
     """Return how an encoder is trained by a configuration: with the usual head, or with a BiLSTM on its layers."""
     if config.features == "none":
         return FINETUNING
-    from downstream.bilstm import begin
+    from downstream.finetuning.bilstm import begin
 
     about = f"A BiLSTM on {'the frozen' if config.frozen else 'the'} encoder's layers (`{config.features}`)"
     return Lesson(begin=lambda folder, tokenizer, family: begin(folder, tokenizer, family, config), about=about)
@@ -501,7 +503,7 @@ def load_finetuned(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase", Task]:
     task = get_task(str(name))
     tokenizer = load_tokenizer(folder)
     if BILSTM_KEY in entries:
-        from downstream import bilstm
+        from downstream.finetuning import bilstm
 
         return bilstm.load(folder, task.family), tokenizer, task
     return load_model(folder, tokenizer, task.family.auto_class, task.family.head_config()), tokenizer, task

@@ -28,7 +28,7 @@ from corpora.foundation.config import validate
 from corpora.foundation.errors import DataError, UsageError, nearest
 from corpora.foundation.files import fingerprint
 from corpora.official import data_root
-from downstream.encoders import encoder_digest, resolve
+from downstream.encoders.hub import encoder_digest, resolve
 from downstream.finetune import (
     RESULT_FILE,
     TaskData,
@@ -39,7 +39,7 @@ from downstream.finetune import (
     parse_overrides,
     read_task,
 )
-from downstream.result import Result
+from downstream.finetuning.result import Result
 from downstream.task import Division, FinetuneConfig, QuestionExample, Split, Task, get_task, shared_texts
 
 logger = logging.getLogger(__name__)

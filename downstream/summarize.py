@@ -4,7 +4,7 @@
     python -m downstream.summarize evaluate corpora/sample/news.jsonl --split dev
     python -m downstream.summarize ablate corpora/sample/news.jsonl
 
-A model is a small logistic one over named features (`downstream.sentence_features`): its weights are a readable JSON
+A model is a small logistic one over named features (`downstream.summaries.features`): its weights are a readable JSON
 file, and every score can be taken apart. A BertSumExt of `downstream.extractive` may be one of the features, or the
 whole model. Newly written (abstractive) summaries are out of scope: what is printed under a paper's name should stand
 in the article.
@@ -27,9 +27,9 @@ from corpora.foundation.files import package_path
 if TYPE_CHECKING:
     # None of these is needed before the first summary; together they take longer to import than all of this.
     from corpora.boilerplate import Segment
-    from downstream.articles import Article
-    from downstream.sentence_features import Encode, FloatArray, Score, Vectors
-    from downstream.summary_model import SummaryModel
+    from downstream.summaries.features import Encode, FloatArray, Score, Vectors
+    from downstream.summaries.labelled import Article
+    from downstream.summaries.model import SummaryModel
 
 BUNDLED = package_path("downstream", "bundled", "summarizer")
 RUNTIMES = ("auto", "torch", "onnx", "openvino")
@@ -152,7 +152,7 @@ class Summarizer:
             CheckpointError: the model is missing or unusable.
             ValueError: the runtime is unknown.
         """
-        from downstream.summary_model import open_model
+        from downstream.summaries.model import open_model
 
         if runtime not in RUNTIMES:
             raise ValueError(f"runtime={runtime!r}: choose from {', '.join(RUNTIMES)}")
@@ -228,7 +228,7 @@ class Summarizer:
         )
 
     def _summarize(self, source: str, title: str, options: Options) -> Summary:
-        from downstream.articles import read_article
+        from downstream.summaries.labelled import read_article
 
         if not isinstance(source, str) or not isinstance(title, str):
             raise ValueError(f"article and title must be strings, not {type(source).__name__}, {type(title).__name__}")
@@ -255,7 +255,7 @@ class Summarizer:
 
     def judge(self, article: "Article", focus: str = "") -> "Judgement":
         """Score the sentences of an article that is already split; `focus` as in `summarize`."""
-        from downstream.sentence_features import Vectors, relevance, sentence_features
+        from downstream.summaries.features import Vectors, relevance, sentence_features
 
         vectors = Vectors(article.texts)
         names = list(self.model.weights)
@@ -384,7 +384,7 @@ def _joins(character: str) -> bool:
 
 def main(argv: list[str] | None = None) -> int:
     """Train, score or take apart a summariser from the command line."""
-    from downstream.summary_training import main as run
+    from downstream.summaries.training import main as run
 
     return run(argv)
 

@@ -58,7 +58,7 @@ class FinetuneConfig(Config):
     dropout: float | None = Field(default=None, ge=0, lt=1, exclude_if=lambda value: value is None)
     """While it learns; None: what the encoder was saved with."""
     subword_dropout: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda value: value is None)
-    """Cut words into shorter pieces now and then while it learns; see `downstream.subword_dropout`. None: never."""
+    """Cut words into shorter pieces now and then; see `downstream.finetuning.subword_dropout`. None: never."""
     train_examples: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
     """Train on so many of the examples: a number of them holds every smaller one. None: on all."""
     frozen: bool = Field(default=True, exclude_if=lambda value: value is True)
@@ -378,8 +378,9 @@ class Split:
 def all_tasks() -> dict[str, Task]:
     """Return every task by name, with the samples and substitutes that stand in for them."""
     from downstream import tasks
+    from downstream.tasks import derived
 
-    official: dict[str, Task] = discover(tasks, "TASK")
+    official: dict[str, Task] = dict(sorted((discover(tasks, "TASK") | discover(derived, "TASK")).items()))
     samples = [task.sample() for task in official.values() if task.sample_num_examples]
     substitutes = [task.substitute.of(task) for task in official.values() if task.substitute is not None]
     return official | {task.name: task for task in (*samples, *substitutes)}

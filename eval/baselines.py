@@ -22,13 +22,13 @@ from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from downstream import ngrams
-from downstream.classification import Regression
+from downstream.families.classification import Regression
+from downstream.families.multiple_choice import MultipleChoice
+from downstream.families.span_qa import SpanQA
+from downstream.families.tagging import BLANK, Tagging
+from downstream.finetuning import ngrams
+from downstream.finetuning.ngrams import NgramClassifier
 from downstream.metrics import normalize_korquad
-from downstream.multiple_choice import MultipleChoice
-from downstream.ngrams import NgramClassifier
-from downstream.span_qa import SpanQA
-from downstream.tagging import BLANK, Tagging
 from downstream.task import ChoiceExample, Prediction, QuestionExample, Task, TextExample
 
 # Everything that decides the predictions, for the result's recipe.

@@ -21,10 +21,11 @@ import numpy as np
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from corpora.official import data_root
-from downstream.encoders import load_tokenizer, resolve
+from downstream.encoders.hub import resolve
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.families.span_qa import SpanQA
+from downstream.families.tagging import Tagging
 from downstream.metrics import FloatArray
-from downstream.span_qa import SpanQA
-from downstream.tagging import Tagging
 from downstream.task import Features, Split, Task, all_tasks, get_task
 from eval.models import ModelEntry, choose_models, load_leaderboard
 

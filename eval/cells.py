@@ -28,10 +28,10 @@ from typing import IO, Any, Literal, TypeAlias
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX
 from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError, cannot_write
 from corpora.foundation.files import fingerprint, package_path, write_text
-from downstream.encoders import EncoderUnavailableError
+from downstream.encoders.hub import EncoderUnavailableError
 from downstream.finetune import TaskData, read_task
+from downstream.finetuning.result import Result, read_result, write_result
 from downstream.grid import Grid
-from downstream.result import Result, read_result, write_result
 from downstream.task import Task, get_task
 from eval.manifest import now, origin
 from eval.models import Filled, ModelEntry, cell_recipe, code_sha256, run_cell

@@ -40,8 +40,8 @@ from typing import Literal
 import numpy as np
 
 from corpora.foundation.config import Config
+from downstream.finetuning.result import Result
 from downstream.metrics import FloatArray, Metric
-from downstream.result import Result
 from downstream.task import Task
 
 ALPHA = 0.05

@@ -47,9 +47,9 @@ from corpora.overlap import (
     TrainingText,
     blocks_of,
 )
+from downstream.finetuning.result import Result
 from downstream.metrics import FloatArray, Metric, bootstrap_ci95
-from downstream.result import Result
-from downstream.sentence_choice import SummaryExample
+from downstream.summaries.family import SummaryExample
 from downstream.task import SAMPLE_SUFFIX, ChoiceExample, Example, Split, Task, TextExample, get_task
 from eval.models import load_leaderboard
 from eval.results import CleanFigure, Status, Table

@@ -10,13 +10,13 @@ import numpy as np
 
 from corpora.foundation.config import Config
 from corpora.foundation.errors import SuiteError
-from downstream.articles import Article
-from downstream.classification import Regression
+from downstream.families.classification import Regression
+from downstream.families.span_qa import SpanQA
+from downstream.families.tagging import BLANK, Tagging
+from downstream.finetuning.result import Result
 from downstream.metrics import korquad_f1
-from downstream.result import Result
-from downstream.sentence_choice import SentenceChoice, SummaryExample, indices_of
-from downstream.span_qa import SpanQA
-from downstream.tagging import BLANK, Tagging
+from downstream.summaries.family import SentenceChoice, SummaryExample, indices_of
+from downstream.summaries.labelled import Article
 from downstream.task import Prediction, QuestionExample, Task, TextExample, get_task
 from eval.results import Table
 

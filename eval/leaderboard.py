@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from downstream.encoders import ENCODERS
+from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_SUFFIX, all_tasks
 from eval.comparison import Comparison
 from eval.results import Row

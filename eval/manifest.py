@@ -22,7 +22,7 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import ResultError, UsageError
 from corpora.foundation.files import package_path
 from corpora.foundation.machine import cpu_name, versions
-from downstream.result import Result
+from downstream.finetuning.result import Result
 from downstream.task import Task
 from eval.models import Kind, ModelEntry, code_sha256
 

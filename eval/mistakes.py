@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from corpora.foundation.errors import ResultError
-from downstream.result import Result
+from downstream.finetuning.result import Result
 from downstream.task import Prediction, QuestionExample, get_task
 from eval.disagreement import RIGHT, quality
 

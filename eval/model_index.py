@@ -9,10 +9,10 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCardData
 
 from corpora.foundation.files import write_text
-from downstream.classification import Regression
-from downstream.sentence_choice import SentenceChoice
-from downstream.span_qa import SpanQA
-from downstream.tagging import Tagging
+from downstream.families.classification import Regression
+from downstream.families.span_qa import SpanQA
+from downstream.families.tagging import Tagging
+from downstream.summaries.family import SentenceChoice
 from downstream.task import Task, all_tasks, get_task
 from eval.results import Row
 

@@ -19,8 +19,8 @@ from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, nearest
 from corpora.foundation.files import fingerprint, package_path, sha256
 from corpora.foundation.machine import versions
-from downstream.classification import Regression
-from downstream.encoders import HUB_ID, bundled, encoder_digest, resolve
+from downstream.encoders.hub import HUB_ID, bundled, encoder_digest, resolve
+from downstream.families.classification import Regression
 from downstream.finetune import (
     METRICS_FILE,
     TASK_KEY,
@@ -30,9 +30,9 @@ from downstream.finetune import (
     load_finetuned,
     predict,
 )
+from downstream.finetuning.result import Result, score
 from downstream.grid import Grid, choose
-from downstream.result import Result, score
-from downstream.sentence_choice import SentenceChoice, choose_sentences
+from downstream.summaries.family import SentenceChoice, choose_sentences
 from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample, all_tasks
 from eval.cost import Cost, measure, measure_model
 from eval.noise import Predict
@@ -66,7 +66,7 @@ class ModelEntry(Config):
     encoder_sha256: str = ""
     """Digest of the encoder's files, where it is known: finished cells count then although the encoder is gone."""
     system: str = "summarizer"
-    """Of `summary`: what `downstream.sentence_choice.choose_sentences` calls it."""
+    """Of `summary`: what `downstream.summaries.family.choose_sentences` calls it."""
     runtime: str = "torch"
     """Of `finetuned`: how it is computed, a word that `downstream.runtime` knows."""
     finetune: dict[str, Any] = Field(default_factory=dict)
@@ -271,11 +271,11 @@ def code_sha256(entry: ModelEntry, task: Task) -> str:
     """
     modules = ["eval.baselines"]
     if entry.kind == "tfidf":
-        modules += ["downstream.ngrams"]
+        modules += ["downstream.finetuning.ngrams"]
     elif entry.kind == "summary":
-        modules = ["downstream.sentence_choice", "downstream.summary_evaluation", "downstream.summarize"]
+        modules = ["downstream.summaries.family", "downstream.summaries.evaluation", "downstream.summarize"]
     elif entry.kind == "embedder":
-        modules = ["downstream.embed", "downstream.similarity"]
+        modules = ["downstream.embed", "downstream.embeddings.similarity"]
     elif entry.kind != "majority":
         reader = getattr(task.read, "func", task.read)  # of a partial
         modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]
@@ -417,7 +417,7 @@ def _run_embedder(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[st
 
 
 def similarities(embedder: "Embedder", task: Task, pairs: Sequence[TextExample]) -> list[Prediction]:
-    """Score pairs by the cosine of their vectors, on the task's scale; see `downstream.similarity`."""
+    """Score pairs by the cosine of their vectors, on the task's scale; see `downstream.embeddings.similarity`."""
     assert isinstance(task.family, Regression)
     texts = [pair.text for pair in pairs] + [pair.pair or "" for pair in pairs]
     vectors = embedder.encode(texts).astype(np.float64)  # (2N, D)
@@ -427,7 +427,7 @@ def similarities(embedder: "Embedder", task: Task, pairs: Sequence[TextExample])
 
 
 def _run_finetuned(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], seed: int) -> Filled:
-    from downstream.runtime import Predictor
+    from downstream.runtimes.predictor import Predictor
 
     predictor = Predictor.load(entry.finetuned_folder, entry.runtime)
     known = predictor.finetuned

@@ -33,9 +33,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from corpora.foundation.config import Config
+from downstream.families.tagging import Tagging
 from downstream.metrics import BOOTSTRAP_ROUNDS, FloatArray, Metric, bootstrap_ci95
-from downstream.sentence_choice import SentenceChoice
-from downstream.tagging import Tagging
+from downstream.summaries.family import SentenceChoice
 from downstream.task import Prediction, QuestionExample, Task, TextExample
 from eval.endings import ending_positions, swap_endings
 from eval.keyboard import mistype_syllables, syllable_positions

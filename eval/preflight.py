@@ -18,7 +18,9 @@ from rich.text import Text
 from corpora.foundation.errors import DataUnavailableError, SuiteError
 from corpora.foundation.files import fingerprint
 from downstream.embed import bundled_embedder
-from downstream.encoders import EncoderUnavailableError, load_model, load_tokenizer, resolve
+from downstream.encoders.hub import EncoderUnavailableError, resolve
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.encoders.weights import load_model
 from downstream.finetune import TaskData, predict, read_task
 from downstream.task import Task, all_tasks
 from eval.cells import Cell, read_finished

@@ -19,8 +19,8 @@ from pydantic import Field, ValidationError
 from corpora.foundation.config import Config
 from corpora.foundation.errors import ResultError
 from corpora.foundation.files import atomic_file, package_path, write_json
+from downstream.finetuning.result import Result, read_result
 from downstream.metrics import Metric, bootstrap_ci95
-from downstream.result import Result, read_result
 from downstream.task import Task, all_tasks
 from eval.comparison import Comparison, compare_models, rank_intervals
 from eval.noise import Condition, paired_drop

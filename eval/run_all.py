@@ -40,10 +40,10 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_M
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError, cannot_write, nearest
 from corpora.official import data_root
-from downstream.encoders import is_bundled
+from downstream.encoders.hub import is_bundled
 from downstream.finetune import parse_overrides, read_task
+from downstream.finetuning.result import Result
 from downstream.grid import GRIDS
-from downstream.result import Result
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
 from eval.cells import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
 from eval.comparison import compare_models

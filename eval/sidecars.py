@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from corpora.foundation.config import Config
 from corpora.foundation.errors import ResultError
 from corpora.foundation.files import write_json
-from downstream.result import Result
+from downstream.finetuning.result import Result
 from eval.cost import Cost
 from eval.noise import Robustness
 

@@ -20,7 +20,7 @@ from corpora.foundation.config import validate
 from corpora.foundation.errors import SuiteError
 from corpora.foundation.files import fingerprint, write_json
 from corpora.sources import read_corpus_recipe
-from downstream.encoders import encoder_digest, resolve
+from downstream.encoders.hub import encoder_digest, resolve
 from downstream.task import get_task
 from eval.archive import ARMS
 from eval.cells import Filler, plan_cells

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from downstream.encoders import ENCODERS
+from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_ROOT, all_tasks, get_task
 from eval.models import ModelEntry
 from eval.results import read_reported

@@ -17,7 +17,7 @@ from apps.demo_pages.work import Job, Progress
 from corpora.documents import RejectedRecord
 from corpora.foundation.errors import CheckpointError, SuiteError
 from downstream.catalogue import Kind, ModelFolder, describe_model, find_models
-from downstream.encoders import BUNDLED
+from downstream.encoders.hub import BUNDLED
 
 T = TypeVar("T")
 MODELS = "PRESSBERT_MODELS"

@@ -12,7 +12,7 @@ from apps.demo_pages.marking import escaped, one_line
 from apps.demo_pages.texts import Say
 from corpora.foundation.errors import ResultError, SuiteError
 from corpora.official import data_root
-from downstream.result import Result
+from downstream.finetuning.result import Result
 from downstream.task import all_tasks
 from eval.leaderboard import Board, Line, build_board, figure, model_title, to_csv
 from eval.mistakes import Mistake, find_mistakes

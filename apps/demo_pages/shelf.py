@@ -134,7 +134,7 @@ def _open_embedder(folder: Path, runtime: str) -> Any:
 
     if runtime == DEFAULT:
         return Embedder.load(folder)
-    from downstream.runtime import fast_embedder
+    from downstream.runtimes.predictor import fast_embedder
 
     return fast_embedder(Embedder.load(folder, device="cpu"), runtime, threads=num_threads())[0]
 

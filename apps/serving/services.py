@@ -153,9 +153,9 @@ def load_services(settings: Settings) -> dict[str, Service]:
 
 def open_classifier(source: str, runtime: str) -> Service:
     """Serve a fine-tuned model of texts or pairs."""
-    from downstream.classification import Classification, Regression
-    from downstream.encoders import bundled
-    from downstream.runtime import Predictor
+    from downstream.encoders.hub import bundled
+    from downstream.families.classification import Classification, Regression
+    from downstream.runtimes.predictor import Predictor
 
     folder = bundled("classifier") if source == BUNDLED else Path(source)
     predictor = Predictor.load(folder, runtime)
@@ -215,8 +215,8 @@ def _label(labels: Sequence[str], row: Any) -> bytes:
 
 def open_reader(source: str, runtime: str) -> Service:
     """Serve a fine-tuned model of questions on a context."""
-    from downstream.runtime import Predictor
-    from downstream.span_qa import SpanQA
+    from downstream.families.span_qa import SpanQA
+    from downstream.runtimes.predictor import Predictor
 
     predictor = Predictor.load(Path(source), runtime)
     finetuned = predictor.finetuned
@@ -261,7 +261,7 @@ def open_reader(source: str, runtime: str) -> Service:
 def open_embedder(source: str, runtime: str) -> Service:
     """Serve a sentence embedder."""
     from downstream.embed import Embedder, encode
-    from downstream.runtime import fast_embedder
+    from downstream.runtimes.predictor import fast_embedder
 
     plain = Embedder.load(None if source == BUNDLED else source, device="cpu")
     try:
@@ -302,7 +302,7 @@ class _Titled:
 
 def open_summarizer(source: str, runtime: str) -> Service:
     """Serve a summariser; one that knows no way by its name takes the best of the library."""
-    from downstream.engines import WAYS
+    from downstream.runtimes.backends import WAYS
     from downstream.summarize import BUNDLED as BUNDLED_SUMMARIZER
     from downstream.summarize import RUNTIMES, Summarizer
 

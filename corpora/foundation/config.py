@@ -77,7 +77,7 @@ def discover(package: ModuleType, constant: str) -> dict[str, Any]:
     """Collect CONSTANT from every public module of PACKAGE, keyed by its `name`."""
     entries: dict[str, Any] = {}
     for info in pkgutil.iter_modules(package.__path__):
-        if not info.name.startswith("_"):
+        if not info.name.startswith("_") and not info.ispkg:
             entry = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), constant)
             assert entry.name not in entries, f"two modules of {package.__name__} are called {entry.name}"
             entries[entry.name] = entry

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from corpora.documents import nfc
 from corpora.official import OfficialFile
-from downstream.classification import Classification
+from downstream.families.classification import Classification
 from downstream.metrics import accuracy, macro_f1
 from downstream.readers import read_tsv_rows
 from downstream.task import Division, FinetuneConfig, Task, TextExample

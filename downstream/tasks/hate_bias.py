@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from downstream.classification import Classification
+from downstream.families.classification import Classification
 from downstream.tasks import hate
 
 TASK = replace(

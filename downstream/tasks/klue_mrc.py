@@ -3,9 +3,9 @@
 from functools import partial
 
 from corpora.official import OfficialFile
+from downstream.families.span_qa import SpanQA
 from downstream.metrics import klue_em, klue_rouge_w
 from downstream.readers import read_squad
-from downstream.span_qa import SpanQA
 from downstream.task import FinetuneConfig, Task
 
 FOLDER = "klue/klue-mrc-v1.1"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from corpora.documents import nfc
 from corpora.official import OfficialFile
-from downstream.classification import Classification
+from downstream.families.classification import Classification
 from downstream.metrics import accuracy
 from downstream.readers import pick, read_json_rows
 from downstream.task import Division, FinetuneConfig, Task, TextExample

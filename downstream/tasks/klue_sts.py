@@ -4,7 +4,7 @@ from pathlib import Path
 
 from corpora.documents import nfc
 from corpora.official import OfficialFile
-from downstream.classification import Regression
+from downstream.families.classification import Regression
 from downstream.metrics import f1_at_3, pearson
 from downstream.readers import parse_score, pick, read_json_rows
 from downstream.task import Division, FinetuneConfig, Task, TextExample

@@ -3,9 +3,9 @@
 from functools import partial
 
 from corpora.official import OfficialFile
+from downstream.families.span_qa import SpanQA
 from downstream.metrics import korquad_char_f1, korquad_em
 from downstream.readers import read_squad
-from downstream.span_qa import SpanQA
 from downstream.task import Division, FinetuneConfig, Task
 
 URL = "https://korquad.github.io/dataset"

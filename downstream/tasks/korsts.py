@@ -4,7 +4,7 @@ from pathlib import Path
 
 from corpora.documents import nfc
 from corpora.official import OfficialFile
-from downstream.classification import Regression
+from downstream.families.classification import Regression
 from downstream.metrics import pearson, spearman
 from downstream.readers import parse_score, read_tsv_rows
 from downstream.task import FinetuneConfig, OtherSplit, Task, TextExample

@@ -6,7 +6,7 @@ hand.
 """
 
 from corpora.official import OfficialFile
-from downstream.sentence_choice import METRICS, SentenceChoice, SummaryExample, read_choices
+from downstream.summaries.family import METRICS, SentenceChoice, SummaryExample, read_choices
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, Task
 
 FILE = OfficialFile(path="news.jsonl", url="", licence="CC0-1.0")

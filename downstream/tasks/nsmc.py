@@ -5,7 +5,7 @@ from pathlib import Path
 from corpora.documents import nfc
 from corpora.foundation.errors import DataError
 from corpora.official import OfficialFile
-from downstream.classification import Classification
+from downstream.families.classification import Classification
 from downstream.metrics import accuracy
 from downstream.readers import REPAIR, read_tsv_rows
 from downstream.task import FinetuneConfig, Task, TextExample

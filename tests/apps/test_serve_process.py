@@ -43,7 +43,7 @@ from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 from downstream.embed import encode
 from downstream.finetune import TASK_KEY
-from downstream.runtime import Predictor
+from downstream.runtimes.predictor import Predictor
 from downstream.summarize import Summarizer, summarize
 from downstream.task import SAMPLE_ROOT, QuestionExample, TextExample, get_task
 from pretraining.vocab import save_tokenizer, train_wordpiece
@@ -205,7 +205,7 @@ def test_a_summariser_runs_in_what_is_asked_for(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_no_bundled_classifier_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
-    monkeypatch.setattr("downstream.encoders.BUNDLED", tmp_path)
+    monkeypatch.setattr("downstream.encoders.hub.BUNDLED", tmp_path)
     with fails(CheckpointError, tmp_path / "classifier", "no classifier is bundled", "make bundled"):
         load_services(Settings(classify="bundled"))
 

@@ -13,10 +13,11 @@ import torch
 from corpora.foundation.errors import CheckpointError
 from corpora.sentences import split_article
 from downstream.answer import Reader, SentenceFinder
-from downstream.encoders import load_model, load_tokenizer
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.encoders.weights import load_model
+from downstream.families.span_qa import SpanQA
 from downstream.finetune import TASK_KEY
-from downstream.runtime import Predictor
-from downstream.span_qa import SpanQA
+from downstream.runtimes.predictor import Predictor
 from downstream.task import SAMPLE_ROOT, get_task
 from pretraining.vocab import save_tokenizer
 

@@ -17,7 +17,7 @@ from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from corpora.foundation.files import sha256
 from downstream.bundle import MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
 from downstream.embed import encode
-from downstream.encoders import BUNDLED, encoder_digest
+from downstream.encoders.hub import BUNDLED, encoder_digest
 from downstream.finetune import load_finetuned
 
 Write = Callable[[str, str | bytes], Path]

@@ -10,7 +10,7 @@ import pytest
 
 from corpora.foundation.errors import CheckpointError
 from downstream.catalogue import bundled_models, describe_model, find_models
-from downstream.encoders import BUNDLED
+from downstream.encoders.hub import BUNDLED
 
 Fails = Callable[..., AbstractContextManager[None]]
 

@@ -10,7 +10,7 @@ import pytest
 
 from corpora.foundation.errors import CheckpointError
 from downstream.classify import MAX_OCCLUSIONS, Classifier
-from downstream.runtime import Predictor
+from downstream.runtimes.predictor import Predictor
 from downstream.task import get_task
 
 SCORES = {"좋았다": 2.0, "지루했다": -3.0, "배우": 0.25}

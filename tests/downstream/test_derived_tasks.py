@@ -16,12 +16,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from downstream import ngrams
-from downstream.derivation import Overlap, draw
 from downstream.finetune import TaskData, read_task
+from downstream.finetuning import ngrams
+from downstream.substitutes import Overlap, draw
 from downstream.task import Answer, ChoiceExample, QuestionExample, TextExample, get_task
-from downstream.tasks.korquad_qnli import answering_sentence
-from downstream.tasks.news_swag import CONTEXT, read_articles, sentences_of
+from downstream.tasks.derived.korquad_qnli import answering_sentence
+from downstream.tasks.derived.news_swag import CONTEXT, read_articles, sentences_of
 
 NOWHERE = Path("/nonexistent")
 QNLI, SWAG = "korquad-qnli-devsplit", "news-swag"

@@ -21,11 +21,12 @@ import downstream.distill
 import downstream.finetune
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
 from downstream.distill import DistillConfig, Teaching, distill, kept_layers, soft_loss
-from downstream.encoders import encoder_digest, load_tokenizer
+from downstream.encoders.hub import encoder_digest
+from downstream.encoders.tokenizers import load_tokenizer
 from downstream.finetune import TASK_KEY, TaskData, _Collator, _Columns, finetune, load_finetuned, some_of
-from downstream.networks import read_finetuned
-from downstream.ngrams import NgramClassifier
-from downstream.result import Result, read_result
+from downstream.finetuning.ngrams import NgramClassifier
+from downstream.finetuning.result import Result, read_result
+from downstream.runtimes.network import read_finetuned
 from downstream.task import Split, TextExample, get_task
 from pretraining.vocab import save_tokenizer
 
@@ -84,7 +85,7 @@ def accuracy(result: Result) -> float:
 
 def teaching_of(kind: str, encoder: Path, folder: Path) -> tuple[Teaching, dict[str, torch.Tensor]]:
     """Return an untrained teacher of a task, and a batch of its training split with labels."""
-    from downstream.encoders import load_model
+    from downstream.encoders.weights import load_model
 
     task, tokenizer = get_task(kind), load_tokenizer(encoder)
     torch.manual_seed(1)
@@ -224,7 +225,7 @@ def test_a_student_of_half_the_layers_keeps_what_its_teacher_knows(teacher: Path
 
 
 def test_a_student_is_a_fine_tuned_folder(student: Path, data: TaskData) -> None:
-    from downstream.runtime import Predictor
+    from downstream.runtimes.predictor import Predictor
 
     model, _, task = load_finetuned(student)
     assert (task.name, len(model.base_model.encoder.layer)) == ("nsmc-sample", 2)

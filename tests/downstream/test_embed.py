@@ -25,7 +25,7 @@ from transformers import AutoModel
 import downstream.embed
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from downstream.embed import CHARACTERS_PER_TOKEN, Embedder, bundled_embedder, encode, main
-from downstream.encoders import load_tokenizer
+from downstream.encoders.tokenizers import load_tokenizer
 
 Fails = Callable[..., AbstractContextManager[None]]
 

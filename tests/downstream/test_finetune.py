@@ -20,8 +20,10 @@ from transformers import AutoTokenizer, Trainer
 
 import downstream.finetune
 from corpora.foundation.errors import CheckpointError, RecipeError, ResultError, UsageError
-from downstream.classification import Classification, Regression
-from downstream.encoders import load_tokenizer
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.families.classification import Classification, Regression
+from downstream.families.span_qa import SpanQA
+from downstream.families.tagging import Tagging
 from downstream.finetune import (
     TaskData,
     _Collator,
@@ -34,9 +36,7 @@ from downstream.finetune import (
     set_dropout,
     some_of,
 )
-from downstream.result import Result, read_result
-from downstream.span_qa import SpanQA
-from downstream.tagging import Tagging
+from downstream.finetuning.result import Result, read_result
 from downstream.task import Split, Task, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]

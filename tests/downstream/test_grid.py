@@ -12,8 +12,8 @@ import pytest
 import downstream.grid
 from corpora.foundation.errors import DataError, UsageError
 from downstream.finetune import TaskData, read_task
+from downstream.finetuning.result import read_result
 from downstream.grid import GRIDS, Grid, carve, choose, finetune_by_grid, get_grid
-from downstream.result import read_result
 from downstream.task import FinetuneConfig, Split, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]

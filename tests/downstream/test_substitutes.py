@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from corpora.foundation.errors import DataError
 from corpora.foundation.files import fingerprint, sha256
-from downstream.classification import Regression
+from downstream.families.classification import Regression
+from downstream.families.tagging import Tagging
 from downstream.finetune import read_task
 from downstream.metrics import bootstrap_ci95
-from downstream.tagging import Tagging
 from downstream.task import SAMPLE_ROOT, Division, Task, TextExample, all_tasks, get_task
 
 SUBSTITUTES = [task for task in all_tasks().values() if task.base and not task.is_sample]

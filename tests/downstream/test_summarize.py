@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import downstream.summarize
 from corpora.documents import Document
 from corpora.foundation.errors import CheckpointError
-from downstream.sentence_features import FEATURES
+from downstream.summaries.features import FEATURES
+from downstream.summaries.model import SummaryModel
 from downstream.summarize import Summarizer, Summary, _joins, summarize
-from downstream.summary_model import SummaryModel
 from downstream.task import SAMPLE_ROOT
 
 ROOT = Path(downstream.summarize.__file__).parents[1]

@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import downstream.summary_evaluation as evaluation
+import downstream.summaries.evaluation as evaluation
 from corpora.foundation.errors import DataError, UsageError
-from downstream.articles import Article, join_sentences, of_split, read_labelled
-from downstream.sentence_features import terms
-from downstream.summarize import Summarizer, main
-from downstream.summary_evaluation import (
+from downstream.summaries.evaluation import (
     RULES,
     chosen_by,
     evaluate,
@@ -26,7 +23,10 @@ from downstream.summary_evaluation import (
     sentence_scores,
     table,
 )
-from downstream.summary_training import LEXICAL, TrainingConfig, ablate, choose, cross_validate, fit, make_examples
+from downstream.summaries.features import terms
+from downstream.summaries.labelled import Article, join_sentences, of_split, read_labelled
+from downstream.summaries.training import LEXICAL, TrainingConfig, ablate, choose, cross_validate, fit, make_examples
+from downstream.summarize import Summarizer, main
 from downstream.task import SAMPLE_ROOT
 
 SAMPLE = SAMPLE_ROOT / "news.jsonl"
@@ -199,7 +199,7 @@ def test_articles_on_one_story_never_part_between_folds(monkeypatch: pytest.Monk
         seen.append({example.article.group for example in training})
         return original(training, *rest)
 
-    monkeypatch.setattr("downstream.summary_training.fit", watch)
+    monkeypatch.setattr("downstream.summaries.training.fit", watch)
     cross_validate(examples, [], ["lead"], QUICK)
     assert [len(groups) for groups in seen] == [4, 4, 4]
 

@@ -16,12 +16,13 @@ from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.files import sha256
 from corpora.official import OfficialFile
 from downstream import tasks
-from downstream.classification import Classification, Regression
+from downstream.families.classification import Classification, Regression
+from downstream.families.multiple_choice import MultipleChoice
+from downstream.families.span_qa import SpanQA
 from downstream.metrics import bootstrap_ci95
-from downstream.multiple_choice import MultipleChoice
-from downstream.sentence_choice import SentenceChoice
-from downstream.span_qa import SpanQA
+from downstream.summaries.family import SentenceChoice
 from downstream.task import SAMPLE_ROOT, Example, Family, QuestionExample, Task, TextExample, all_tasks, get_task
+from downstream.tasks import derived
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -39,7 +40,7 @@ def name(task: object) -> str | None:
 
 
 def test_every_file_is_a_task_under_its_own_name_and_every_sample_another() -> None:
-    modules = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
+    modules = [m.name for p in (tasks, derived) for m in pkgutil.iter_modules(p.__path__) if not m.ispkg]
     named = {task.official_name for task in all_tasks().values() if task.name.startswith(task.official_name)}
     assert sorted(module.replace("_", "-") for module in modules) == sorted(named)
     assert {"nsmc", "klue-nli", "klue-sts", "klue-mrc", "korquad"} <= {task.name for task in OFFICIAL}

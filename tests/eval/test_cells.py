@@ -19,7 +19,7 @@ from corpora.foundation.errors import DataUnavailableError, ResultError
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
 from downstream.finetune import TaskData, read_task
-from downstream.result import Result, read_result
+from downstream.finetuning.result import Result, read_result
 from downstream.task import SAMPLE_ROOT, Task, get_task
 from eval import cells as filling
 from eval import models, run_all

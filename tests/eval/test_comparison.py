@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import f1_score
 
+from downstream.finetuning.result import Result, score
 from downstream.metrics import FloatArray, Metric, accuracy, klue_em, macro_f1, pearson, spearman
-from downstream.result import Result, score
 from downstream.task import Prediction, Split, TextExample, get_task
 from eval.comparison import (
     ALPHA,

@@ -15,9 +15,9 @@ from corpora.build import BuildConfig, build
 from corpora.foundation.errors import DataError, ResultError, UsageError
 from corpora.foundation.files import sha256
 from corpora.overlap import MEASURES, EvaluationIndex, Measure, OverlapConfig, TrainingText, letters_of
+from downstream.finetuning.result import Result, score
 from downstream.metrics import bootstrap_ci95
-from downstream.result import Result, score
-from downstream.sentence_choice import SentenceChoice
+from downstream.summaries.family import SentenceChoice
 from downstream.task import Prediction, QuestionExample, Split, Task, TextExample, all_tasks, get_task
 from eval import contamination
 from eval.contamination import (

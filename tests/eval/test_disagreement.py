@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from downstream.result import Result, score
+from downstream.finetuning.result import Result, score
 from downstream.task import Answer, Prediction, QuestionExample, Split, Task, TextExample, get_task
 from eval.disagreement import disagreement, find_disagreements, quality
 from eval.results import Table

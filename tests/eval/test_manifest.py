@@ -11,7 +11,7 @@ import pytest
 
 from corpora.foundation.errors import ResultError, UsageError
 from corpora.foundation.files import fingerprint
-from downstream.result import Result
+from downstream.finetuning.result import Result
 from downstream.task import get_task
 from eval.manifest import Experiment, fold_manifest, origin, read_experiments, refuse_drift
 from eval.models import ModelEntry, load_leaderboard

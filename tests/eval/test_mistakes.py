@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from corpora.foundation.errors import ResultError
-from downstream.result import Result, score
+from downstream.finetuning.result import Result, score
 from downstream.task import SAMPLE_ROOT, Split, get_task
 from eval.mistakes import find_mistakes
 

@@ -13,7 +13,7 @@ import pytest
 from corpora.foundation.errors import RecipeError, UsageError
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
-from downstream.encoders import ENCODERS, EncoderUnavailableError, bundled
+from downstream.encoders.hub import ENCODERS, EncoderUnavailableError, bundled
 from downstream.finetune import TaskData, read_task
 from downstream.task import SAMPLE_ROOT, FinetuneConfig, Split, TextExample, get_task
 from eval import baselines, models
@@ -329,10 +329,10 @@ def test_only_what_python_runs_counts_as_code(changed: str, *, is_same: bool) ->
     ("module", "touched"),
     [
         ("eval.baselines", {"majority", "tfidf"}),
-        ("downstream.ngrams", {"tfidf"}),
+        ("downstream.finetuning.ngrams", {"tfidf"}),
         ("downstream.finetune", {"pressbert-scratch", "kpfbert"}),
         ("downstream.tasks.nsmc", {"pressbert-scratch", "kpfbert"}),
-        ("downstream.classification", {"pressbert-scratch", "kpfbert"}),
+        ("downstream.families.classification", {"pressbert-scratch", "kpfbert"}),
         ("pretraining.vocab", {"pressbert-scratch"}),
         ("downstream.tasks.korquad", set()),
     ],

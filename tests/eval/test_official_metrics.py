@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from downstream.classification import Regression
+from downstream.families.classification import Regression
+from downstream.families.span_qa import SpanQA
+from downstream.families.tagging import Tagging
 from downstream.metrics import KLUE_NER_TAGS, KLUE_NER_TYPES, Metric
-from downstream.span_qa import SpanQA
-from downstream.tagging import Tagging
 from downstream.task import Task, all_tasks
 
 NUMBER = 1000

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from corpora.foundation.errors import ResultError, cannot_write
+from downstream.finetuning.result import Result, read_result, score, write_result
 from downstream.metrics import bootstrap_ci95
-from downstream.result import Result, read_result, score, write_result
 from downstream.task import Prediction, Split, Task, TextExample, all_tasks, get_task
 from eval.results import (
     REPORTED_JSON,

@@ -21,8 +21,8 @@ from corpora.foundation.errors import DataError, RecipeError, ResultError, Suite
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
 from downstream.finetune import TaskData, read_task
+from downstream.finetuning.result import Result, read_result
 from downstream.grid import Grid
-from downstream.result import Result, read_result
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
 from eval import baselines, contamination, run_all
 from eval import cells as filling

@@ -12,9 +12,9 @@ import pytest
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from corpora.foundation.files import fingerprint
 from downstream.embed import Embedder
+from downstream.embeddings.similarity import evaluate_split
 from downstream.finetune import TaskData, read_task
-from downstream.result import read_result
-from downstream.similarity import evaluate_split
+from downstream.finetuning.result import read_result
 from downstream.task import Split, Task, get_task
 from eval import cells as filling
 from eval import models, run_all

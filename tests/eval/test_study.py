@@ -18,8 +18,8 @@ from PIL import Image
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS
 from corpora.foundation.errors import RecipeError, UsageError
 from corpora.foundation.files import fingerprint
-from downstream.encoders import encoder_digest
-from downstream.result import read_result
+from downstream.encoders.hub import encoder_digest
+from downstream.finetuning.result import read_result
 from downstream.task import get_task
 from eval.archive import ARCHIVE, pack, restore
 from eval.models import Filled, ModelEntry, run_cell

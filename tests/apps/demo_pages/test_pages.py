@@ -17,7 +17,7 @@ from apps.demo import PAGES
 from apps.demo_pages.comments import to_csv, to_jsonl, weight_marks
 from apps.demo_pages.texts import Say
 from corpora.foundation.files import write_json
-from downstream.result import score, write_result
+from downstream.finetuning.result import score, write_result
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT, get_task
 from eval.results import LeaderboardFile, build_table, cell_path, find_cells

@@ -14,7 +14,7 @@ from apps.demo_pages.shelf import DEFAULT, MAX_LOADED, ModelChoice, Shelf, resid
 from apps.space import Letters
 from corpora.foundation.errors import CheckpointError
 from downstream.answer import SentenceFinder
-from downstream.encoders import bundled
+from downstream.encoders.hub import bundled
 
 
 class Opener:

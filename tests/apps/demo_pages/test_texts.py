@@ -13,7 +13,7 @@ from apps.demo_pages.inputs import KNOWN
 from apps.demo_pages.shelf import OPENERS
 from apps.demo_pages.texts import TEXTS, Say
 from corpora.boilerplate import KINDS
-from downstream.sentence_features import FEATURES
+from downstream.summaries.features import FEATURES
 
 APPS = Path(__file__).parents[3] / "apps"
 SOURCES = [APPS / "demo.py", *(APPS / "demo_pages").glob("*.py")]

@@ -1,0 +1,1 @@
+"""Sentence embeddings: recipes, training, and semantic similarity."""

@@ -1,0 +1,187 @@
+"""Semantic textual similarity without fine-tuning: cosines of sentence vectors against the annotators' scores.
+
+A prediction is the cosine on the task's scale, for scores from 0 to 5 five times the cosine: the target that the cosine
+stage of training has (Reimers and Gurevych 2019, section 4.2). Pearson and Spearman do not depend on that scale.
+KLUE-STS's F1 does: it cuts at 3, here at a cosine of 0.6, which means something only for models trained on such scores.
+Nothing is fitted to the evaluated pairs.
+
+The lexical baselines see characters alone: the cosine of TF-IDF vectors, and the share of common n-grams (Jaccard).
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from corpora.foundation.errors import UsageError
+from corpora.foundation.files import fingerprint
+from corpora.foundation.machine import versions
+from corpora.official import data_root
+from downstream.embed import BATCH_SIZE, Embedder
+from downstream.families.classification import Regression
+from downstream.finetuning.result import Result, score
+from downstream.metrics import FloatArray, pearson, spearman
+from downstream.task import Split, Task, TextExample, get_task
+
+NGRAMS = (1, 2)
+"""Lengths in characters: of those tried, what correlates best with the scores of KorSTS's training split."""
+
+
+def evaluate_embedder(
+    task: str | Task,
+    model: Embedder | str | Path | None = None,
+    *,
+    data: Path | None = None,
+    name: str | None = None,
+    batch_size: int = BATCH_SIZE,
+) -> Result:
+    """Score an embedder on the reported split of a similarity task.
+
+    Args:
+        task: task or its name: `korsts`, `korsts-dev`, `klue-sts`, …
+        model: embedder, its folder or hub id, or any encoder for the mean of its tokens; default: the bundled one.
+        data: data root; default: `PRESSBERT_DATA` or the cache.
+        name: of the model in the result; default: that of its folder.
+        batch_size: texts that are computed together.
+
+    Returns:
+        The scored result: the task's own metrics, Pearson and Spearman, with a prediction for each pair.
+
+    Raises:
+        UsageError: the task is none of similarity.
+        DataUnavailableError: the split is not to be had.
+        CheckpointError: the model is missing or unusable.
+    """
+    task, split = _read(task, data)
+    embedder = model if isinstance(model, Embedder) else Embedder.load(model)
+    return evaluate_split(task, split, embedder, name=name, batch_size=batch_size)
+
+
+def evaluate_split(
+    task: Task, split: Split, embedder: Embedder, *, name: str | None = None, batch_size: int = BATCH_SIZE
+) -> Result:
+    """Score an embedder on pairs that are read already; see `evaluate_embedder`."""
+
+    def cosines(one: Sequence[str], two: Sequence[str]) -> FloatArray:
+        vectors = embedder.encode([*one, *two], batch_size=batch_size).astype(np.float64)  # (2N, D)
+        return np.asarray((vectors[: len(one)] * vectors[len(one) :]).sum(axis=1))
+
+    recipe = {
+        "embedder_sha256": embedder.sha256,
+        "max_length": embedder.max_length,
+        "versions": versions("torch", "transformers", "tokenizers"),
+    }
+    return _score(
+        task,
+        split,
+        cosines,
+        name or embedder.folder.name,
+        recipe,
+        device=embedder.device.partition(":")[0],
+        num_parameters=embedder.num_parameters,
+    )
+
+
+def evaluate_lexical(task: str | Task, measure: str, *, data: Path | None = None) -> Result:
+    """Score a lexical baseline on the same pairs.
+
+    Args:
+        task: as for `evaluate_embedder`.
+        measure: `tfidf` or `jaccard`, keys of `LEXICAL`.
+        data: data root.
+
+    Raises:
+        UsageError: the task is none of similarity.
+        DataUnavailableError: the split is not to be had.
+    """
+    return lexical_split(*_read(task, data), measure)
+
+
+def lexical_split(task: Task, split: Split, measure: str) -> Result:
+    """Score a lexical baseline on pairs that are read already; see `evaluate_lexical`."""
+    recipe = {"measure": measure, "ngrams": list(NGRAMS), "versions": versions("scikit-learn", "numpy")}
+    return _score(task, split, LEXICAL[measure], f"lexical-{measure}", recipe, device="cpu")
+
+
+def _read(task: str | Task, data: Path | None) -> tuple[Task, Split]:
+    task = similarity_task(task)
+    return task, task.read_split(task.eval_split, data_root(data))
+
+
+def similarity_task(task: str | Task) -> Task:
+    """Return a similarity task with Pearson and Spearman among its metrics, whichever of them it has itself.
+
+    Raises:
+        UsageError: the task is none of similarity.
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    if not isinstance(task.family, Regression):
+        raise UsageError(task.name, "its examples are no pairs with a score", "give a task such as korsts or klue-sts")
+    keys = {metric.key for metric in task.metrics}
+    missing = tuple(metric for metric in (pearson, spearman) if metric.key not in keys)
+    return dataclasses.replace(task, metrics=task.metrics + missing)
+
+
+def _score(
+    task: Task,
+    split: Split,
+    similarities: Callable[[Sequence[str], Sequence[str]], FloatArray],
+    name: str,
+    recipe: dict[str, Any],
+    *,
+    device: str,
+    num_parameters: int = 0,
+) -> Result:
+    assert isinstance(task.family, Regression)
+    pairs: Sequence[TextExample] = split.examples
+    started = time.perf_counter()
+    values = similarities([pair.text for pair in pairs], [pair.pair or "" for pair in pairs])  # (N,)
+    low, high = task.family.low, task.family.high
+    whole = {"model": name, "task": task.name, "data_sha256": split.sha256} | recipe
+    return score(
+        task,
+        split,
+        [float(low + (high - low) * value) for value in values],
+        model=name,
+        seed=0,
+        data_sha256=split.sha256,
+        recipe=whole,
+        recipe_sha256=fingerprint(whole),
+        train_s=0.0,
+        eval_s=time.perf_counter() - started,
+        device=device,
+        num_parameters=num_parameters,
+    )
+
+
+def tfidf_similarities(one: Sequence[str], two: Sequence[str]) -> FloatArray:
+    """Return the cosines (N,) of pairs' TF-IDF vectors of character n-grams; the pairs themselves are the corpus."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(analyzer="char", ngram_range=NGRAMS, sublinear_tf=True, lowercase=False)
+    vectorizer.fit([*one, *two])
+    product = vectorizer.transform(one).multiply(vectorizer.transform(two))
+    return np.asarray(product.sum(axis=1), dtype=np.float64).ravel()
+
+
+def jaccard_similarities(one: Sequence[str], two: Sequence[str]) -> FloatArray:
+    """Return for pairs the share (N,) of their character n-grams, blanks left out, that both have; of none it is 0."""
+    return np.array([_jaccard(_ngrams(a), _ngrams(b)) for a, b in zip(one, two, strict=True)], dtype=np.float64)
+
+
+def _jaccard(one: set[str], two: set[str]) -> float:
+    return len(one & two) / max(1, len(one | two))
+
+
+def _ngrams(text: str) -> set[str]:
+    letters = "".join(text.split())
+    return {letters[k : k + n] for n in range(NGRAMS[0], NGRAMS[1] + 1) for k in range(len(letters) - n + 1)}
+
+
+LEXICAL: Mapping[str, Callable[[Sequence[str], Sequence[str]], FloatArray]] = {
+    "tfidf": tfidf_similarities,
+    "jaccard": jaccard_similarities,
+}

@@ -1,0 +1,1 @@
+"""Pretrained encoders: where they come from, their tokenizers and weights."""

@@ -1,0 +1,143 @@
+"""Load any compared encoder with its tokenizer; the one place that knows their quirks.
+
+Every source ends as a local folder: a known key or hub id is fetched into the hub cache, a folder is taken as it is.
+Weights are read from safetensors only. Models that are published as pickled weights alone are converted once:
+
+    python -m downstream.encoders SOURCE --out DIR
+
+Quirks (sources: the models' repositories and model cards):
+
+* kpfBERT has neither a trained pooler nor an NSP head; fine-tuning starts from a random pooler.
+* All five are cased. Lower-casing would strip accents by NFD and with them the Hangul.
+* KoBERT's vocabulary is a SentencePiece model with `[UNK] 0 [PAD] 1 [CLS] 2 [SEP] 3 [MASK] 4`; its hub folder names
+  XLNet's tokenizer, which puts the special tokens last.
+* KorBERT (ETRI, by licence only) marks the end of an eojeol by `_` instead of word continuations by `##`, splits on
+  white space alone, and lists its pieces with counts in `vocab.korean.rawtext.list`.
+* Only BERT, XLNet and ELECTRA take `token_type_ids`.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpora.foundation.errors import CheckpointError, nearest
+from corpora.foundation.files import package_path, sha256
+
+if TYPE_CHECKING:
+    pass
+
+
+class EncoderUnavailableError(CheckpointError):
+    """An encoder that is neither at hand nor to be had."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder of the comparison."""
+
+    title: str
+    hub_id: str | None
+    """None where the weights are handed out by licence only, or come with the package."""
+    vocab_size: int
+    note: str = ""
+    folder: Path | None = None
+    """Where it lies if it comes with the package."""
+
+
+BUNDLED = package_path("downstream", "bundled")
+"""The models that come with the package; see `downstream.bundle`."""
+
+
+ENCODERS: Mapping[str, Encoder] = {
+    "pressbert-mini": Encoder("PressBERT mini", None, 16_000, "comes with the package", BUNDLED / "encoder"),
+    "kpfbert": Encoder("kpfBERT", "jinmang2/kpfbert", 36_440, "third-party upload of KPFBERT/kpfbert"),
+    "klue-bert": Encoder("KLUE-BERT", "klue/bert-base", 32_000),
+    "korbert": Encoder("KorBERT", None, 30_797, "WordPiece variant; ETRI licence, files by application"),
+    "kobert": Encoder("KoBERT", "skt/kobert-base-v1", 8_002),
+    "mbert": Encoder("mBERT", "google-bert/bert-base-multilingual-cased", 119_547),
+}
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+KORBERT_VOCAB = "vocab.korean.rawtext.list"
+SAFE_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", KORBERT_VOCAB)
+NOTES = ("result.json", "manifest.json", "recipe.json", "data.json", "held-out-*.json")
+"""What the suite writes beside a model: how it was made and how it scored."""
+
+
+def bundled(name: str) -> Path:
+    """Return the folder of a model that comes with the package: `encoder`, `classifier` or `embedder`.
+
+    Raises:
+        CheckpointError: it is not there in this installation.
+    """
+    folder = BUNDLED / name
+    if not (folder / "config.json").is_file():
+        raise EncoderUnavailableError(folder, f"no {name} is bundled", "make it: make bundled")
+    return folder
+
+
+def is_bundled(name: str) -> bool:
+    """Tell whether NAME is an encoder that comes with the package."""
+    return name in ENCODERS and ENCODERS[name].folder is not None
+
+
+def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
+    """Return the local folder of an encoder.
+
+    Args:
+        name: a folder, a key of `ENCODERS`, or a hub id such as `klue/bert-base`.
+        patterns: files to fetch from the hub; never code, and no pickles unless asked.
+
+    Raises:
+        CheckpointError: nothing is known by that name, or the hub cannot be reached.
+    """
+    if name and Path(name).is_dir():
+        return Path(name)
+    known = ENCODERS.get(name)
+    if known is not None and known.folder is not None:
+        return bundled(known.folder.name)
+    if known is not None and known.hub_id is None:
+        fix = f"give its folder, e.g. --models {name}=FOLDER"
+        raise EncoderUnavailableError(name, f"{known.title} is not on a hub ({known.note})", fix)
+    hub_id = known.hub_id if known is not None else name
+    if hub_id is None or not HUB_ID.fullmatch(hub_id):
+        raise CheckpointError(name, "no such folder, known encoder or hub id", nearest(name, ENCODERS))
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(hub_id, allow_patterns=list(patterns)))
+    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
+        fix = f"check the name and the network, or give a folder: --models {name.split('/')[-1]}=FOLDER"
+        raise EncoderUnavailableError(
+            name, f"'{hub_id}' is not in the local cache and cannot be downloaded", fix
+        ) from error
+    if patterns == SAFE_FILES and not any(folder.glob("*.safetensors")):
+        fix = f"convert once: python -m downstream.encoders {name} --out DIR, then --models {name.split('/')[-1]}=DIR"
+        raise CheckpointError(name, f"'{hub_id}' is published as pickled weights only", fix)
+    return folder
+
+
+def weights_sha256_paths(folder: Path) -> list[Path]:
+    """Return the files that decide what the encoder computes: weights, config and tokenizer, in a fixed order."""
+    found = sorted(path for pattern in SAFE_FILES for path in folder.glob(pattern))
+    return [path for path in found if not any(path.match(note) for note in NOTES)]
+
+
+def encoder_digest(folder: Path) -> str:
+    """Return the sha256 of the files that decide what the encoder computes."""
+    return sha256(*weights_sha256_paths(folder))
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    for name in ("config.json", "bert_config.json"):
+        if (folder / name).is_file():
+            try:
+                config = json.loads((folder / name).read_text(encoding="utf-8"))
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise CheckpointError(folder / name, f"not valid JSON ({error})", "download it again") from error
+            return config if isinstance(config, dict) else {}
+    raise CheckpointError(folder, "no config.json in it", "give the folder of a transformers model")

@@ -1,0 +1,1 @@
+"""Families of tasks: how examples become tensors, and outputs predictions."""

@@ -1,0 +1,1 @@
+"""Fine-tuning: training methods, batches, heads and results."""

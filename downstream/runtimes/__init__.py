@@ -1,0 +1,1 @@
+"""Running trained networks on a CPU: backends, their choice, and predictors."""

@@ -1,0 +1,243 @@
+"""Choose how to run a network on this machine: measure every way, check what it answers, choose, explain, remember.
+
+    choice = choose(network, "auto", threads=1)
+    print(choice.table())
+
+A way may win only if at least 99 % of its decisions on a fixed set of inputs are those of torch in single precision,
+and one that is compiled at every start only if it is faster by a tenth.
+Every input is run once to be checked and to warm up, then timed alone, as a request of its own. What was found is
+remembered for this network, processor, number of threads and set of package versions.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError, ResultError, SuiteError
+from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.machine import cpu_name
+from downstream.runtimes.backends import REFERENCE, WAYS, Engine, obstacle, open_engine, ways_of
+from downstream.runtimes.graph import EXPORT_VERSION, Exports, runtime_cache
+from downstream.runtimes.network import FloatArray, Network, Trial
+
+logger = logging.getLogger(__name__)
+
+SCHEMA: Literal[2] = 2
+MIN_AGREEMENT = 0.99
+COMPILED_HANDICAP = 1.1
+"""By how much a way that is compiled at every start must be faster than all that are not."""
+CHECK_S, TIMING_S = 6.0, 1.5
+"""Time for the reference's answers, and for the clocked calls of each way."""
+MIN_INPUTS = 40
+"""Inputs that are checked, however slow the network is."""
+PACKAGES = ("torch", "transformers", "numba", "onnx", "onnxruntime", "openvino")
+
+
+class Candidate(Config):
+    """What was found out about one way of running."""
+
+    name: str
+    """Key of `downstream.runtimes.backends.WAYS`."""
+    status: Literal["agrees", "disagrees", "failed", "unavailable"]
+    reason: str = ""
+    """Why there are no figures."""
+    median_ms: float | None = None
+    p99_ms: float | None = None
+    agreement: float | None = None
+    """Share of decisions that are the reference's."""
+    max_deviation: float | None = None
+    """Largest difference of an output from the reference's."""
+
+
+class Choice(Config):
+    """The way that was chosen, and why."""
+
+    schema_version: Literal[2] = SCHEMA
+    word: str
+    """What was asked for."""
+    chosen: str
+    candidates: tuple[Candidate, ...]
+    num_inputs: int
+    """Inputs that were compared."""
+    threads: int
+    cpu: str
+    is_remembered: bool = False
+    """Whether this was read instead of measured."""
+
+    def table(self) -> str:
+        """Return the explanation: a Markdown table of all candidates with the chosen one marked."""
+        reference = next((c.median_ms for c in self.candidates if c.name == REFERENCE), None)
+        lines = [
+            f"runtime={self.word}: {self.chosen} ({self.cpu}, {self.threads} thread{'s' * (self.threads != 1)}, "
+            f"one input at a time, {self.num_inputs} inputs{', remembered' * self.is_remembered})",
+            "| runtime | median ms | p99 ms | × torch | agreement | max deviation | |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        ]
+        for row in self.candidates:
+            note = "chosen" if row.name == self.chosen else row.reason or ("" if row.status == "agrees" else row.status)
+            cells = ["", "", "", "", ""]
+            if row.median_ms is not None and row.p99_ms is not None:
+                cells[:2] = [f"{row.median_ms:.2f}", f"{row.p99_ms:.2f}"]
+                cells[2] = "" if reference is None else f"{reference / row.median_ms:.1f}"
+            if row.agreement is not None and row.max_deviation is not None:
+                cells[3:] = [f"{100 * row.agreement:.1f} %", f"{row.max_deviation:.4f}"]
+            lines.append(f"| {row.name} | {' | '.join(cells)} | {note} |")
+        return "\n".join(lines)
+
+
+def choose(
+    network: Network, word: str, *, threads: int = 1, root: Path | None = None, again: bool = False
+) -> tuple[Choice, Engine]:
+    """Find the fastest way of running a network that agrees with the reference.
+
+    Args:
+        network: what is to be run.
+        word: a key of `downstream.runtimes.backends.WORDS`. One with a single way is taken without measuring.
+        threads: that compute.
+        root: folder of the cache; default: `downstream.runtimes.graph.runtime_cache()`.
+        again: measure even if the choice is remembered.
+
+    Returns:
+        The choice, and the network ready to run in the chosen way.
+
+    Raises:
+        UsageError: the word is unknown, or what it needs is not installed.
+        CheckpointError: the network cannot be loaded, or no way agrees with the reference.
+        ResultError: the cache cannot be written.
+    """
+    exports, names = Exports(network, root), ways_of(word)
+    if len(names) == 1:
+        only = Choice(word=word, chosen=names[0], candidates=(), num_inputs=0, threads=threads, cpu=cpu_name())
+        return only, open_engine(names[0], network, exports, threads=threads)
+    path = (root or runtime_cache()) / "choices" / f"{_key(network, word, threads)[:32]}.json"
+    choice = None if again else _remembered(path)
+    if choice is None:
+        choice = _measure(network, word, exports, threads=threads)
+        try:
+            write_text(path, choice.model_dump_json(indent=1) + "\n")
+        except ResultError as error:
+            raise ResultError(path, error.what, "set XDG_CACHE_HOME to a folder that can be written") from error
+        form = WAYS[choice.chosen].form
+        exports.discard(keep=[form] if form else [])
+        logger.info("%s\n%s", network.where, choice.table())
+    return choice, open_engine(choice.chosen, network, exports, threads=threads)
+
+
+def _key(network: Network, word: str, threads: int) -> str:
+    """Return a digest of all that may change the choice."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = ""
+    return fingerprint(
+        {
+            "schema": SCHEMA,
+            "network": network.digest,
+            "word": word,
+            "threads": threads,
+            "cpu": cpu_name(),
+            "obstacles": {name: obstacle(name) for name in ways_of(word)},
+            "export": EXPORT_VERSION,
+            "versions": found,
+        }
+    )
+
+
+def _remembered(path: Path) -> Choice | None:
+    """Read a choice; one that cannot be read is made again."""
+    try:
+        choice = Choice.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        logger.warning("%s cannot be read (%s); the runtimes are measured again", path, type(error).__name__)
+        return None
+    if choice.chosen not in ways_of(choice.word):
+        logger.warning("%s names no runtime; they are measured again", path)
+        return None
+    return choice.model_copy(update={"is_remembered": True})
+
+
+def _measure(network: Network, word: str, exports: Exports, *, threads: int) -> Choice:
+    trial = network.trial()
+    # One engine in memory at a time.
+    reference = _answers(open_engine(REFERENCE, network, exports, threads=threads), trial, budget_s=CHECK_S)
+    candidates = []
+    for name in ways_of(word):
+        logger.info("measuring %s", name)
+        candidates.append(_examine(name, network, exports, trial, reference, threads=threads))
+    agreeing = [row for row in candidates if row.status == "agrees" and row.median_ms is not None]
+    if not agreeing:
+        reasons = "; ".join(f"{row.name}: {row.reason or row.status}" for row in candidates)
+        raise CheckpointError(network.where, f"no {word} runtime will do ({reasons})", 'use runtime="torch"')
+
+    def cost(row: Candidate) -> float:
+        return (row.median_ms or 0.0) * (COMPILED_HANDICAP if WAYS[row.name].is_compiled else 1.0)
+
+    return Choice(
+        word=word,
+        chosen=min(agreeing, key=cost).name,
+        candidates=tuple(candidates),
+        num_inputs=len(reference),
+        threads=threads,
+        cpu=cpu_name(),
+    )
+
+
+def _examine(
+    name: str, network: Network, exports: Exports, trial: Trial, reference: Sequence[FloatArray], *, threads: int
+) -> Candidate:
+    """Check and time one way of running."""
+    if reason := obstacle(name):
+        return Candidate(name=name, status="unavailable", reason=reason)
+    try:
+        engine = open_engine(name, network, exports, threads=threads)
+        answers = [engine(batch)[0] for batch in trial.inputs[: len(reference)]]
+    except SuiteError as error:
+        return Candidate(name=name, status="failed", reason=error.what)
+    except Exception as error:  # each library has exceptions of its own, of all kinds
+        return Candidate(name=name, status="failed", reason=f"{type(error).__name__}: {str(error)[:200]}")
+    times_ms = _times_ms(engine, trial, len(reference))
+    agreement = trial.agreement(reference, answers)
+    return Candidate(
+        name=name,
+        status="agrees" if agreement >= MIN_AGREEMENT else "disagrees",
+        median_ms=float(np.median(times_ms)),
+        p99_ms=float(np.percentile(times_ms, 99)),
+        agreement=agreement,
+        max_deviation=max(float(np.abs(a - b).max()) for a, b in zip(reference, answers, strict=True)),
+    )
+
+
+def _answers(engine: Engine, trial: Trial, *, budget_s: float) -> list[FloatArray]:
+    """Run the inputs one by one until all are done, or the time is over and there are enough."""
+    answers: list[FloatArray] = []
+    began = time.perf_counter()
+    for batch in trial.inputs:
+        if len(answers) >= MIN_INPUTS and time.perf_counter() - began > budget_s:
+            break
+        answers.append(engine(batch)[0])
+    return answers
+
+
+def _times_ms(engine: Engine, trial: Trial, count: int) -> list[float]:
+    """Time the first COUNT inputs, again from the first while there is time, and fewer where it is over."""
+    times: list[float] = []
+    began = time.perf_counter()
+    while len(times) < 4 * count:
+        batch = trial.inputs[len(times) % count]
+        started = time.perf_counter()
+        engine(batch)
+        times.append(1000 * (time.perf_counter() - started))
+        if len(times) >= MIN_INPUTS and time.perf_counter() - began > TIMING_S:
+            break
+    return times

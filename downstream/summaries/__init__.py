@@ -1,0 +1,1 @@
+"""Extractive summaries: features, models, training, evaluation."""

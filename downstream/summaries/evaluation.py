@@ -1,0 +1,273 @@
+"""How good summaries are: against an editor's sentences, against references in words, and against simple rules.
+
+    python -m downstream.summarize evaluate corpora/sample/news.jsonl --split dev
+
+A model reads the raw text, as its users have it, and finds sentences and bylines itself; what it chooses counts for the
+editor's sentence that it overlaps most. The rules it is compared with are handed the editor's own sentences.
+
+Sentence precision, recall and F1 are means over articles. ROUGE compares with the abstract where there is one, else
+with the editor's sentences. Intervals are bootstraps over articles; a p-value is that of the paired randomisation test
+(Noreen 1989) on sentence F1, two-sided.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from downstream.metrics import FloatArray, Metric, bootstrap_ci95
+from downstream.summaries.features import Vectors, terms
+from downstream.summaries.labelled import Article
+from downstream.summaries.rouge import TOKENIZERS, characters, greedy_oracle, rouge_l, rouge_n
+from downstream.summarize import Summarizer, Summary
+
+NUM_SENTENCES = 3
+DAMPING = 0.85
+"""PageRank's, as in Mihalcea and Tarau 2004."""
+ROUNDS = 10_000
+
+Choose: TypeAlias = Callable[[Article], Sequence[int]]
+"""Article → indices of the sentences chosen."""
+
+
+# ---- rules to compare with ----
+
+
+def choose_lead(article: Article) -> list[int]:
+    """Choose the first sentences."""
+    return list(range(min(NUM_SENTENCES, len(article.sentences))))
+
+
+def choose_random(article: Article) -> list[int]:
+    """Choose sentences by lot; the same ones for the same article."""
+    generator = np.random.default_rng([len(article.text), *article.text[:100].encode("utf-8", "replace")])
+    num = len(article.sentences)
+    return sorted(generator.choice(num, size=min(NUM_SENTENCES, num), replace=False).tolist())
+
+
+def choose_textrank(article: Article) -> list[int]:
+    """Choose by TextRank: PageRank on the number of shared terms over the sum of log lengths (2004, section 4.1)."""
+    bags = [terms(text) for text in article.texts]
+    sets = [set(bag) for bag in bags]
+    logs = [math.log(max(2, len(bag))) for bag in bags]
+    similarity = [
+        [len(a & b) / (x + y) for b, y in zip(sets, logs, strict=True)] for a, x in zip(sets, logs, strict=True)
+    ]
+    return _best(pagerank(np.array(similarity)))
+
+
+def choose_lexrank(article: Article) -> list[int]:
+    """Choose by continuous LexRank: PageRank on the cosines of TF-IDF vectors (Erkan and Radev 2004, section 3.3)."""
+    vectors = Vectors(article.texts)
+    num = range(len(article.sentences))
+    return _best(pagerank(np.array([[vectors.cosine(a, b) for b in num] for a in num])))
+
+
+def choose_oracle(article: Article) -> list[int]:
+    """Choose what covers the reference best, knowing it: the bound for ROUGE, though not for sentences."""
+    sentences = [characters(text) for text in article.texts]
+    return sorted(greedy_oracle(sentences, characters(reference_of(article)), max_sentences=NUM_SENTENCES))
+
+
+def pagerank(similarity: FloatArray) -> FloatArray:
+    """Return the stationary weights (S,) of a walk over similar sentences; a sentence like no other leads anywhere."""
+    num = len(similarity)
+    weights = similarity - np.diag(np.diag(similarity))
+    sums = weights.sum(axis=1, keepdims=True)
+    steps = np.where(sums > 0, weights / np.where(sums > 0, sums, 1.0), 1.0 / max(1, num))
+    ranks = np.full(num, 1.0 / max(1, num))
+    for _ in range(100):
+        ranks = (1 - DAMPING) / max(1, num) + DAMPING * steps.T @ ranks
+    return np.asarray(ranks)
+
+
+def _best(scores: FloatArray) -> list[int]:
+    return sorted(np.argsort(-scores, kind="stable")[:NUM_SENTENCES].tolist())
+
+
+RULES: Mapping[str, Choose] = {
+    "random": choose_random,
+    "lead-3": choose_lead,
+    "textrank": choose_textrank,
+    "lexrank": choose_lexrank,
+    "oracle": choose_oracle,
+}
+
+
+# ---- figures ----
+
+
+def reference_of(article: Article) -> str:
+    """Return what ROUGE compares with: the abstract, else the editor's sentences."""
+    texts = article.texts
+    return article.abstract or " ".join(texts[k] for k in article.extractive)
+
+
+def chosen_by(summary: Summary, article: Article) -> list[int]:
+    """Return the sentences of ARTICLE that a summary of its text holds; -1 for one that lies in none of them.
+
+    A sentence that was split otherwise counts for the one it shares most characters with.
+    """
+    chosen = []
+    for sentence in summary.sentences:
+        shared = [min(sentence.end, s.end) - max(sentence.start, s.start) for s in article.sentences]
+        best = max(range(len(shared)), key=shared.__getitem__, default=-1)
+        chosen.append(best if best >= 0 and shared[best] > 0 else -1)
+    return chosen
+
+
+def sentence_scores(chosen: Sequence[int], gold: Sequence[int]) -> dict[str, float]:
+    """Return precision, recall and F1 of chosen sentence indices against gold ones.
+
+    >>> sentence_scores([0, 1, 2], [0, 2, 5])["f1"]
+    0.6666666666666666
+    """
+    hits = len(set(chosen) & set(gold))
+    return {
+        "precision": hits / max(1, len(chosen)),
+        "recall": hits / max(1, len(gold)),
+        "f1": 2 * hits / max(1, len(chosen) + len(gold)),
+    }
+
+
+def rouge_scores(candidate: str, reference: str) -> dict[str, float]:
+    """Return the F1 of ROUGE-1, -2 and -L by each tokenizer, e.g. `rouge_2_kiwi-morphemes`."""
+    scores = {}
+    for name, tokenize in TOKENIZERS.items():
+        ours, theirs = tokenize(candidate), tokenize(reference)
+        scores[f"rouge_1_{name}"] = rouge_n(ours, theirs, 1).f1
+        scores[f"rouge_2_{name}"] = rouge_n(ours, theirs, 2).f1
+        scores[f"rouge_l_{name}"] = rouge_l(ours, theirs).f1
+    return scores
+
+
+@dataclass(frozen=True)
+class System:
+    """What a model or rule scored on each of N articles."""
+
+    name: str
+    figures: Mapping[str, FloatArray]
+    """Figure → (N,)."""
+
+    def mean(self, key: str) -> float:
+        """Return a figure's mean over articles."""
+        return float(self.figures[key].mean())
+
+    def ci95(self, key: str) -> tuple[float, float]:
+        """Return the bootstrap interval of a figure's mean."""
+        interval = bootstrap_ci95(MEAN, [self.figures[key][:, None]])
+        assert interval is not None, "a figure of this module is never undefined"
+        return interval
+
+
+def _columns(predictions: Sequence[Any], _golds: Sequence[Any]) -> FloatArray:
+    return np.array([[float(value)] for value in predictions])
+
+
+def _mean(columns: FloatArray, weights: FloatArray) -> FloatArray:
+    return np.asarray(weights @ columns[:, 0] / weights.sum(axis=1))
+
+
+MEAN = Metric("mean", "mean", _columns, _mean)
+
+
+def score_system(name: str, chosen: Iterable[tuple[Sequence[int], str]], articles: Sequence[Article]) -> System:
+    """Score what was chosen: for each article the sentence indices, and the summary in words."""
+    rows = [
+        sentence_scores(indices, article.extractive) | rouge_scores(text, reference_of(article))
+        for (indices, text), article in zip(chosen, articles, strict=True)
+    ]
+    return System(name, {key: np.array([row[key] for row in rows]) for key in rows[0]})
+
+
+def evaluate(summarizer: Summarizer, articles: Sequence[Article], name: str = "pressbert") -> list[System]:
+    """Score a model and the rules on labelled articles.
+
+    Args:
+        summarizer: the model; it gets text and title of each article.
+        articles: with an editor's choice; at least one.
+        name: of the model in the table.
+
+    Returns:
+        The rules, then the model.
+
+    Raises:
+        ValueError: there is no article, or one without a choice.
+    """
+    if not articles or not all(article.extractive for article in articles):
+        raise ValueError("evaluation needs articles, each with an editor's choice of sentences")
+    systems = [score_system(rule, _choices(choose, articles), articles) for rule, choose in RULES.items()]
+    summaries = [summarizer.summarize(article.text, NUM_SENTENCES, title=article.title) for article in articles]
+    chosen = [(chosen_by(summary, article), str(summary)) for summary, article in zip(summaries, articles, strict=True)]
+    return [*systems, score_system(name, chosen, articles)]
+
+
+def _choices(choose: Choose, articles: Sequence[Article]) -> Iterable[tuple[Sequence[int], str]]:
+    for article in articles:
+        indices, texts = choose(article), article.texts
+        yield indices, "\n".join(texts[k] for k in indices)
+
+
+@functools.cache
+def _signs(num: int, rounds: int, seed: int) -> FloatArray:
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size=(rounds, num))
+
+
+def paired_p(a: FloatArray, b: FloatArray, *, rounds: int = ROUNDS, seed: int = 0) -> float:
+    """Return the two-sided p-value of the paired randomisation test on the means of A and B, (N,) each.
+
+    Under the null hypothesis A's and B's figures of an article could as well be exchanged. The observed arrangement
+    counts among the rounds, so that no p-value is 0 (Phipson and Smyth 2010).
+    """
+    differences = a - b
+    observed = abs(differences.sum())
+    extreme = np.abs(_signs(len(a), rounds, seed) @ differences) >= observed - 1e-9
+    return float((extreme.sum() + 1) / (rounds + 1))
+
+
+# ---- tables ----
+
+
+def table(systems: Sequence[System]) -> str:
+    """Return a Markdown table of percentages, with p-values of the last system against all others."""
+    model = systems[-1]
+    keys = [key for key in model.figures if key.startswith("rouge")]
+    titles = [f"R-{key.split('_')[1].upper()} {key.split('_')[2]}" for key in keys]
+    lines = [
+        f"| system | precision | recall | sentence F1 [95 %] | p | {' | '.join(titles)} |",
+        "| --- | ---: | ---: | ---: | ---: |" + " ---: |" * len(keys),
+    ]
+    for system in systems:
+        low, high = system.ci95("f1")
+        p = "" if system is model else f"{paired_p(model.figures['f1'], system.figures['f1']):.4f}"
+        cells = [
+            system.name,
+            f"{100 * system.mean('precision'):.1f}",
+            f"{100 * system.mean('recall'):.1f}",
+            f"{100 * system.mean('f1'):.1f} [{100 * low:.1f}, {100 * high:.1f}]",
+            p,
+            *(f"{100 * system.mean(key):.1f}" for key in keys),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    num = len(model.figures["f1"])
+    lines += ["", f"{num} articles. p: {model.name} against the system of the row, paired by article, on sentence F1."]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(systems: Sequence[System]) -> dict[str, Any]:
+    """Return the figures as fractions, with intervals and p-values, for machines."""
+    model = systems[-1]
+    return {
+        "num_articles": len(model.figures["f1"]),
+        "systems": {
+            system.name: {
+                "figures": {key: round(system.mean(key), 6) for key in system.figures},
+                "f1_ci95": [round(bound, 6) for bound in system.ci95("f1")],
+                "p": None if system is model else paired_p(model.figures["f1"], system.figures["f1"]),
+            }
+            for system in systems
+        },
+    }

@@ -1,0 +1,143 @@
+"""Family for choosing sentences of an article: extractive summaries, compared with an editor's choice.
+
+Systems are rules (`random`, `lead-3`, `textrank`, `lexrank`, and `oracle`, which knows the reference) and summarisers.
+A prediction is one string with the indices of the chosen sentences, joined by blanks; -1 stands for something that is
+none of the editor's sentences. A summariser gets raw text and title, as its users have them, and finds sentences and
+bylines itself; rules are handed the editor's own sentences.
+
+Such systems are not fine-tuned like an encoder with a head: `python -m downstream.extractive` and
+`python -m downstream.summarize train` make them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from corpora.foundation.errors import DataError, UsageError
+from downstream.metrics import Metric, mean_metric
+from downstream.summaries.evaluation import NUM_SENTENCES, RULES, chosen_by, reference_of, rouge_scores, sentence_scores
+from downstream.summaries.labelled import Article, read_labelled
+from downstream.summaries.rouge import TOKENIZERS
+from downstream.task import Prediction
+
+ROUGE_TITLES = {"rouge_1": "R-1", "rouge_2": "R-2", "rouge_l": "R-L"}
+
+
+@dataclass(frozen=True)
+class SummaryExample:
+    """An article with an editor's choice of sentences."""
+
+    article: Article
+
+    @property
+    def id(self) -> str:
+        """The article's."""
+        return self.article.id
+
+    @property
+    def text(self) -> str:
+        """The article's."""
+        return self.article.text
+
+    @property
+    def gold(self) -> Article:
+        """What a metric compares a prediction with."""
+        return self.article
+
+
+def read_choices(path: Path) -> list[SummaryExample]:
+    """Read the articles that an editor has chosen sentences of.
+
+    Raises:
+        DataError: the file cannot be read, or a record is not what its layout says.
+    """
+    return [SummaryExample(article) for article in read_labelled(path) if article.extractive]
+
+
+def indices_of(prediction: Any) -> list[int]:
+    """Return the chosen sentences of a prediction."""
+    return [int(index) for index in str(prediction).split()]
+
+
+def to_prediction(indices: Sequence[int]) -> str:
+    """Write chosen sentences as a prediction.
+
+    >>> to_prediction([0, 3, 5])
+    '0 3 5'
+    """
+    return " ".join(map(str, indices))
+
+
+def choose_sentences(system: str, source: str | Path | None = None) -> Callable[[Sequence[Any]], list[Prediction]]:
+    """Return what turns examples into predictions.
+
+    Args:
+        system: a key of `RULES`, or `summarizer`.
+        source: folder or hub id of a summariser; default: the bundled one.
+
+    Raises:
+        UsageError: the system is unknown.
+        CheckpointError: the summariser is not to be had.
+    """
+    if system in RULES:
+        return lambda examples: [to_prediction(RULES[system](example.article)) for example in examples]
+    if system != "summarizer":
+        raise UsageError("system", f"'{system}' is unknown", f"choose from {', '.join([*RULES, 'summarizer'])}")
+    from downstream.summarize import Summarizer
+
+    summarizer = Summarizer.load(source)
+
+    def predict(examples: Sequence[Any]) -> list[Prediction]:
+        articles = [example.article for example in examples]
+        summaries = [summarizer.summarize(a.text, NUM_SENTENCES, title=a.title) for a in articles]
+        return [to_prediction(chosen_by(*both)) for both in zip(summaries, articles, strict=True)]
+
+    return predict
+
+
+def _sentence_metric(key: str, title: str) -> Metric:
+    def of_example(prediction: Any, article: Article) -> float:
+        return sentence_scores(indices_of(prediction), article.extractive)[key]
+
+    return mean_metric(f"sentence_{key}", title, of_example)
+
+
+def _rouge_metric(variant: str, tokenizer: str) -> Metric:
+    def of_example(prediction: Any, article: Article) -> float:
+        texts = article.texts
+        chosen = "\n".join(texts[k] for k in indices_of(prediction) if k >= 0)
+        return rouge_scores(chosen, reference_of(article))[f"{variant}_{tokenizer}"]
+
+    return mean_metric(f"{variant}_{tokenizer}".replace("-", "_"), f"{ROUGE_TITLES[variant]} {tokenizer}", of_example)
+
+
+METRICS = (
+    _sentence_metric("f1", "문장 F1"),
+    _sentence_metric("precision", "문장 P"),
+    _sentence_metric("recall", "문장 R"),
+    *(_rouge_metric(variant, tokenizer) for tokenizer in TOKENIZERS for variant in ROUGE_TITLES),
+)
+"""Means over articles; ROUGE is the F1 by each tokenizer."""
+
+
+@dataclass(frozen=True)
+class SentenceChoice:
+    """Sentences of an article, chosen whole."""
+
+    auto_class = ""
+
+    def check(self, example: SummaryExample, where: str) -> None:
+        """Raise DataError where nothing is chosen: there would be nothing to compare with."""
+        if not example.article.extractive:
+            raise DataError(where, "no sentence is chosen", "restore the file")
+
+    def refuse(self, *_arguments: Any, **_settings: Any) -> NoReturn:
+        """Raise UsageError: no head of transformers chooses sentences."""
+        raise UsageError(
+            "news-summary",
+            "an encoder cannot be fine-tuned to choose sentences in this way",
+            "train one with python -m downstream.extractive train, and name the folder",
+        )
+
+    head_config = featurize = decode = logits = refuse

@@ -1,0 +1,173 @@
+"""A summariser's weights on disk: one readable JSON file with a name for every number, and a card.
+
+    {"schema": 1, "weights": {"lead": 1.27, …}, "bias": -2.1, "redundancy": 0.6, "encoder": null, "scorer": null, …}
+
+`encoder` names the sentence embedder and `scorer` the BertSumExt that some features come from: a folder, seen from the
+model's own, `bundled`, or a hub id. A folder that `downstream.extractive` saved is a model too, of that one feature.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError, nearest
+from corpora.foundation.files import write_json, write_text
+from downstream.encoders.hub import resolve
+from downstream.summaries.features import FEATURES, NEEDS_ENCODER, NEEDS_SCORER, Encode, Score
+
+MODEL_FILE = "summarizer.json"
+BUNDLED_ENCODER = "bundled"
+
+
+class SummaryModel(Config):
+    """A logistic model over sentence features: the log-odds of a sentence are `bias` plus weight times feature."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    weights: dict[str, float] = Field(min_length=1)
+    """Log-odds for one unit of a feature, by its name in `downstream.summaries.features.FEATURES`."""
+    bias: float = 0.0
+    redundancy: float = Field(default=0.6, gt=0)
+    """Cosine in words from which on a sentence is left out beside a better one; above 1 for never."""
+    encoder: str | None = None
+    """Embedder of the features that need one: a folder, seen from the model's own, `bundled`, or a hub id."""
+    scorer: str | None = None
+    """BertSumExt of the feature that needs one: a folder, seen from the model's own, or a hub id."""
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    """What is needed to have the weights again: data with their digests, settings, versions."""
+
+    @field_validator("weights")
+    @classmethod
+    def _features_are_known(cls, weights: dict[str, float]) -> dict[str, float]:
+        for name in weights:
+            if name not in FEATURES:
+                raise ValueError(f"unknown feature '{name}'; {nearest(name, FEATURES)}")
+        return weights
+
+    @property
+    def needs_encoder(self) -> bool:
+        """Whether a feature is computed from sentence embeddings."""
+        return not NEEDS_ENCODER.isdisjoint(self.weights)
+
+    @property
+    def needs_scorer(self) -> bool:
+        """Whether a feature is a BertSumExt's score."""
+        return not NEEDS_SCORER.isdisjoint(self.weights)
+
+
+def open_model(source: str | Path, runtime: str = "auto") -> tuple[SummaryModel, Encode | None, Score | None]:
+    """Open a saved model with what its features need; neural parts are loaded when they are first used.
+
+    Args:
+        source: folder or hub id.
+        runtime: what computes neural parts: a word of `downstream.runtime`.
+
+    Raises:
+        CheckpointError: there is no such folder, or its files are missing or damaged.
+    """
+    from downstream.summaries.scorer import HEAD_CONFIG_FILE
+
+    folder = resolve(str(source))
+    if (folder / MODEL_FILE).is_file():
+        model = _read(folder / MODEL_FILE)
+    elif (folder / HEAD_CONFIG_FILE).is_file():
+        model = SummaryModel(weights={"scorer": 1.0}, scorer=".")
+    else:
+        fix = "give a folder that downstream.summarize or downstream.extractive saved"
+        raise CheckpointError(folder, f"neither {MODEL_FILE} nor {HEAD_CONFIG_FILE} in it", fix)
+    encode = _opener(folder, model.encoder, "encoder", open_encoder, runtime) if model.needs_encoder else None
+    score = _opener(folder, model.scorer, "scorer", open_scorer, runtime) if model.needs_scorer else None
+    return model, encode, score
+
+
+def _read(path: Path) -> SummaryModel:
+    try:
+        return SummaryModel.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, UnicodeDecodeError, OSError) as error:
+        detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise CheckpointError(path, f"not a summariser of schema 1 ({detail})", "restore or train it again") from error
+
+
+def _opener(
+    folder: Path, name: str | None, what: str, open_part: Callable[[str, str], Any], runtime: str
+) -> Callable[..., Any]:
+    """Return a function that opens the part when it is first called, and then computes with it."""
+    if name is None:
+        raise CheckpointError(folder / MODEL_FILE, f"its features need an {what}, and it names none", "train it again")
+    inside = folder / name
+    source = str(inside) if inside.is_dir() else name
+    loaded = functools.cache(lambda: open_part(source, runtime))
+    return lambda texts: loaded()(texts)
+
+
+def open_encoder(source: str, runtime: str = "torch") -> Encode:
+    """Open a sentence embedder: `bundled`, a folder or a hub id.
+
+    Args:
+        source: the model.
+        runtime: a word of `downstream.runtime`; `auto` is the GPU if there is one, else the fastest way on this CPU.
+    """
+    from downstream.embed import Embedder
+
+    embedder = Embedder.load(None if source == BUNDLED_ENCODER else source)
+    if runtime != "torch" and (runtime != "auto" or embedder.device == "cpu"):
+        from downstream.runtimes.predictor import fast_embedder
+
+        embedder, _ = fast_embedder(embedder, runtime)
+    return embedder.encode
+
+
+def open_scorer(source: str, runtime: str = "torch") -> Score:
+    """Open a BertSumExt: a folder or a hub id; `runtime` as for `open_encoder`."""
+    from downstream.summaries.scorer import SentenceScorer
+
+    return SentenceScorer.load(source, runtime).log_odds
+
+
+def save_model(folder: Path, model: SummaryModel, figures: Mapping[str, float]) -> None:
+    """Write a model and its card.
+
+    Args:
+        folder: made if missing.
+        model: with its recipe.
+        figures: what it scored where, for the card.
+
+    Raises:
+        ResultError: the folder cannot be written.
+    """
+    write_json(folder / MODEL_FILE, model.model_dump(by_alias=True))
+    write_text(folder / "README.md", model_card(model, figures))
+
+
+def model_card(model: SummaryModel, figures: Mapping[str, float]) -> str:
+    """Return the README.md of a model folder, with the YAML that model hubs read."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    card = ModelCardData(
+        language="ko",
+        license="cc-by-sa-4.0",
+        library_name="pressbert",
+        pipeline_tag="summarization",
+        tags=["extractive"],
+    )
+    lines = [
+        "# Extractive summariser for Korean news",
+        "",
+        "A logistic model over named features of a sentence; `summarizer.json` is all of it.",
+        "",
+        "| feature | weight | what it measures |",
+        "| --- | ---: | --- |",
+        *(f"| {name} | {weight:+.3f} | {FEATURES[name]} |" for name, weight in model.weights.items()),
+        f"| bias | {model.bias:+.3f} | |",
+        "",
+        *(["| figure | value |", "| --- | ---: |"] if figures else []),
+        *(f"| {name} | {value:.4f} |" for name, value in figures.items()),
+        "",
+        "Trained with: `" + json.dumps(model.recipe, ensure_ascii=False) + "`",
+        "",
+    ]
+    return str(ModelCard(f"---\n{card.to_yaml()}\n---\n\n" + "\n".join(lines)))

@@ -1,0 +1,310 @@
+"""Train a summariser's weights, show what each part is worth, and score it: the command of `downstream.summarize`.
+
+Two kinds of articles teach. Labelled ones hold an editor's choice. Pairs hold a headline only: a sentence counts as
+chosen if a greedy oracle would take it to cover the headline, and the headline is then hidden from the features. Pairs
+count for a share of what the labelled articles count (`pair_weight`): they keep the weights sane on other texts.
+
+What is to stay in the model is decided by cross-validation on labelled articles of the split `train`. Articles on the
+same story never part, and the split that is reported has no say.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from corpora.foundation.command import EXIT_DONE, ArgumentParser
+from corpora.foundation.config import Config, validate
+from corpora.foundation.errors import DataError, UsageError
+from corpora.foundation.files import sha256
+from corpora.foundation.machine import versions
+from downstream.finetune import parse_overrides
+from downstream.metrics import FloatArray
+from downstream.summaries.evaluation import NUM_SENTENCES, as_json, evaluate, paired_p, sentence_scores, table
+from downstream.summaries.features import (
+    FEATURES,
+    NEEDS_ENCODER,
+    NEEDS_SCORER,
+    Encode,
+    Score,
+    Vectors,
+    sentence_features,
+)
+from downstream.summaries.labelled import Article, Skipped, of_split, read_labelled
+from downstream.summaries.model import SummaryModel, open_encoder, open_scorer, save_model
+from downstream.summarize import Judgement, Summarizer
+
+logger = logging.getLogger(__name__)
+
+LEXICAL = tuple(name for name in FEATURES if name not in NEEDS_ENCODER | NEEDS_SCORER)
+"""Features that need the text alone."""
+
+
+class TrainingConfig(Config):
+    """How weights are found."""
+
+    inverse_l2: float = Field(default=1.0, gt=0)
+    """scikit-learn's `C`: smaller holds the weights nearer to 0."""
+    pair_weight: float = Field(default=0.3, ge=0)
+    """What all pairs together count, the labelled articles together counting 1."""
+    min_sentences: int = Field(default=5, ge=1)
+    """Of a pair; shorter ones are nearly all lead."""
+    max_sentences: int = Field(default=40, ge=1)
+    """Of a pair; one headline says little about longer ones."""
+    redundancy: float = Field(default=0.6, gt=0)
+    """See `SummaryModel.redundancy`."""
+    folds: int = Field(default=10, ge=2)
+    repeats: int = Field(default=5, ge=1)
+    """Cross-validations with other folds, averaged."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An article with all features of its sentences."""
+
+    article: Article
+    vectors: Vectors
+    features: Mapping[str, FloatArray]
+    """Name → (S,)."""
+
+    def matrix(self, names: Sequence[str]) -> FloatArray:
+        """Return (S, len(names))."""
+        return np.stack([self.features[name] for name in names], axis=1)
+
+    @property
+    def labels(self) -> FloatArray:
+        """1 for chosen sentences, else 0: (S,)."""
+        return np.isin(np.arange(len(self.article.sentences)), self.article.extractive).astype(float)
+
+
+def make_examples(
+    articles: Sequence[Article], names: Sequence[str], *, encode: Encode | None = None, score: Score | None = None
+) -> list[Example]:
+    """Compute the features NAMES of articles; those without sentences are left out."""
+    examples = []
+    for article in articles:
+        if article.sentences:
+            vectors = Vectors(article.texts)
+            matrix = sentence_features(article, names, vectors=vectors, encode=encode, score=score)
+            examples.append(Example(article, vectors, {name: matrix[:, k] for k, name in enumerate(names)}))
+    return examples
+
+
+def fit(
+    examples: Sequence[Example], pairs: Sequence[Example], names: Sequence[str], config: TrainingConfig
+) -> SummaryModel:
+    """Find the weights of the features NAMES by logistic regression over single sentences.
+
+    Raises:
+        DataError: no sentence is chosen, or all are.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    used = [*examples, *(pairs if config.pair_weight else [])]
+    values = np.concatenate([example.matrix(names) for example in used])
+    labels = np.concatenate([example.labels for example in used])
+    num = sum(len(example.labels) for example in examples)
+    weights = np.ones(len(labels))
+    if len(labels) > num:
+        weights[num:] = config.pair_weight * num / (len(labels) - num)
+    if len(set(labels.tolist())) < 2:
+        raise DataError("training data", "no sentences to tell apart", "give articles with an editor's choice")
+    model = LogisticRegression(C=config.inverse_l2, max_iter=5000, tol=1e-8).fit(values, labels, sample_weight=weights)
+    return SummaryModel(
+        schema=1,
+        weights={name: round(float(w), 6) for name, w in zip(names, model.coef_[0], strict=True)},
+        bias=round(float(model.intercept_[0]), 6),
+        redundancy=config.redundancy,
+    )
+
+
+def cross_validate(
+    examples: Sequence[Example], pairs: Sequence[Example], names: Sequence[str], config: TrainingConfig
+) -> FloatArray:
+    """Return the sentence F1 of each labelled article (N,) under models that have not seen its story."""
+    groups = sorted({example.article.group for example in examples})
+    f1 = np.zeros(len(examples))
+    for repeat in range(config.repeats):
+        order = np.random.default_rng(repeat).permutation(len(groups))
+        folds = {groups[place]: number % config.folds for number, place in enumerate(order)}
+        for fold in range(config.folds):
+            training = [example for example in examples if folds[example.article.group] != fold]
+            model = fit(training, pairs, names, config)
+            for k, example in enumerate(examples):
+                if folds[example.article.group] == fold:
+                    chosen = choose(model, example)
+                    f1[k] += sentence_scores(chosen, example.article.extractive)["f1"] / config.repeats
+    return f1
+
+
+def choose(model: SummaryModel, example: Example) -> list[int]:
+    """Choose sentences of an article whose features are at hand."""
+    parts = {name: weight * example.features[name] for name, weight in model.weights.items()}
+    judgement = Judgement(example.article, example.vectors, parts, model.bias, model.redundancy)
+    return judgement.choose(NUM_SENTENCES)
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What a model is worth without one of its parts."""
+
+    left_out: str
+    """`nothing` for the whole model."""
+    f1: float
+    """Sentence F1, cross-validated on the labelled articles."""
+    p: float | None = None
+    """Of the difference from the whole model, paired by article."""
+    pairs_f1: float | None = None
+    """Sentence F1 on pairs that were held out, against the oracle of their hidden headlines; if there are pairs."""
+    pairs_p: float | None = None
+
+
+def ablate(
+    examples: Sequence[Example], pairs: Sequence[Example], names: Sequence[str], config: TrainingConfig
+) -> list[Ablation]:
+    """Leave out one part of the model at a time; the whole model comes first.
+
+    Of the pairs, every fifth is held out and scored.
+    """
+    held_out, kept = pairs[::5], [pair for place, pair in enumerate(pairs) if place % 5]
+
+    def scores(names: Sequence[str], pairs: Sequence[Example], config: TrainingConfig) -> tuple[FloatArray, FloatArray]:
+        model = fit(examples, pairs, names, config)
+        on_pairs = [sentence_scores(choose(model, pair), pair.article.extractive)["f1"] for pair in held_out]
+        return cross_validate(examples, pairs, names, config), np.array(on_pairs)
+
+    variants = {"nothing": (names, kept, config)}
+    for name in names if len(names) > 1 else ():
+        variants[name] = ([other for other in names if other != name], kept, config)
+    if pairs:
+        variants["the pairs"] = (names, [], config)
+    variants["redundancy control"] = (names, kept, config.model_copy(update={"redundancy": 2.0}))
+    results = {left_out: scores(*variant) for left_out, variant in variants.items()}
+    whole = results.pop("nothing")
+
+    def row(left_out: str, result: tuple[FloatArray, FloatArray]) -> Ablation:
+        f1, pairs_f1 = (float(values.mean()) if len(values) else None for values in result)
+        p, pairs_p = (paired_p(*both) if len(both[0]) else None for both in zip(whole, result, strict=True))
+        assert f1 is not None, "there are labelled articles, or fit() had nothing to tell apart"
+        return Ablation(left_out, f1, p, pairs_f1, pairs_p)
+
+    first = Ablation("nothing", float(whole[0].mean()), None, float(whole[1].mean()) if held_out else None)
+    return [first, *(row(left_out, result) for left_out, result in results.items())]
+
+
+def ablation_table(rows: Sequence[Ablation]) -> str:
+    """Return a Markdown table of percentages."""
+    columns = ["f1", "p", "pairs_f1", "pairs_p"] if rows[0].pairs_f1 is not None else ["f1", "p"]
+    titles = {"f1": "sentence F1", "p": "p", "pairs_f1": "F1 on held-out pairs", "pairs_p": "p"}
+    lines = [f"| left out | {' | '.join(titles[column] for column in columns)} |", f"| --- |{' ---: |' * len(columns)}"]
+    for row in rows:
+        cells = []
+        for column in columns:
+            value, first = getattr(row, column), getattr(rows[0], column)
+            if value is None:
+                cells.append("")
+            elif column.endswith("p"):
+                cells.append(f"{value:.3f}")
+            else:
+                change = "" if row is rows[0] else f" ({100 * (value - first):+.1f})"
+                cells.append(f"{100 * value:.1f}{change}")
+        lines.append(f"| {row.left_out} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+# ---- command line ----
+
+
+def read_pairs(paths: Sequence[Path], config: TrainingConfig) -> list[Article]:
+    """Read articles with headlines as pairs of a usable length.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    skipped = Skipped()
+    articles = [article for path in paths for article in read_labelled(path, skipped)]
+    for reason, count in skipped.reasons.items():
+        logger.warning("%d pairs left out: %s", count, reason)
+    return [a for a in articles if config.min_sentences <= len(a.sentences) <= config.max_sentences]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Train, evaluate or ablate from the command line."""
+    parser = ArgumentParser("python -m downstream.summarize", "Train or score a summariser.")
+    parser.add_argument("command", choices=["train", "evaluate", "ablate"])
+    parser.add_argument("data", type=Path, nargs="+", help="labelled articles; see downstream.summaries.labelled")
+    parser.add_argument("--pairs", type=Path, nargs="*", default=[], help="files of articles with headlines")
+    parser.add_argument("--out", type=Path, help="train: folder for the model")
+    parser.add_argument("--model", help="evaluate: folder or hub id; default: the bundled model")
+    parser.add_argument("--split", default="dev", help="evaluate: which split, where the data have splits")
+    parser.add_argument("--features", nargs="*", help=f"of: {', '.join(FEATURES)}; default: those of the text alone")
+    parser.add_argument("--encoder", help="embedder for its features: folder, hub id, or 'bundled'")
+    parser.add_argument("--scorer", help="BertSumExt for its feature: folder or hub id")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set pair_weight=0")
+    arguments = parser.parse(argv)
+    articles = [article for path in arguments.data for article in read_labelled(path)]
+    if arguments.command == "evaluate":
+        held_out = [article for article in of_split(articles, arguments.split) if article.extractive]
+        if not held_out:
+            raise UsageError("--split", f"no labelled articles in '{arguments.split}'", "name another split")
+        systems = evaluate(Summarizer.load(arguments.model), held_out)
+        sys.stdout.write(f"{json.dumps(as_json(systems), ensure_ascii=False)}\n" if arguments.json else table(systems))
+        return EXIT_DONE
+    config = validate(TrainingConfig, parse_overrides(arguments.set), "--set")
+    names = _features(arguments)
+    encode = open_encoder(arguments.encoder) if arguments.encoder else None
+    score = open_scorer(arguments.scorer) if arguments.scorer else None
+    training = of_split(articles, "train")
+    examples = make_examples(training, names, encode=encode, score=score)
+    pairs = make_examples(read_pairs(arguments.pairs, config), names, encode=encode, score=score)
+    if arguments.command == "ablate":
+        rows = ablate(examples, pairs, names, config)
+        sys.stdout.write(
+            f"{json.dumps([asdict(row) for row in rows], ensure_ascii=False)}\n"
+            if arguments.json
+            else ablation_table(rows)
+        )
+        return EXIT_DONE
+    if arguments.out is None:
+        raise UsageError("--out", "missing", "give a folder for the model")
+    model = fit(examples, pairs, names, config).model_copy(
+        update={
+            "encoder": arguments.encoder,
+            "scorer": arguments.scorer,
+            "recipe": _recipe(arguments, config, examples, pairs),
+        }
+    )
+    f1 = float(cross_validate(examples, pairs, names, config).mean())
+    save_model(arguments.out, model, {"sentence F1, cross-validated on the training split": f1})
+    sys.stdout.write(json.dumps({"out": str(arguments.out), "f1": round(f1, 4), "weights": model.weights}) + "\n")
+    return EXIT_DONE
+
+
+def _features(arguments: Any) -> list[str]:
+    """Return the features to use: those named, else all that the given parts make possible."""
+    if arguments.features:
+        return list(arguments.features)
+    wanted = set(LEXICAL)
+    wanted |= NEEDS_ENCODER if arguments.encoder else set()
+    wanted |= NEEDS_SCORER if arguments.scorer else set()
+    return [name for name in FEATURES if name in wanted]
+
+
+def _recipe(
+    arguments: Any, config: TrainingConfig, examples: Sequence[Example], pairs: Sequence[Example]
+) -> dict[str, Any]:
+    return {
+        "data": {path.name: sha256(path) for path in arguments.data},
+        "pairs": {path.name: sha256(path) for path in arguments.pairs},
+        "num_articles": len(examples),
+        "num_pairs": len(pairs),
+        "config": config.model_dump(),
+        "versions": versions("numpy", "scikit-learn"),
+    }

@@ -1,0 +1,1 @@
+"""Tasks made out of other texts."""
