@@ -27,7 +27,7 @@ from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import Tagging
 from downstream.metrics import FloatArray
 from downstream.task import Features, Split, Task, all_tasks, get_task
-from eval.models import ModelEntry, choose_models, load_leaderboard
+from eval.contestants.contestant import ModelEntry, choose_models, load_leaderboard
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

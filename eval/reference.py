@@ -16,9 +16,10 @@ from pathlib import Path
 from corpora.foundation.command import ArgumentParser, run_command
 from corpora.foundation.errors import ResultError, cannot_write
 from corpora.foundation.files import atomic_file, package_path
-from eval import contamination, model_index, run_all
-from eval.archive import ARCHIVE, pack, restore
-from eval.models import load_leaderboard
+from eval import contamination, run_all
+from eval.board import model_index
+from eval.cells.run.archive import ARCHIVE, pack, restore
+from eval.contestants.contestant import load_leaderboard
 
 REFERENCE_TOML = package_path("eval", "reference.toml")
 PUBLISHED = ("leaderboard.*", f"{model_index.FOLDER}/*.yml", "contamination.*", "contamination/*/*.hits.tsv")

@@ -45,17 +45,25 @@ from downstream.finetune import parse_overrides, read_task
 from downstream.finetuning.result import Result
 from downstream.grid import GRIDS
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
-from eval.cells import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
-from eval.comparison import compare_models
-from eval.contamination import merge_pairs, with_clean_scores
-from eval.disagreement import find_disagreements
-from eval.leaderboard import build_board, print_comparisons, print_terminal
-from eval.manifest import fold_manifest, read_experiments, refuse_drift
-from eval.models import Leaderboard, cell_recipe, choose_models, load_leaderboard
-from eval.preflight import Preflight, print_known
-from eval.report import Evidence, write_leaderboard
-from eval.results import Gap, LeaderboardFile, build_table, find_cells, find_gaps, merge_results, of_newest_recipe
-from eval.sidecars import find_sidecars
+from eval.board.comparison import compare_models
+from eval.board.disagreement import find_disagreements
+from eval.board.page import Evidence, write_leaderboard
+from eval.board.table import build_board, print_comparisons, print_terminal
+from eval.cells.run.files import (
+    Gap,
+    LeaderboardFile,
+    build_table,
+    find_cells,
+    find_gaps,
+    merge_results,
+    of_newest_recipe,
+)
+from eval.cells.run.manifest import fold_manifest, read_experiments, refuse_drift
+from eval.cells.run.measurements import find_sidecars
+from eval.cells.run.preflight import Preflight, print_known
+from eval.cells.run.run import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
+from eval.contamination.check import merge_pairs, with_clean_scores
+from eval.contestants.contestant import Leaderboard, cell_recipe, choose_models, load_leaderboard
 
 
 def _parser() -> ArgumentParser:

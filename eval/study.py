@@ -20,16 +20,16 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentPar
 from corpora.foundation.errors import UsageError
 from corpora.official import data_root
 from downstream.task import get_task
-from eval.archive import ARCHIVE, pack, restore
-from eval.cells import Cell, Filler, plan_cells, share_of
-from eval.manifest import fold_manifest
-from eval.models import ModelEntry
-from eval.report import write_leaderboard
-from eval.results import Gap, LeaderboardFile
-from eval.study_estimate import dry_run
-from eval.study_page import write_page
-from eval.study_recipe import read_study
-from eval.study_run import StudyRun
+from eval.board.page import write_leaderboard
+from eval.cells.run.archive import ARCHIVE, pack, restore
+from eval.cells.run.files import Gap, LeaderboardFile
+from eval.cells.run.manifest import fold_manifest
+from eval.cells.run.run import Cell, Filler, plan_cells, share_of
+from eval.contestants.contestant import ModelEntry
+from eval.studies.estimate import dry_run
+from eval.studies.page import write_page
+from eval.studies.recipe import read_study
+from eval.studies.run import StudyRun
 
 
 def main(argv: list[str] | None = None) -> int:

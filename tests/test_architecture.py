@@ -120,15 +120,15 @@ def test_importing_the_packages_is_silent() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "import eval.results",
-        "import os, eval.results as results",
+        "import eval.cells.files",
+        "import os, eval.cells.files as results",
         "from eval import results",
-        "from eval.results import Result",
-        "def f():\n    from eval.results import Result",
+        "from eval.cells.files import Result",
+        "def f():\n    from eval.cells.files import Result",
         "class A:\n    def f(self):\n        import apps",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from apps.clustering import cluster",
         "try:\n    import torch\nexcept ImportError:\n    import apps.demo",
-        "import importlib\ndef f():\n    importlib.import_module('eval.results')",
+        "import importlib\ndef f():\n    importlib.import_module('eval.cells.files')",
     ],
 )
 def test_the_checker_sees_an_import_to_the_right(source: str) -> None:

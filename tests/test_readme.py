@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from eval.cells.run.files import read_reported
 
 from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_ROOT, all_tasks, get_task
-from eval.models import ModelEntry
-from eval.results import read_reported
+from eval.contestants.contestant import ModelEntry
 from pretraining.recipe import read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]

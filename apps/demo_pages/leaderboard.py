@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
+from eval.cells.run.files import LeaderboardFile, Row, find_cells, read_reported
 
 from apps.demo_pages.frame import Desk, heading, tell
 from apps.demo_pages.marking import escaped, one_line
@@ -14,12 +15,11 @@ from corpora.foundation.errors import ResultError, SuiteError
 from corpora.official import data_root
 from downstream.finetuning.result import Result
 from downstream.task import all_tasks
-from eval.leaderboard import Board, Line, build_board, figure, model_title, to_csv
-from eval.mistakes import Mistake, find_mistakes
-from eval.models import load_leaderboard
-from eval.report import Report, to_html
-from eval.results import LeaderboardFile, Row, find_cells, read_reported
-from eval.words import HOW_TO_READ, Words
+from eval.board.mistakes import Mistake, find_mistakes
+from eval.board.page import Report, to_html
+from eval.board.table import Board, Line, build_board, figure, model_title, to_csv
+from eval.board.words import HOW_TO_READ, Words
+from eval.contestants.contestant import load_leaderboard
 
 REPORTS = "PRESSBERT_REPORTS"
 """Environment variable: the folder that `eval/run_all.py` wrote; default `reports`."""

@@ -158,7 +158,7 @@ def test_overlap_alone_does_not_find_the_answering_sentence(qnli: TaskData) -> N
 
 @pytest.mark.real_data
 def test_tfidf_does_not_find_the_answering_sentence(qnli: TaskData) -> None:
-    from eval.baselines import FITS
+    from eval.contestants.baselines import FITS
 
     predictions = FITS["tfidf"](get_task(QNLI), qnli.train.examples).predict(qnli.eval.examples)
     assert is_at_chance([p == gold for p, gold in zip(predictions, qnli.eval.golds, strict=True)], 0.5)
@@ -194,7 +194,7 @@ def test_length_does_not_find_the_continuation(swag: TaskData, rule: str) -> Non
 @pytest.mark.real_data
 def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
     """What the `tfidf` baseline reads of pairs, n-grams and likeness, ranks the choices."""
-    from eval.baselines import _Similarity
+    from eval.contestants.baselines import _Similarity
 
     def pairs(examples: Sequence[ChoiceExample]) -> tuple[list[str], list[str]]:
         return [e.text for e in examples for _ in e.choices], [choice for e in examples for choice in e.choices]
@@ -215,7 +215,7 @@ def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
 
 @pytest.mark.real_data
 def test_likeness_to_the_context_does_not_find_the_continuation(swag: TaskData) -> None:
-    from eval.baselines import _Similarity
+    from eval.contestants.baselines import _Similarity
 
     known = [text for e in swag.train.examples for text in (e.text, *e.choices)]
     likeness = _Similarity(known)

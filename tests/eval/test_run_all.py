@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eval.cells.run.files import read_reported
+from eval.cells.run.run import Filler
 
 from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError
 from corpora.foundation.files import fingerprint
@@ -24,13 +26,12 @@ from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, read_result
 from downstream.grid import Grid
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
-from eval import baselines, contamination, run_all
-from eval import cells as filling
-from eval.cells import Filler
-from eval.models import ModelEntry, build_scratch, load_leaderboard
-from eval.models import run_cell as real_run_cell
+from eval import contamination, run_all
+from eval.cells.run import run as filling
+from eval.contestants import baselines
+from eval.contestants.contestant import ModelEntry, build_scratch, load_leaderboard
+from eval.contestants.contestant import run_cell as real_run_cell
 from eval.reference import REFERENCE_TOML
-from eval.results import read_reported
 
 Fails = Callable[..., AbstractContextManager[None]]
 RunCell = Callable[..., Result]

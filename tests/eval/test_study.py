@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from eval.cells.run.archive import ARCHIVE, pack, restore
+from eval.cells.run.files import Row
 from PIL import Image
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS
@@ -21,14 +23,12 @@ from corpora.foundation.files import fingerprint
 from downstream.encoders.hub import encoder_digest
 from downstream.finetuning.result import read_result
 from downstream.task import get_task
-from eval.archive import ARCHIVE, pack, restore
-from eval.models import Filled, ModelEntry, run_cell
-from eval.results import Row
+from eval.contestants.contestant import Filled, ModelEntry, run_cell
+from eval.studies.estimate import ArmEstimate, estimate
+from eval.studies.page import ArmRecord, _draw_course, draw_chart
+from eval.studies.recipe import STUDIES, merge, read_study
+from eval.studies.run import StudyRun
 from eval.study import main, parse_share
-from eval.study_estimate import ArmEstimate, estimate
-from eval.study_page import ArmRecord, _draw_course, draw_chart
-from eval.study_recipe import STUDIES, merge, read_study
-from eval.study_run import StudyRun
 from pretraining.recipe import Recipe
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -199,7 +199,7 @@ def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], mo
         pytest.fail("made again")
 
     monkeypatch.setattr("pretraining.run._finish", refuse)
-    monkeypatch.setattr("eval.cells.run_cell", refuse)
+    monkeypatch.setattr("eval.cells.run.run_cell", refuse)
     assert run(made, "--shard", "1/1") == EXIT_DONE
     assert capsys.readouterr().out == ""
     assert run(made) == EXIT_DONE
@@ -218,7 +218,7 @@ def test_a_study_takes_over_what_another_has_scored(made: Path, monkeypatch: pyt
         ran.append(model.name)
         raise RecipeError("nothing", "runs here", "look")
 
-    monkeypatch.setattr("eval.cells.run_cell", note)
+    monkeypatch.setattr("eval.cells.run.run_cell", note)
     assert run(twin) == EXIT_FAILED_CELLS
     assert ran == ["halved", "halved"]
     ours, theirs = (
@@ -503,7 +503,7 @@ def test_published_cells_are_begun_with(
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("run again")
 
-    monkeypatch.setattr("eval.cells.run_cell", refuse)
+    monkeypatch.setattr("eval.cells.run.run_cell", refuse)
     assert run(made, "--publish", str(docs), "--out", str(tmp_path / "elsewhere")) == EXIT_DONE
     assert {path.name: path.read_bytes() for path in (docs / "small").iterdir()} == files
     capsys.readouterr()
@@ -529,7 +529,7 @@ def test_a_published_study_needs_no_encoder(
         pytest.fail("made again")
 
     monkeypatch.setattr("pretraining.run._finish", refuse)
-    monkeypatch.setattr("eval.cells.run_cell", refuse)
+    monkeypatch.setattr("eval.cells.run.run_cell", refuse)
     assert run(made, *elsewhere) == EXIT_DONE
     assert not list((tmp_path / "work").glob("encoder-*/config.json"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "docs" / "small").iterdir()} == files
@@ -620,7 +620,7 @@ def test_what_is_left_of_a_published_study_takes_its_encoder_again(
         ran.append((entry.name, seed))
         return run_cell(entry, *arguments, seed=seed, **named)
 
-    monkeypatch.setattr("eval.cells.run_cell", note)
+    monkeypatch.setattr("eval.cells.run.run_cell", note)
     assert run(made, *elsewhere) == EXIT_DONE
     # The same weights come out, so the other cell of the arm counts.
     assert ran == [("mlm", 1)]

@@ -1,0 +1,1 @@
+"""Finished cells into a leaderboard: rows, tests, tables, pages, charts."""

@@ -1,0 +1,1 @@
+"""Cells of the leaderboard (model × task × seed): planned, run, measured and kept."""

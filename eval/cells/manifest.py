@@ -1,0 +1,189 @@
+"""Where a leaderboard's figures come from, and how to have them again.
+
+Every cell notes its origin when it is filled. The manifest of a leaderboard folds the origins of its cells, so that it
+tells of the machines and versions that made the figures, not of the one that printed the table, and is the same
+whichever command did. It lists the experiments with their whole recipes; `--from` plans the same cells again and
+refuses where data, versions or weights are no longer the same.
+"""
+
+import datetime
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from corpora.foundation.config import Config
+from corpora.foundation.errors import ResultError, UsageError
+from corpora.foundation.files import package_path
+from corpora.foundation.machine import cpu_name, versions
+from downstream.finetuning.result import Result
+from downstream.task import Task
+from eval.contestants.contestant import Kind, ModelEntry, code_sha256
+
+
+class Experiment(Config):
+    """A model on a task: what has to be known to run it again."""
+
+    task: str
+    model: str
+    kind: Kind
+    encoder: str
+    """Folder, hub id or known key; empty for a model that is built from the task's own data, or comes bundled."""
+    seeds: list[int]
+    recipe: dict[str, Any]
+    """What decides the predictions, as in the cells."""
+
+    @property
+    def entry(self) -> ModelEntry:
+        """The model with exactly the settings of the recipe."""
+        return ModelEntry(
+            name=self.model,
+            kind=self.kind,
+            encoder=self.encoder,
+            runtime=self.recipe.get("runtime", "torch"),
+            finetune=self.recipe.get("finetune", {}),
+            choice=self.recipe.get("grid", {}),
+        )
+
+
+def origin(entry: ModelEntry, task: Task) -> dict[str, str]:
+    """Return what a cell notes beside machine and recipe, at the moment it is finished."""
+    encoder = (entry.encoder or entry.name) if entry.kind == "encoder" else entry.encoder
+    return {
+        "finished": now(),
+        "kind": entry.kind,
+        # One that is known by its digest may be gone; where it lay tells nobody anything.
+        "encoder": Path(encoder).name if entry.encoder_sha256 else encoder,
+        "git": git_commit(),
+        "code_sha256": code_sha256(entry, task),
+        **_compute(),
+    }
+
+
+def now() -> str:
+    """Return the time in ISO 8601 and UTC, to the microsecond."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+
+
+def _compute() -> dict[str, str]:
+    """Return the accelerator and the number of threads; both can move a figure's last digits."""
+    if "torch" not in sys.modules:
+        return {}  # nothing here was computed with it, and loading it takes seconds
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {"device": device, "threads": str(torch.get_num_threads())}
+
+
+@cache
+def git_commit() -> str:
+    """Return the commit of the source tree, with `+` for local changes; empty outside a checkout."""
+    root = package_path("eval").parent
+    if not (root / ".git").exists() or shutil.which("git") is None:
+        return ""
+    done = subprocess.run(
+        ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=40"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip()
+
+
+def fold_manifest(cells: Sequence[Result]) -> dict[str, Any]:
+    """Return the manifest of a leaderboard that is made of CELLS; of none, what this machine would run with."""
+    if not cells:
+        return {"versions": versions(), "git": git_commit(), "device": "cpu", "cpu": cpu_name(), "experiments": []}
+    packages: dict[str, set[str]] = {}
+    for cell in cells:
+        for name, version in cell.recipe.get("versions", {}).items():
+            packages.setdefault(name, set()).add(version)
+
+    def noted(key: str) -> str:
+        return _joined(cell.environment.get(key, "") for cell in cells)
+
+    experiments: dict[tuple[str, str], list[Result]] = {}
+    for cell in cells:
+        experiments.setdefault((cell.task, cell.model), []).append(cell)
+    return {
+        "versions": {name: _joined(packages[name]) for name in sorted(packages)},
+        "git": noted("git"),
+        "device": _joined(cell.environment.get("device", cell.device) for cell in cells),
+        "precision": noted("precision"),
+        "cpu": noted("cpu"),
+        "platform": noted("platform"),
+        "threads": noted("threads"),
+        "experiments": [
+            {
+                "task": task,
+                "model": model,
+                "kind": some[0].environment.get("kind", ""),
+                "encoder": some[0].environment.get("encoder", ""),
+                "seeds": sorted(cell.seed for cell in some),
+                "recipe": some[0].recipe,
+            }
+            for (task, model), some in experiments.items()
+        ],
+    }
+
+
+def _joined(values: Iterable[str]) -> str:
+    return " / ".join(sorted({value for value in values if value}))
+
+
+def read_experiments(path: Path) -> list[Experiment]:
+    """Read the experiments of a manifest.
+
+    Args:
+        path: a leaderboard.json, its folder, or a file with its manifest alone.
+
+    Raises:
+        ResultError: the file is missing, is none of these, or does not say how its figures were made.
+    """
+    file = path / "leaderboard.json" if path.is_dir() else path
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        found = content.get("manifest", content)["experiments"]
+        experiments = [Experiment(**item) for item in found]
+    except OSError as error:
+        raise ResultError(file, error.strerror or str(error), "give a leaderboard.json or its folder") from error
+    except (ValueError, AttributeError, KeyError, TypeError, ValidationError) as error:
+        what = "no manifest that tells how its figures were made"
+        raise ResultError(file, what, "give the leaderboard.json of a run") from error
+    if not experiments:
+        raise ResultError(file, "its manifest has no experiment", "give the leaderboard.json of a run")
+    return experiments
+
+
+def refuse_drift(path: Path, experiment: Experiment, recipe: Mapping[str, Any], *, but: Iterable[str] = ()) -> None:
+    """Refuse to repeat an experiment with something else than it was run with.
+
+    Args:
+        path: the manifest, for the message.
+        experiment: what was run.
+        recipe: what would be run now.
+        but: entries of the recipe that were changed on purpose.
+
+    Raises:
+        UsageError: an entry differs; the first one is told with both values.
+    """
+    for key in sorted({*experiment.recipe, *recipe} - set(but)):
+        there, here = experiment.recipe.get(key), recipe.get(key)
+        if there == here:
+            continue
+        if isinstance(there, dict) and isinstance(here, dict):
+            inner = next(name for name in sorted({*there, *here}) if there.get(name) != here.get(name))
+            key, there, here = f"{key}.{inner}", there.get(inner), here.get(inner)
+        what = f"{experiment.model} on {experiment.task}: {key} was {_short(there)} and is {_short(here)} now"
+        raise UsageError(path, what, "restore it, or add --allow-drift to run with what is here")
+
+
+def _short(value: object) -> str:
+    text = "absent" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:12]}…{text[-12:]}"

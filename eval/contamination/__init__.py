@@ -1,0 +1,1 @@
+"""Evaluation texts in training text: counted, and scores without them."""

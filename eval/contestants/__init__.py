@@ -1,0 +1,1 @@
+"""What is compared: one module for each kind of model."""

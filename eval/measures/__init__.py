@@ -1,0 +1,1 @@
+"""What is measured beside the score: robustness to noise, and cost."""

@@ -1,0 +1,199 @@
+"""What a trained model costs to run: size, and speed on one core of this machine on a task's own inputs.
+
+    model, tokenizer, task = load_finetuned(folder)
+    measure_model(model, tokenizer, task, split.examples, folder=folder, max_length=128)
+
+Timed is the whole way from text to answer, tokenizer and decoding included, at the inputs' own lengths. Memory is not
+in it: a process that has just trained holds data and optimizer states, and its peak would tell of them. What training
+took is `Result.train_s`.
+"""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from corpora.foundation.config import Config
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.machine import cpu_name
+from downstream.task import Task
+from eval.measures.noise import Predict, sample
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+THREADS = 1
+MAX_SINGLE, MAX_BATCHED = 200, 2000
+"""Examples that are timed one by one, and together."""
+MIN_EXAMPLES = 20
+"""Examples that are timed each way, however slow the model is."""
+WARM_UP = 3
+"""Calls before the clock starts: the first ones allocate and build caches."""
+BUDGET_S = 30.0
+"""Time after which each way of timing takes no further examples."""
+
+
+class Cost(Config):
+    """Size of a trained model and its speed on one core."""
+
+    num_parameters: int | None
+    """Of the encoder, head left out, as in results; of a baseline its coefficients. None where nothing tells."""
+    size_bytes: int | None
+    """Of the weights on disk, head included. None for a model that is not saved."""
+    latency_ms_median: float
+    """Of one example at a time."""
+    latency_ms_p95: float
+    """What 95 % of the examples stay below."""
+    num_single: int
+    """Examples the latency is taken of."""
+    sentences_per_s: float
+    """Of many examples at once, in batches of like length. An example is a text, a pair, or a question and context."""
+    num_batched: int
+    """Examples the rate is taken of."""
+    threads: int
+    """Threads that computed."""
+    cpu_share: float
+    """Processor time over wall time while examples were timed one by one.
+
+    1 where one core worked all along; less where the machine was busy with other work and the times are too long; more
+    where the model took more than its thread.
+    """
+    cpu: str
+    """The processor's name."""
+
+
+def measure(
+    predict: Predict,
+    examples: Sequence[Any],
+    *,
+    num_parameters: int | None = None,
+    size_bytes: int | None = None,
+    seed: int = 0,
+    max_single: int = MAX_SINGLE,
+    max_batched: int = MAX_BATCHED,
+    budget_s: float = BUDGET_S,
+) -> Cost:
+    """Time a trained model on one thread; the thread settings of the process are as before afterwards.
+
+    Args:
+        predict: the model, e.g. a fitted baseline.
+        examples: of the task's evaluation split, from which a seeded sample is timed.
+        num_parameters: of the model, if it can be told.
+        size_bytes: of its weights on disk, if it has any.
+        seed: of the sample; the same for all models that are compared.
+        max_single: examples timed one by one, fewer if the budget is spent.
+        max_batched: examples timed together, fewer if by their latency they would exceed the budget.
+        budget_s: seconds for each of the two; at least `MIN_EXAMPLES` are timed even so.
+
+    Raises:
+        ValueError: there are no examples.
+    """
+    if not examples:
+        raise ValueError("no examples to time")
+    # Drawn in a random order, so that a sample cut short by the budget is a random one still.
+    chosen = sample(examples, max(max_single, max_batched), seed)
+    with one_thread():
+        for example in chosen[:WARM_UP]:
+            predict([example])
+        latencies_s, cpu_share = _time_each(predict, chosen[:max_single], budget_s)
+        fitting = max(MIN_EXAMPLES, int(budget_s / max(float(np.median(latencies_s)), 1e-9)))
+        batched = chosen[: min(max_batched, fitting)]
+        started = time.perf_counter()
+        predict(batched)
+        batched_s = time.perf_counter() - started
+    return Cost(
+        num_parameters=num_parameters,
+        size_bytes=size_bytes,
+        latency_ms_median=round(1000 * float(np.median(latencies_s)), 4),
+        latency_ms_p95=round(1000 * float(np.percentile(latencies_s, 95)), 4),
+        num_single=len(latencies_s),
+        sentences_per_s=round(len(batched) / batched_s, 3),
+        num_batched=len(batched),
+        threads=THREADS,
+        cpu_share=round(cpu_share, 3),
+        cpu=cpu_name(),
+    )
+
+
+def _time_each(predict: Predict, examples: Sequence[Any], budget_s: float) -> tuple[list[float], float]:
+    """Return the seconds of each example by itself, and processor time over wall time."""
+    latencies_s: list[float] = []
+    began, processor_began = time.perf_counter(), time.process_time()
+    for example in examples:
+        if len(latencies_s) >= MIN_EXAMPLES and time.perf_counter() - began > budget_s:
+            break
+        started = time.perf_counter()
+        predict([example])
+        latencies_s.append(time.perf_counter() - started)
+    return latencies_s, (time.process_time() - processor_began) / (time.perf_counter() - began)
+
+
+def measure_model(
+    model: Any,
+    tokenizer: "PreTrainedTokenizerBase",
+    task: Task,
+    examples: Sequence[Any],
+    *,
+    folder: Path,
+    max_length: int,
+    seed: int = 0,
+    budget_s: float = BUDGET_S,
+) -> Cost:
+    """Time a fine-tuned model on the CPU; the model is where it was, and in its mode, afterwards.
+
+    Args:
+        model: of `downstream.finetune.load_finetuned`.
+        tokenizer: of the same.
+        task: of the same.
+        examples: of the task's evaluation split.
+        folder: where the model is saved.
+        max_length: longest input in tokens, as the model was trained.
+        seed: of the sample.
+        budget_s: seconds for each way of timing.
+
+    Raises:
+        CheckpointError: there are no weights in FOLDER.
+    """
+    from downstream.finetune import predict
+
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        raise CheckpointError(folder, "no *.safetensors in it", "give the folder the model was saved to")
+    device, was_training = model.device, model.training
+    try:
+        return measure(
+            partial(predict, model.to("cpu"), tokenizer, task.family, max_length=max_length),
+            examples,
+            num_parameters=sum(p.numel() for p in model.base_model.parameters()),
+            size_bytes=sum(path.stat().st_size for path in weights),
+            seed=seed,
+            budget_s=budget_s,
+        )
+    finally:
+        model.to(device).train(was_training)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Have torch and the tokenizers compute on one thread inside, and as before afterwards."""
+    # A baseline computes without torch, and loading it takes seconds.
+    torch = sys.modules.get("torch")
+    threads, parallelism = torch.get_num_threads() if torch else 0, os.environ.get("TOKENIZERS_PARALLELISM")
+    if torch:
+        torch.set_num_threads(THREADS)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # read at every batch
+    try:
+        yield
+    finally:
+        if torch:
+            torch.set_num_threads(threads)
+        if parallelism is None:
+            del os.environ["TOKENIZERS_PARALLELISM"]
+        else:
+            os.environ["TOKENIZERS_PARALLELISM"] = parallelism

@@ -1,0 +1,1 @@
+"""Controlled experiments: recipes, runs and pages."""

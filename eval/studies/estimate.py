@@ -1,0 +1,156 @@
+"""`--dry-run` of a study: what its encoders and its cells will take, from a few steps of each on this machine."""
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from corpora.foundation.config import validate
+from corpora.foundation.files import fingerprint
+from downstream.finetune import TaskData, finetune, read_task, some_of
+from downstream.task import FinetuneConfig, Task, get_task
+from eval.cells.run.run import plan_cells, read_finished
+from eval.contestants.contestant import cell_recipe
+from eval.studies.page import ArmRecord
+from eval.studies.run import MANIFEST, StudyRun
+from pretraining.training.estimate import measure
+
+TRIED = 128
+"""Examples of a task that are learnt and answered to tell how long all of them take."""
+
+
+@dataclass(frozen=True)
+class ArmEstimate:
+    """What an arm will take. Seconds, bytes."""
+
+    arm: str
+    steps: int
+    training_s: float
+    memory_bytes: int
+    disk_bytes: int
+    device: str
+    """Where it is pretrained, or why it is not."""
+    cells: int
+    """That are not there yet."""
+    finetuning_s: float
+
+
+def estimate(run: StudyRun) -> list[ArmEstimate]:
+    """Return what is left to do of each arm.
+
+    Raises:
+        SuiteError: what would stop the study stops this.
+    """
+    estimator = _Estimator(run)
+    return [estimator.arm(name) for name in run.study.arms]
+
+
+def dry_run(run: StudyRun) -> str:
+    """Return a table of what a study will take: arms with their pretraining, and their cells."""
+    estimates = estimate(run)
+    lines = ["| arm | steps | hours | memory (GB) | disk (GB) | on | cells | hours of cells |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |"]
+    lines += [
+        f"| {e.arm} | {e.steps:,} | {e.training_s / 3600:.2f} | {e.memory_bytes / 1e9:.2f} | "
+        f"{e.disk_bytes / 1e9:.2f} | {e.device} | {e.cells} | {e.finetuning_s / 3600:.2f} |"
+        for e in estimates
+    ]
+    hours = [sum(e.training_s for e in estimates) / 3600, sum(e.finetuning_s for e in estimates) / 3600]
+    disk = sum(e.disk_bytes for e in estimates) / 1e9
+    cells = sum(e.cells for e in estimates)
+    lines += ["", f"{hours[0]:.2f} hours of pretraining, then {cells:,} cells of fine-tuning in {hours[1]:.2f} hours,"]
+    lines += [f"{sum(hours):.2f} hours of this device in all; {disk:.2f} GB of disk."]
+    return "\n".join(lines) + "\n"
+
+
+class _Estimator:
+    """Measures what arms have in common once."""
+
+    def __init__(self, run: StudyRun) -> None:
+        self._run = run
+        self._runs: set[Path] = set()
+        self._speeds: dict[str, tuple[float, float]] = {}
+
+    def arm(self, name: str) -> ArmEstimate:
+        study = self._run.study
+        # First, because what another study has finished is taken over here.
+        pretraining = self._pretraining(name)
+        record = self._run.made(name)
+        cells, seconds = 0, 0.0
+        for task in map(get_task, study.tasks):
+            left = study.seeds - (self._num_finished(record, task) if record else 0)
+            cells += left
+            seconds += left * self._cell_s(name, task) if left else 0.0
+        return ArmEstimate(arm=name, cells=cells, finetuning_s=seconds, **pretraining)
+
+    def _num_finished(self, record: ArmRecord, task: Task) -> int:
+        """Return how many cells of an arm on a task are there; one of another scale is another cell."""
+        [entry] = self._run.entries([record])
+        recipe = fingerprint(cell_recipe(entry, task, read_task(task, self._run.root)))
+        found = [read_finished(self._run.out, cell) for cell in plan_cells([entry], [task], self._run.study.seeds)]
+        return sum(result is not None and result.recipe_sha256 == recipe for result in found)
+
+    def _pretraining(self, arm: str) -> dict[str, Any]:
+        study = self._run.study
+        nothing = {"steps": 0, "training_s": 0.0, "disk_bytes": 0, "memory_bytes": 0}
+        if study.encoder_of(arm) or study.arms[arm].is_random:
+            return nothing | {"device": ""}
+        plan = self._run.plan(arm)
+        if (plan.folder / MANIFEST).is_file() or self._run.finished(arm, plan):
+            return nothing | {"device": "done"}
+        if plan.folder in self._runs:
+            return nothing | {"device": "the same run"}
+        self._runs.add(plan.folder)
+        phases = [phase for phase in (plan.first, plan) if phase and not (phase.folder / MANIFEST).is_file()]
+        found = [measure(phase.recipe, num_workers=self._run.num_workers, cpu=self._run.cpu) for phase in phases]
+        return {
+            "steps": sum(phase.recipe.loop.steps for phase in phases),
+            "training_s": sum(phase.training_s for phase in found),
+            "disk_bytes": sum(phase.disk_bytes for phase in found),
+            "memory_bytes": max(phase.memory_bytes for phase in found),
+            "device": found[0].device,
+        }
+
+    def _cell_s(self, arm: str, task: Task) -> float:
+        """Return how long one cell takes: some examples learnt and answered by an encoder of the arm's shape."""
+        study = self._run.study
+        overrides = study.finetune_of(arm, task.name)
+        config = validate(FinetuneConfig, task.finetune.model_dump() | overrides, f"{task.name} fine-tuning")
+        data = read_task(task, self._run.root)
+        some = TaskData(
+            replace(data.train, examples=tuple(some_of(data.train.examples, TRIED))),
+            replace(data.eval, examples=tuple(some_of(data.eval.examples, TRIED))),
+        )
+        train_s, eval_s = self._speed(arm, task, some, overrides, config)
+        trained = len(some_of(data.train.examples, config.train_examples))
+        return config.epochs * train_s * trained / len(some.train.examples) + eval_s * len(data.eval.examples) / len(
+            some.eval.examples
+        )
+
+    def _speed(
+        self, arm: str, task: Task, some: TaskData, overrides: dict[str, Any], config: FinetuneConfig
+    ) -> tuple[float, float]:
+        """Return the seconds of learning and of answering SOME; what they depend on are shapes, not weights."""
+        encoder = self._run.study.encoder_of(arm)
+        recipe = None if encoder else self._run.plan(arm).recipe
+        # The tokenizer, because the length of inputs is its doing.
+        shape = [recipe.model.model_dump(), recipe.data.tokenizer] if recipe else encoder
+        settings = config.model_dump(exclude={"epochs", "train_examples", "peak_lr"})
+        key = fingerprint([shape, task.name, settings])
+        if key not in self._speeds:
+            with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
+                folder = Path(scratch)
+                if recipe:
+                    self._run.save_first_weights(recipe, folder / "encoder")
+                    encoder = str(folder / "encoder")
+                # The first time pays for what is loaded and compiled.
+                for turn in ("first", "timed"):
+                    result = finetune(
+                        task,
+                        encoder,
+                        out=folder / turn,
+                        data=some,
+                        overrides=overrides | {"epochs": 1, "train_examples": None},
+                    )
+            self._speeds[key] = (result.train_s, result.eval_s)
+        return self._speeds[key]

@@ -1,0 +1,343 @@
+"""A study at work: the encoders of its arms made once, and the table of its cells.
+
+Corpora, vocabularies and encoders lie under WORK by what they are made of, so that studies share what they have in
+common, a finished part is never made again, and an interrupted one is gone on with.
+"""
+
+import contextlib
+import fcntl
+import json
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corpora.build import build, recipe_inputs
+from corpora.corpus import corpus_files, corpus_texts, read_manifest
+from corpora.foundation.config import validate
+from corpora.foundation.errors import SuiteError
+from corpora.foundation.files import fingerprint, write_json
+from corpora.sources import read_corpus_recipe
+from downstream.encoders.hub import encoder_digest, resolve
+from downstream.task import get_task
+from eval.cells.run.archive import ARMS
+from eval.cells.run.files import Table, build_table, find_cells
+from eval.cells.run.run import Filler, plan_cells
+from eval.contestants.contestant import ModelEntry
+from eval.studies.page import ArmRecord
+from eval.studies.recipe import QUARTERS, Study
+from pretraining.recipe import DataConfig, Recipe
+from pretraining.training.dataset import prepare
+from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An arm's pretraining, ready to run."""
+
+    recipe: Recipe
+    folder: Path
+    first: "Plan | None" = None
+    """A run before, from whose weights this one goes on."""
+
+
+class StudyRun:
+    """One study at work."""
+
+    def __init__(
+        self,
+        study: Study,
+        *,
+        root: Path,
+        work: Path,
+        out: Path,
+        num_workers: int,
+        cpu: bool = False,
+        elsewhere: Sequence[Path] = (),
+    ) -> None:
+        """Take note of the task; nothing runs yet.
+
+        Args:
+            study: of `read_study`.
+            root: data root.
+            work: folder for corpora, vocabularies and encoders, which studies share.
+            out: folder for results and page.
+            num_workers: processes that prepare text.
+            cpu: stay on the CPU although there is a GPU.
+            elsewhere: folders of other studies, whose arms and cells of the same recipe are taken over.
+        """
+        self.study, self.root, self.work, self.out = study, root, work, out
+        self.num_workers, self.cpu, self.elsewhere = num_workers, cpu, list(elsewhere)
+
+    def make_encoders(self, arms: Sequence[str]) -> Iterator[ArmRecord]:
+        """Yield arms as they are there; what another process is at work on is left to it, and waited for in the end.
+
+        Raises:
+            SuiteError: data or recipe are unusable, or the training diverged.
+        """
+        left = list(arms)
+        while left:
+            for arm in left:
+                with contextlib.suppress(BlockingIOError):
+                    yield self.make_encoder(arm, is_waiting=False)
+                    left.remove(arm)
+                    break
+            else:
+                yield self.make_encoder(left.pop(0))
+
+    def make_encoder(self, arm: str, *, is_waiting: bool = True) -> ArmRecord:
+        """Pretrain an arm, or what is left of it; nothing is left of one whose cells are all finished.
+
+        Args:
+            arm: its name.
+            is_waiting: whether to wait for a process that is at work on it.
+
+        Raises:
+            SuiteError: data or recipe are unusable, or the training diverged.
+            BlockingIOError: a process is at work on it, and IS_WAITING is false.
+        """
+        settings = self.study.arms[arm]
+        if encoder := self.study.encoder_of(arm):
+            return _taken(arm, encoder)
+        plan = self.plan(arm)
+        if record := self.finished(arm, plan):
+            return record
+        with _locked(plan.folder.with_suffix(".lock"), is_waiting=is_waiting):
+            folder = self._folder(arm, plan)
+            if settings.is_random:
+                facts: dict[str, Any] = {"num_parameters": self.save_first_weights(plan.recipe, folder)}
+            else:
+                manifest = self._pretrain(plan)
+                if settings.quarters < QUARTERS:
+                    manifest |= _read(folder / MANIFEST)
+                facts = {key: manifest[key] for key in ("num_parameters", "tokens", "elapsed_s", "device")}
+                facts["precision"] = "bf16" if manifest["precision"] == "bf16" else "fp32"
+                scores = self._held_out(folder)
+                facts |= {f"held_out_{key}": scores.get(f"mlm_{key}") for key in ("loss", "accuracy")}
+        record = ArmRecord(
+            arm=arm,
+            encoder=folder.relative_to(self.work).as_posix(),
+            encoder_sha256=encoder_digest(folder),
+            recipe=_without_paths(plan.recipe),
+            **facts,
+        )
+        write_json(self.out / ARMS / f"{arm}.json", record.model_dump())
+        return record
+
+    def made(self, arm: str) -> ArmRecord | None:
+        """Return which encoder an arm has by now, made here or finished elsewhere; None while it has none.
+
+        Raises:
+            SuiteError: data or recipe are unusable.
+        """
+        if encoder := self.study.encoder_of(arm):
+            return _taken(arm, encoder)
+        plan = self.plan(arm)
+        if record := self.finished(arm, plan):
+            return record
+        folder = self._folder(arm, plan)
+        # The last file that a run writes; first weights come without one.
+        if not (folder / ("config.json" if self.study.arms[arm].is_random else MANIFEST)).is_file():
+            return None
+        name = folder.relative_to(self.work).as_posix()
+        digest = encoder_digest(folder)
+        return ArmRecord(arm=arm, encoder=name, encoder_sha256=digest, recipe=_without_paths(plan.recipe))
+
+    def finished(self, arm: str, plan: Plan) -> ArmRecord | None:
+        """Return the record of an arm whose cells are all finished, whether its encoder is still there or not.
+
+        Arms that are places along one run are finished together or not at all, and in this study: a run that is made
+        anew on another machine differs in the last digits.
+        """
+        together = self.study.same_run(arm)
+        found = {name: self._record_of_finished(name, plan, is_alone=len(together) == 1) for name in together}
+        if not all(found.values()):
+            return None
+        return found[arm]
+
+    def _record_of_finished(self, arm: str, plan: Plan, *, is_alone: bool) -> ArmRecord | None:
+        encoder = self._folder(arm, plan).relative_to(self.work).as_posix()
+        folders = [self.out, *(self.elsewhere if is_alone else [])]
+        for path in (path for folder in folders for path in sorted((folder / ARMS).glob("*.json"))):
+            record = _read_record(path)
+            if record is None or record.encoder != encoder:
+                continue
+            record = record.model_copy(update={"arm": arm})
+            if self._is_scored(record):
+                write_json(self.out / ARMS / f"{arm}.json", record.model_dump())
+                return record
+        return None
+
+    def _is_scored(self, record: ArmRecord) -> bool:
+        cells = plan_cells(self.entries([record]), [get_task(name) for name in self.study.tasks], self.study.seeds)
+        filler = Filler(cells, root=self.root, out=self.out, elsewhere=self.elsewhere)
+        return not filler.unfinished() and not filler.gaps
+
+    def _folder(self, arm: str, plan: Plan) -> Path:
+        """Return where the encoder of an arm lies: at the end of its run, or on the way there."""
+        from pretraining.run import step_folder
+
+        quarters = self.study.arms[arm].quarters
+        is_whole = quarters == QUARTERS
+        return plan.folder if is_whole else step_folder(plan.folder, plan.recipe.loop.export_steps[quarters - 1])
+
+    def _pretrain(self, plan: Plan) -> dict[str, Any]:
+        """Run what is left of a plan; returns the manifest, with tokens and time of both phases if there are two."""
+        from pretraining.run import pretrain
+
+        recipe, before = plan.recipe, {}
+        if plan.first:
+            # Two arms may begin alike.
+            with _locked(plan.first.folder.with_suffix(".lock")):
+                before = self._pretrain(plan.first)
+            model = recipe.model.model_copy(update={"init": str(plan.first.folder)})
+            recipe = recipe.model_copy(update={"model": model})
+        manifest = pretrain(recipe, plan.folder, cache=self._cache, num_workers=self.num_workers, cpu=self.cpu)
+        return manifest | {key: manifest[key] + before.get(key, 0) for key in ("tokens", "elapsed_s")}
+
+    @property
+    def _cache(self) -> Path:
+        return self.work / "rows"
+
+    def _corpus(self, name: str = "") -> Path:
+        recipe = read_corpus_recipe(name or self.study.corpus)
+        sources, config = recipe_inputs(recipe, self.root)
+        folder = self.work / f"corpus-{fingerprint([recipe.model_dump(), str(self.root.resolve())])[:12]}"
+        with _locked(folder.with_suffix(".lock")):
+            build(sources, folder, config)
+        return folder
+
+    def _vocabulary(self, config: VocabConfig, corpus: Path) -> Path:
+        own = fingerprint([config.model_dump(), [shard.sha256 for shard in read_manifest(corpus).shards]])
+        folder = self.work / f"vocabulary-{own[:12]}"
+        with _locked(folder.with_suffix(".lock")):
+            if not (folder / "tokenizer.json").is_file():
+                texts = (text for file in corpus_files(corpus) for text in corpus_texts(file))
+                settings = config.model_dump(include={"min_frequency", "limit_alphabet", "num_unused", "segmentation"})
+                save_tokenizer(train_wordpiece(texts, config.vocab_size, **settings), folder)
+        return folder
+
+    def plan(self, arm: str) -> Plan:
+        """Prepare an arm's rows, and return its recipe with the number of steps that its budget of tokens makes."""
+        first, tokens = self.study.arms[arm].first, self.study.tokens_of(arm)
+        if first is None:
+            return self._plan(arm, tokens)
+        before = self._plan(arm, first.tokens, is_first=True)
+        return self._plan(arm, tokens - first.tokens, first=before)
+
+    def _plan(self, arm: str, tokens: int, *, is_first: bool = False, first: Plan | None = None) -> Plan:
+        corpus = self._corpus(self.study.arms[arm].corpus)
+        tokenizer = self._vocabulary(self.study.vocabulary_of(arm), self._corpus())
+        recipe = self.study.recipe_of(arm, corpus, tokenizer, is_first=is_first)
+        with _locked(self.work / "rows.lock"):
+            prepared = prepare(recipe, self._cache, num_workers=self.num_workers)
+        tokens_per_step = recipe.loop.batch_size * prepared.num_tokens / len(prepared.feed.corpus)
+        steps = math.ceil(tokens / tokens_per_step)
+        changes: dict[str, Any] = {"steps": steps, "warmup_steps": round(self.study.warmup_share * steps)}
+        # Of every run, so that one made for another study serves those who look at its course.
+        changes["export_steps"] = [round(steps * k / QUARTERS) for k in range(1, QUARTERS)]
+        recipe = recipe.model_copy(update={"loop": recipe.loop.model_copy(update=changes)})
+        kind = "random" if self.study.arms[arm].is_random else "encoder"
+        parts = [recipe.model_dump(exclude={"data": {"corpus", "tokenizer"}}), prepared.digest]
+        own = fingerprint([*parts, first.folder.name] if first else parts)
+        return Plan(recipe, self.work / f"{kind}-{own[:12]}", first)
+
+    def save_first_weights(self, recipe: Recipe, folder: Path) -> int:
+        """Save the first weights of a shape, and return the number of its parameters."""
+        import torch
+        from transformers import BertTokenizer
+
+        from corpora.foundation.machine import no_file_bars
+        from pretraining.run import build_model
+
+        prepared = prepare(recipe, self._cache, num_workers=self.num_workers)
+        model = build_model(recipe, prepared)
+        with torch.no_grad(), no_file_bars():
+            network = model.export(dict(model.named_parameters()))
+            network.save_pretrained(folder)
+        save_tokenizer(BertTokenizer.from_pretrained(prepared.tokenizer), folder)
+        return int(network.num_parameters())
+
+    def _held_out(self, encoder: Path) -> dict[str, Any]:
+        """Return the masked-LM scores on held-out text of the study's corpus; nothing without such a head.
+
+        Rows are as long as those of the study, also for an arm that has learnt from others.
+        """
+        from pretraining.evaluate import evaluate_mlm
+
+        corpus = self._corpus()
+        path = encoder / f"held-out-{corpus.name}.json"
+        if not path.is_file():
+            architectures = _read(encoder / "config.json").get("architectures") or []
+            has_head = any("MaskedLM" in name or "PreTraining" in name for name in architectures)
+            is_told = has_head and any(corpus_files(corpus, "held-out"))
+            max_length = validate(DataConfig, self.study.pretraining.get("data", {}), "data").max_length
+            write_json(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_told else {})
+        return _read(path)
+
+    def entries(self, records: Sequence[ArmRecord]) -> list[ModelEntry]:
+        """Return the arms as models of a leaderboard."""
+        return [
+            ModelEntry(
+                name=record.arm,
+                encoder=str(self.work / record.encoder) if record.recipe else record.encoder,
+                encoder_sha256=record.encoder_sha256,
+                finetune=self.study.finetune_of(record.arm),
+                task_finetune={task: self.study.finetune_of(record.arm, task) for task in self.study.task_finetune},
+            )
+            for record in records
+        ]
+
+    def table(self, filler: Filler) -> Table:
+        """Return rows and comparisons of the finished cells."""
+        cells, _ = find_cells(self.out)
+        return build_table(
+            cells,
+            filler.gaps,
+            tasks=[get_task(name).name for name in self.study.tasks],
+            models=list(self.study.arms),
+            recipes=filler.recipes,
+        )
+
+
+def _taken(arm: str, encoder: str) -> ArmRecord:
+    """Return the record of an arm that takes an encoder as it is."""
+    return ArmRecord(arm=arm, encoder=encoder, encoder_sha256=encoder_digest(resolve(encoder)))
+
+
+def _without_paths(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe for a record: corpus and tokenizer by the names of their folders."""
+    values = recipe.model_dump()
+    for name in ("corpus", "tokenizer"):
+        values["data"][name] = Path(values["data"][name]).name
+    return values
+
+
+def _read_record(path: Path) -> ArmRecord | None:
+    """Return the record of an arm; one that cannot be read is told, and its arm is made anew."""
+    try:
+        return validate(ArmRecord, dict(_read(path)), path)
+    except (OSError, ValueError, TypeError, SuiteError) as error:
+        logger.warning("%s: no record of an arm (%s); it does not count", path, error)
+        return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read what a finished part has left."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+@contextlib.contextmanager
+def _locked(path: Path, *, is_waiting: bool = True) -> Iterator[None]:
+    """Let one process at a time make a part that several may need."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if is_waiting else fcntl.LOCK_NB))
+        yield

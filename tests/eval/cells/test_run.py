@@ -1,0 +1,525 @@
+"""Cells are filled once, whole, and alike: by one process or many, in shares, through kills and rivals for a folder."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eval.cells.run.files import cell_path, find_gaps, gap_path
+from eval.cells.run.run import Cell, Filler, fill_cell, plan_cells, share_of
+from eval.cells.run.workers import Worker, part_of_machine, use_one_device
+
+from corpora.foundation.errors import DataUnavailableError, ResultError
+from corpora.foundation.files import fingerprint
+from downstream import task as task_module
+from downstream.finetune import TaskData, read_task
+from downstream.finetuning.result import Result, read_result
+from downstream.task import SAMPLE_ROOT, Task, get_task
+from eval import run_all
+from eval.cells.run import run as filling
+from eval.contestants import contestant
+from eval.contestants.contestant import Filled, ModelEntry, cell_recipe, load_leaderboard
+from eval.contestants.contestant import run_cell as real_run_cell
+
+Fails = Callable[..., AbstractContextManager[None]]
+
+ROOT = Path(__file__).resolve().parents[3]
+KNOWN = load_leaderboard().models
+NSMC, STS = get_task("nsmc-sample"), get_task("klue-sts-sample")
+VOLATILE = {"train_s", "eval_s", "environment"}
+"""What of a cell tells of the moment it was made."""
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """Return the list of (model, task, seed) that are run from now on; trained models guess."""
+    calls: list[tuple[str, str, int]] = []
+
+    def note(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Filled:
+        calls.append((entry.name, task.name, seed))
+        quick = entry if entry.is_deterministic else entry.model_copy(update={"kind": "majority"})
+        return real_run_cell(quick, task, data, recipe, seed=seed, work=work)
+
+    monkeypatch.setattr(filling, "run_cell", note)
+    return calls
+
+
+def files_in(out: Path) -> list[str]:
+    return sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+
+
+def cell_of(model: str, task: Task = NSMC, seed: int = 0) -> Cell:
+    return Cell(KNOWN[model], task, seed)
+
+
+def filler_of(out: Path, *cells: Cell, **more: Any) -> Filler:
+    return Filler(cells, root=Path("/nonexistent"), out=out, **more)
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, str(ROOT / "eval" / "run_all.py"), *map(str, arguments)]
+
+
+# --- plan and shares ------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_has_every_seed_of_trained_models_and_one_of_others() -> None:
+    plan = plan_cells([KNOWN["majority"], KNOWN["pressbert-scratch"]], [NSMC, STS], 2)
+    assert [cell.key for cell in plan] == [
+        (task, model, seed)
+        for task in ("nsmc-sample", "klue-sts-sample")
+        for model, seed in (("majority", 0), ("pressbert-scratch", 0), ("pressbert-scratch", 1))
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 50])
+def test_shares_are_the_whole_plan_and_never_meet(count: int) -> None:
+    plan = plan_cells(list(KNOWN.values())[:3], [NSMC, STS], 3)
+    shares = [share_of(plan, index, count) for index in range(1, count + 1)]
+    keys = [cell.key for share in shares for cell in share]
+    assert sorted(keys) == sorted(cell.key for cell in plan)
+    assert len(set(keys)) == len(keys)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+# --- one process ----------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_notes_where_it_comes_from(out: Path) -> None:
+    filler_of(out, cell_of("tfidf")).fill()
+    noted = read_result(cell_path(out, "nsmc-sample", "tfidf", 0)).environment
+    assert noted["kind"] == "tfidf"
+    assert noted["encoder"] == ""
+    assert noted["finished"].endswith("+00:00")
+    assert len(noted["code_sha256"]) == 64
+    assert {"platform", "cpu", "git"} <= set(noted)
+    assert files_in(out) == ["results/nsmc-sample/tfidf/seed-0.json"]
+
+
+def test_a_gap_is_noted_and_gone_once_the_cell_is_filled(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(filling, "run_cell", lambda *_, **__: 1 / 0)
+        filler = filler_of(out, cell_of("majority"))
+        filler.fill()
+    (gap,) = find_gaps(out)
+    assert filler.gaps == [gap]
+    assert (gap.status, gap.seed) == ("failed", 0)
+    assert "ZeroDivisionError" in gap.reason
+    filler_of(out, cell_of("majority")).fill()
+    assert find_gaps(out) == []
+    assert not (out / "missing").exists()
+    assert "majority · nsmc-sample: failed: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_what_keeps_a_task_from_running_is_told_once_and_noted_for_every_seed(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> TaskData:
+        raise DataUnavailableError("nsmc/x.txt", "not there", "run: curl")
+
+    monkeypatch.setattr(filling, "read_task", refuse)
+    cells = plan_cells([KNOWN["pressbert-scratch"]], [NSMC], 3)
+    filler = filler_of(out, *cells)
+    filler.fill()
+    assert [(gap.seed, gap.status) for gap in filler.gaps] == [(seed, "unavailable") for seed in range(3)]
+    assert capsys.readouterr().err.count("run: curl") == 1
+
+
+def test_code_that_changed_is_told_of_and_throws_no_training_away(
+    out: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = plan_cells([KNOWN["tfidf"], KNOWN["pressbert-scratch"]], [NSMC], 2)
+    filler_of(out, *cells).fill()
+    ran.clear()
+    syntax = contestant._syntax
+    changed = {"eval.contestants.baselines", "downstream.finetune"}
+    monkeypatch.setattr(contestant, "_syntax", lambda module: syntax(module) + ("!" if module in changed else ""))
+    capsys.readouterr()
+    filler_of(out, *cells).fill()
+    assert ran == [("tfidf", "nsmc-sample", 0)]
+    told = capsys.readouterr().err
+    assert "2 of them were made by other code of the same version" in told
+    assert str(out / "results") in told
+
+
+# --- what a change touches --------------------------------------------------------------------------------------------
+
+ALL = [
+    (model, task) for task in ("nsmc-sample", "klue-sts-sample") for model in ("majority", "tfidf", "pressbert-scratch")
+]
+
+
+@pytest.fixture
+def again(
+    out: Path, ran: list[tuple[str, str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Any]:
+    """Fill all cells on a copy of the sample; return a function that says which of them run when asked for again."""
+    shutil.copytree(SAMPLE_ROOT, tmp_path / "sample")
+    monkeypatch.setattr(task_module, "SAMPLE_ROOT", tmp_path / "sample")
+    cells = plan_cells([KNOWN[model] for model in ("majority", "tfidf", "pressbert-scratch")], [NSMC, STS], 1)
+    filler_of(out, *cells).fill()
+    assert [(model, task) for model, task, _ in ran] == ALL
+
+    def fill() -> list[tuple[str, str]]:
+        ran.clear()
+        filler_of(out, *cells).fill()
+        return [(model, task) for model, task, _ in ran]
+
+    assert fill() == []
+    return fill
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_byte_of_a_dataset_touches_the_cells_of_its_task_alone(again: Callable[[], Any], split: str) -> None:
+    path = STS.path(split, Path("/nonexistent"))
+    assert path != get_task("klue-sts").path
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("다.", "다!", 1), encoding="utf-8")
+    assert again() == [(model, task) for model, task in ALL if task == "klue-sts-sample"]
+    assert again() == []
+
+
+@pytest.mark.parametrize(
+    ("package", "touched"),
+    [
+        ("torch", {"pressbert-scratch"}),
+        ("transformers", {"pressbert-scratch"}),
+        ("scikit-learn", {"tfidf"}),
+        ("numpy", {"majority", "tfidf"}),
+        ("pressbert", {"majority", "tfidf", "pressbert-scratch"}),
+        ("rich", set()),
+    ],
+)
+def test_a_package_version_touches_the_models_that_hang_on_it(
+    again: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, package: str, touched: set[str]
+) -> None:
+    installed = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "9.9.9" if name == package else installed(name))
+    assert again() == [(model, task) for model, task in ALL if model in touched]
+    assert again() == []
+
+
+# --- rivals for a cell ------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_never_run_the_same_cell(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = read_task(NSMC, Path("/nonexistent"))
+    cell = cell_of("majority")
+    recipe = cell_recipe(cell.model, NSMC, data)
+    begun, go_on, calls = threading.Event(), threading.Event(), []
+
+    def slow(*arguments: Any, **more: Any) -> Filled:
+        calls.append(threading.current_thread().name)
+        begun.set()
+        assert go_on.wait(20)
+        return real_run_cell(*arguments, **more)
+
+    monkeypatch.setattr(filling, "run_cell", slow)
+    results: list[Result] = []
+    rivals = [
+        threading.Thread(target=lambda: results.append(fill_cell(cell, data, recipe, out=out)), name=name)
+        for name in ("first", "second")
+    ]
+    rivals[0].start()
+    assert begun.wait(20)
+    rivals[1].start()
+    told = ""
+    while "another process runs it" not in told:
+        told += capsys.readouterr().err
+        time.sleep(0.01)
+    go_on.set()
+    for rival in rivals:
+        rival.join(20)
+    assert calls == ["first"]
+    assert results[0] == results[1]
+    assert files_in(out) == ["results/nsmc-sample/majority/seed-0.json"]
+    assert not (out / "models").exists()
+
+
+def test_what_a_kill_leaves_behind_is_no_obstacle_and_is_cleared_away(out: Path) -> None:
+    cell = cell_path(out, "nsmc-sample", "majority", 0)
+    torn, lock = cell.parent / ".seed-0.json.abc.part", out / "models" / "nsmc-sample" / "majority" / ".seed-0.lock"
+    for path in (torn, lock):
+        path.parent.mkdir(parents=True)
+        path.write_text('{"half": ', encoding="utf-8")
+    filler_of(out, cell_of("majority")).fill()
+    assert files_in(out) == ["results/nsmc-sample/majority/seed-0.json"]
+    assert not (out / "models").exists()
+
+
+def test_shares_that_run_at_once_in_one_folder_leave_each_other_in_peace(out: Path) -> None:
+    arguments = ("--models", "majority", "tfidf", "--tasks", "nsmc-sample", "klue-sts-sample", "--out", out)
+    arguments += ("--without", "noise", "cost")
+    shares = [
+        subprocess.Popen(
+            command(*arguments, "--shard", f"{k}/2"), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for k in (1, 2)
+    ]
+    ended = [share.communicate() for share in shares]
+    assert [share.returncode for share in shares] == [0, 0], ended
+    assert [shown for shown, _ in ended] == ["", ""]
+    assert all(f"share {k}/2: 2 cells" in told for k, (_, told) in enumerate(ended, start=1))
+    expected = [
+        f"results/{task}/{model}/seed-0.json" for task in (STS.name, NSMC.name) for model in ("majority", "tfidf")
+    ]
+    assert files_in(out) == sorted(expected)
+
+
+# --- worker processes -------------------------------------------------------------------------------------------------
+
+
+def content(out: Path) -> dict[str, dict[str, Any]]:
+    """Return what the cells of a folder hold, apart from the moment they were made in."""
+    paths = sorted((out / "results").rglob("seed-*.json"))
+    cells = {str(path.relative_to(out)): json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    return {name: {key: cell[key] for key in set(cell) - VOLATILE} for name, cell in cells.items()}
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_cells_are_the_same_files_in_this_process_and_in_processes_of_their_own(tmp_path: Path) -> None:
+    asked = ["--models", "majority", "pressbert-scratch", "--tasks", "klue-sts-sample", "--seeds", "1"]
+    asked += ["--set", "epochs=0.05", "--set", "max_length=32", "--without", "noise", "cost"]
+    assert run_all.main([*asked, "--out", str(tmp_path / "one")]) == 0
+    alone = content(tmp_path / "one")
+    assert len(alone) == 2
+
+    done = subprocess.run(
+        command(*asked, "--jobs", 2, "--threads", 1, "--out", tmp_path / "jobs"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert content(tmp_path / "jobs") == alone
+    assert all(f"[{k}/2]" in done.stderr for k in (1, 2))
+    assert not (tmp_path / "jobs" / "logs").exists()
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that makes workers run other code than the leaderboard's."""
+
+    def replace(code: str) -> None:
+        path = tmp_path / "worker.py"
+        path.write_text(
+            f"import json, os, signal, sys, time\norder = json.loads(sys.argv[2])\n{code}", encoding="utf-8"
+        )
+        monkeypatch.setattr(filling, "RUN_ALL", path)
+
+    return replace
+
+
+def test_a_worker_that_is_killed_is_a_gap_with_what_it_said_and_stops_nothing(
+    out: Path, script: Callable[[str], None]
+) -> None:
+    script("sys.stderr.write('out of breath\\n'); sys.stderr.flush(); os.kill(os.getpid(), signal.SIGKILL)")
+    filler = filler_of(out, cell_of("majority"), cell_of("tfidf"), jobs=2)
+    filler.fill()
+    assert {gap.model for gap in filler.gaps} == {"majority", "tfidf"}
+    for gap in filler.gaps:
+        log = out / "logs" / f"nsmc-sample-{gap.model}-seed-0.txt"
+        assert gap.reason == f"its process was ended by signal 9; see {log}"
+        assert log.read_text(encoding="utf-8") == "out of breath\n"
+    assert len(find_gaps(out)) == 2
+
+
+def test_a_worker_that_notes_a_gap_is_believed(out: Path, script: Callable[[str], None]) -> None:
+    gap = {"task": "nsmc-sample", "model": "majority", "seed": 0, "status": "unavailable", "reason": "no network"}
+    gap |= {"at": "2026-01-15T00:00:00.000000+00:00"}
+    path = gap_path(out, "nsmc-sample", "majority", 0)
+    script(f"os.makedirs({str(path.parent)!r}); open({str(path)!r}, 'w').write({json.dumps(gap)!r}); sys.exit(1)")
+    filler = filler_of(out, cell_of("majority"), jobs=2)
+    filler.fill()
+    assert [gap.model_dump() for gap in filler.gaps] == [gap]
+    assert not (out / "logs").exists()
+
+
+def test_a_worker_that_cannot_write_ends_the_run_and_the_other_workers(
+    out: Path, tmp_path: Path, script: Callable[[str], None], fails: Fails
+) -> None:
+    script(
+        f"mark = {str(tmp_path)!r} + '/alive'\n"
+        "if order['model']['name'] == 'majority':\n"
+        "    open(mark, 'w').write(str(os.getpid())); time.sleep(60)\n"
+        "while not os.path.exists(mark) or not open(mark).read(): time.sleep(0.01)\n"
+        "print(json.dumps({'where': 'disk', 'what': 'full', 'fix': 'free some space'})); sys.exit(2)"
+    )
+    started = time.monotonic()
+    with fails(ResultError, "disk: full"):
+        filler_of(out, cell_of("majority"), cell_of("tfidf"), jobs=2).fill()
+    assert time.monotonic() - started < 30
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "alive").read_text(encoding="utf-8")), 0)
+
+
+def test_at_most_as_many_workers_run_at_once_as_asked_for(
+    out: Path, tmp_path: Path, script: Callable[[str], None]
+) -> None:
+    script(
+        f"folder = {str(tmp_path)!r} + '/running'; os.makedirs(folder, exist_ok=True)\n"
+        "mine = f'{folder}/{os.getpid()}'; open(mine, 'w').close(); time.sleep(0.2)\n"
+        f"open({str(tmp_path)!r} + '/seen', 'a').write(f'{{len(os.listdir(folder))}}\\n'); os.remove(mine); sys.exit(3)"
+    )
+    cells = plan_cells([KNOWN["majority"], KNOWN["tfidf"]], [NSMC, STS], 1)
+    filler_of(out, *cells, jobs=2).fill()
+    seen = [int(line) for line in (tmp_path / "seen").read_text(encoding="utf-8").split()]
+    assert len(seen) == 4
+    assert max(seen) <= 2
+
+
+def test_threads_are_divided_and_devices_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5")
+    parts = [part_of_machine(slot, 3) for slot in range(3)]
+    assert [part["OMP_NUM_THREADS"] for part in parts] == ["2", "2", "2"]
+    assert [part["CUDA_VISIBLE_DEVICES"] for part in parts] == ["2", "GPU-5", "2"]
+    assert part_of_machine(0, 3, threads=5)["OMP_NUM_THREADS"] == "5"
+    assert part_of_machine(0, 99)["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "CUDA_VISIBLE_DEVICES" not in part_of_machine(0, 2)
+
+
+def test_a_single_process_keeps_to_one_of_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    use_one_device()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    use_one_device()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_worker_ends_soon_after_its_parent_was_killed() -> None:
+    child = "import sys, time; from eval.cells.workers import end_with; end_with(int(sys.argv[1])); print('up'); time.sleep(60)"
+    parent = (
+        "import os, subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-u', '-c', {child!r}, str(os.getpid())]); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.kill()
+        # The pipe closes once the last process that holds it has ended.
+        started = time.monotonic()
+        assert process.stdout.read() == ""
+        assert time.monotonic() - started < 20
+
+
+def test_a_worker_says_where_it_cannot_log(tmp_path: Path, fails: Fails) -> None:
+    (tmp_path / "file").write_text("here first", encoding="utf-8")
+    with fails(ResultError, tmp_path / "file" / "logs" / "x.txt", "cannot write"):
+        Worker(["-c", "pass"], tmp_path / "file" / "logs" / "x.txt", {})
+
+
+# --- killed at random moments ---------------------------------------------------------------------------------------
+
+
+TIMES = {"train_s": 1.5, "eval_s": 0.25}
+MOMENT = "2026-01-02T03:04:05.000000+00:00"
+
+
+def still(out: Path) -> None:
+    """Give every cell the same moment and the same times: what a clock says is all that may differ of two runs."""
+    for path in (out / "results").rglob("seed-*.json"):
+        cell = json.loads(path.read_text(encoding="utf-8"))
+        cell |= TIMES
+        cell["environment"]["finished"] = MOMENT
+        path.write_text(json.dumps(cell), encoding="utf-8")
+    for path in (out / "cost").rglob("seed-*.json"):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["train_s"] = TIMES["train_s"]
+        found["cost"] |= {"latency_ms_median": 1.0, "latency_ms_p95": 2.0, "sentences_per_s": 9.0, "cpu_share": 1.0}
+        found["cost"] |= {"num_single": 20, "num_batched": 20}
+        path.write_text(json.dumps(found), encoding="utf-8")
+
+
+def board(out: Path) -> dict[str, bytes]:
+    """Return the bytes of the leaderboard's files."""
+    paths = [path for path in out.rglob("*") if path.is_file() and path.parent.name in {out.name, "model-index"}]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
+# Everything is imported once; each run is a copy of the process, so that a kill meets work and not an import.
+KILLED = """
+import os, signal, sys, time
+import numpy as np
+from eval import baselines, run_all
+
+moments = np.random.default_rng(0)
+for number in range(10):
+    # Processes of a worker begin by importing, so that their run is given longer.
+    jobs, longest = (["--jobs", "2"], 6.0) if number in (3, 7) else ([], 1.5)
+    process = os.fork()
+    if not process:
+        os._exit(run_all.main(sys.argv[1:] + jobs))
+    time.sleep(moments.uniform(0.1, longest))
+    os.kill(process, signal.SIGKILL)
+    print("killed" if os.WIFSIGNALED(os.waitpid(process, 0)[1]) else "finished", file=sys.__stderr__)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_ten_times_ends_with_the_same_leaderboard(tmp_path: Path) -> None:
+    asked = ["--models", "majority", "tfidf", "--tasks", "nsmc-sample", "klue-sts-sample", "klue-nli-sample"]
+    assert run_all.main([*asked, "--out", str(tmp_path / "whole")]) == 0
+    out = tmp_path / "killed"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *asked, "--out", str(out)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ends = [line for line in done.stderr.splitlines() if line in {"killed", "finished"}]
+    assert len(ends) == 10
+    assert ends.count("killed") >= 3
+    for path in out.glob("results/*/*/seed-*.json"):
+        assert read_result(path).recipe_sha256 == fingerprint(read_result(path).recipe)
+    assert run_all.main([*asked, "--out", str(out)]) == 0
+    assert content(out) == content(tmp_path / "whole")
+    written = board(out)
+    assert run_all.main([*asked, "--out", str(out)]) == 0
+    assert board(out) == written
+    expected = {f"{cell.task.name}/{cell.model.name}/seed-0.json" for cell in planned(asked)}
+    for folder in ("results", "noise", "cost"):
+        assert set(files_in(out / folder)) == expected
+    assert {path.name for path in out.iterdir()} == {
+        *("results", "noise", "cost", "model-index"),
+        *(name for name in written if "/" not in name),
+    }
+
+    for folder in (out, tmp_path / "whole"):
+        still(folder)
+        assert run_all.main([*asked, "--out", str(folder)]) == 0
+    assert board(out) == board(tmp_path / "whole")
+
+
+def planned(asked: Sequence[str]) -> list[Cell]:
+    where = asked.index("--tasks")
+    return plan_cells([KNOWN[name] for name in asked[1:where]], [get_task(name) for name in asked[where + 1 :]], 1)

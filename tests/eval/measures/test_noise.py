@@ -1,0 +1,698 @@
+"""Noise: it strikes at its rate and the same places always, leaves what a keyboard would, and endings stay Korean."""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from downstream.metrics import accuracy, bootstrap_ci95, pearson
+from downstream.task import Answer, Prediction, QuestionExample, TextExample, get_task
+from eval.contestants.baselines import fit_majority
+from eval.measures.endings import LEVELS
+from eval.measures.keyboard import (
+    FINALS_OF_TWO_KEYS,
+    MEDIALS_OF_TWO_KEYS,
+    MISTAKES,
+    NEIGHBOURS,
+    compose_keys,
+    mistypings,
+    type_keys,
+)
+from eval.measures.noise import NOISES, Noise, apply, paired_drop, robustness, sample
+
+NOWHERE = Path("/nonexistent")
+ALL = list(NOISES.values())
+SYLLABLES = [chr(code) for code in range(0xAC00, 0xD7A4)]
+NEWS = "정부는 3일 새 부동산 대책을 발표했다. 전문가들은 “효과가 크지 않다.”라고 말했습니다. 시장은 어떻게 볼까요?"
+
+hangul = st.text(st.sampled_from(SYLLABLES))
+characters = st.one_of(
+    st.sampled_from(SYLLABLES), st.sampled_from(" .!?ㅋㅠab12\n\t“”😀"), st.characters(codec="utf-8")
+)
+texts = st.text(characters, max_size=25)
+composed = texts.map(lambda text: unicodedata.normalize("NFC", text))
+rates = st.floats(0, 1)
+
+
+def review(text: str, id_: str = "1") -> TextExample:
+    return TextExample(id_, text, None, "positive")
+
+
+def noised(kind: str, text: str, rate: float = 1.0, id_: str = "1", seed: int = 0) -> str:
+    return apply(NOISES[kind], review(text, id_), rate, seed).text
+
+
+def keys(text: str) -> str:
+    return "".join(type_keys(one) if "가" <= one <= "힣" else one for one in text)
+
+
+# --- the registry ---------------------------------------------------------------------------------------------------
+
+
+def test_the_kinds_are_named_once_and_declare_rising_rates_up_to_one() -> None:
+    assert {name: noise.name for name, noise in NOISES.items()} == {name: name for name in NOISES}
+    assert set(NOISES) == {"missing-spaces", "extra-spaces", "jamo-typos", "nfd", "endings"}
+    for noise in ALL:
+        assert list(noise.rates) == sorted(set(noise.rates))
+        assert all(0 < rate <= 1 for rate in noise.rates)
+        assert re.search("[가-힣]", noise.title)
+        assert re.search("[가-힣]", noise.description)
+        assert re.search("[가-힣]", noise.unit)
+
+
+@pytest.mark.parametrize("noise", ALL, ids=lambda noise: noise.name)
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
+def test_a_rate_outside_zero_to_one_is_refused(noise: Noise, rate: float) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        apply(noise, review("가 나"), rate, 0)
+
+
+# --- where it strikes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", ALL, ids=lambda noise: noise.name)
+@settings(max_examples=20)
+@given(text=composed, rate=rates, seed=st.integers(0, 9))
+def test_noise_alters_texts_and_nothing_else_and_does_it_again(noise: Noise, text: str, rate: float, seed: int) -> None:
+    pair = TextExample("7", text, text[::-1], 3.5)
+    first = apply(noise, pair, rate, seed)
+    assert (first.id, first.label, first.gold) == ("7", 3.5, 3.5)
+    assert apply(noise, pair, rate, seed) == first
+    assert apply(noise, pair, 0.0, seed) == pair
+    assert apply(noise, review(text), rate, seed).pair is None
+
+
+@pytest.mark.parametrize("noise", ALL, ids=lambda noise: noise.name)
+@settings(max_examples=20)
+@given(context=composed, question=composed, rate=rates, data=st.data())
+def test_answers_stay_where_they_are(
+    noise: Noise, context: str, question: str, rate: float, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(context)))
+    text = context[start : data.draw(st.integers(start, len(context)))]
+    example = QuestionExample("q", question, context, (Answer(text, start),), question_type=2)
+    after = apply(noise, example, rate, 0)
+    assert (after.context, after.answers, after.gold, after.question_type) == (context, example.answers, (text,), 2)
+    assert all(after.context[a.start : a.start + len(a.text)] == a.text for a in after.answers)
+
+
+def test_a_question_is_noised_and_its_context_is_not() -> None:
+    example = QuestionExample(
+        "q", "조선을 세운 임금은 누가 뽑았습니까?", "조선의 첫 임금은 태조이다.", (Answer("태조", 10),)
+    )
+    for kind in ("missing-spaces", "extra-spaces", "jamo-typos", "nfd", "endings"):
+        after = apply(NOISES[kind], example, 1.0, 0)
+        assert after.question != example.question
+        assert after.context == example.context
+
+
+PINNED = {
+    "missing-spaces": (0.5, "정부는 3일새부동산 대책을발표했다."),
+    "extra-spaces": (0.3, "정부는 3일 새 부 동 산 대책 을 발 표 했다."),
+    "jamo-typos": (0.3, "정부눈 3틸 새 부동산 대책을 발표했아."),
+}
+
+
+@pytest.mark.parametrize("kind", PINNED)
+def test_the_same_places_are_struck_by_every_version_of_this_suite(kind: str) -> None:
+    rate, expected = PINNED[kind]
+    assert noised(kind, "정부는 3일 새 부동산 대책을 발표했다.", rate, "nsmc-1", seed=7) == expected
+
+
+def test_neither_order_nor_process_nor_hash_seed_changes_what_is_struck() -> None:
+    examples = [review(NEWS, str(k)) for k in range(5)]
+    here = [[apply(noise, e, 0.4, 3).text for noise in ALL] for e in reversed(examples)][::-1]
+    program = (
+        "import json, sys\n"
+        "from downstream.task import TextExample\n"
+        "from eval.measures.noise import NOISES, apply\n"
+        "examples = [TextExample(str(k), sys.argv[1], None, 'x') for k in range(5)]\n"
+        "print(json.dumps([[apply(noise, e, 0.4, 3).text for noise in NOISES.values()] for e in examples]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, NEWS],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).resolve().parents[3],
+        env=os.environ | {"PYTHONHASHSEED": "12345", "PYTHONIOENCODING": "utf-8"},
+    )
+    assert json.loads(done.stdout) == here
+
+
+@pytest.mark.parametrize("kind", ["missing-spaces", "extra-spaces", "jamo-typos"])
+def test_another_seed_or_example_is_struck_elsewhere(kind: str) -> None:
+    text = "가나다 라마바 사아자 차카타 파하거 너더러 머버서 어저처" * 3
+    variants = {noised(kind, text, 0.5, id_, seed) for id_ in ("1", "2", "3") for seed in (0, 1)}
+    assert len(variants) == 6
+
+
+def test_the_texts_of_a_pair_are_struck_in_different_places() -> None:
+    text = "가 나 다 라 마 바 사 아 자 차 카 타 파 하 거 너"
+    after = apply(NOISES["missing-spaces"], TextExample("1", text, text, 0.0), 0.5, 0)
+    assert after.text != after.pair
+
+
+@pytest.mark.parametrize("kind", ["missing-spaces", "extra-spaces"])
+@given(text=hangul, low=rates, high=rates)
+def test_what_is_struck_at_a_rate_is_struck_at_every_higher_one(kind: str, text: str, low: float, high: float) -> None:
+    low, high = sorted((low, high))
+    spaced = " ".join(text[k : k + 4] for k in range(0, len(text), 4))
+    letters = spaced.replace(" ", "")
+
+    def gaps(altered: str) -> set[int]:
+        assert altered.replace(" ", "") == letters
+        return {len(altered[:k].replace(" ", "")) for k, one in enumerate(altered) if one == " "}
+
+    original = gaps(spaced)
+    struck = [original ^ gaps(noised(kind, spaced, rate)) for rate in (low, high)]
+    assert struck[0] <= struck[1]
+
+
+def edits_of(kind: str, before: str, after: str) -> int:
+    """Count what was altered from the texts alone."""
+    if kind == "missing-spaces":
+        return before.count(" ") - after.count(" ")
+    if kind == "extra-spaces":
+        return after.count(" ") - before.count(" ")
+    return int(before != after)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("missing-spaces", "가 나 다 라 마 바 사 아 자 차 카"),
+        ("extra-spaces", "가나다라마바사아자차카"),
+        ("jamo-typos", "값"),
+        ("nfd", "값"),
+        ("endings", "정부가 대책을 발표했다."),
+    ],
+)
+@pytest.mark.parametrize("rate", [0.03, 0.3, 0.9])
+def test_the_rate_is_the_share_of_eligible_positions(kind: str, text: str, rate: float) -> None:
+    per_text = len(NOISES[kind].positions(text))
+    assert per_text == (10 if kind.endswith("spaces") else 1)
+    count = 4000 // per_text
+    struck = sum(edits_of(kind, text, noised(kind, text, rate, str(k))) for k in range(count))
+    spread = np.sqrt(rate * (1 - rate) / (count * per_text))
+    assert abs(struck / (count * per_text) - rate) < 4 * spread
+
+
+# --- spaces ---------------------------------------------------------------------------------------------------------
+
+
+@given(composed)
+def test_without_spaces_only_the_letters_are_left(text: str) -> None:
+    after = noised("missing-spaces", text)
+    assert not re.search(r"\S +\S", after)
+    assert "".join(after.split()) == "".join(text.split())
+
+
+@given(composed)
+def test_extra_spaces_part_syllables_and_change_no_letter(text: str) -> None:
+    after = noised("extra-spaces", text)
+    assert not re.search("[가-힣]{2}", after)
+    assert "".join(after.split()) == "".join(text.split())
+
+
+def test_spaces_by_hand() -> None:
+    assert noised("missing-spaces", " 아버지가  방에 들어가신다.\n왜 ") == " 아버지가방에들어가신다.\n왜 "
+    assert noised("extra-spaces", "KBS뉴스 3일자 ㅋㅋ") == "KBS뉴 스 3일 자 ㅋㅋ"
+
+
+# --- jamo and keys --------------------------------------------------------------------------------------------------
+
+
+def test_all_11172_syllables_are_typed_and_composed_again() -> None:
+    assert len(SYLLABLES) == 11_172
+    assert [compose_keys(type_keys(one)) for one in SYLLABLES] == SYLLABLES
+    assert len({type_keys(one) for one in SYLLABLES}) == 11_172
+
+
+def test_the_keys_of_a_syllable_are_the_jamo_that_unicode_decomposes_it_into() -> None:
+    two_keys = {jamo: pressed for pressed, jamo in (MEDIALS_OF_TWO_KEYS | FINALS_OF_TWO_KEYS).items()}
+
+    def letter(conjoining: str) -> str:
+        # HANGUL CHOSEONG KIYEOK and HANGUL JONGSEONG KIYEOK are both typed as HANGUL LETTER KIYEOK.
+        return unicodedata.lookup("HANGUL LETTER " + unicodedata.name(conjoining).split(" ", 2)[2])
+
+    for syllable in SYLLABLES:
+        jamo = map(letter, unicodedata.normalize("NFD", syllable))
+        assert type_keys(syllable) == "".join(two_keys.get(one, one) for one in jamo)
+
+
+@given(hangul)
+def test_the_keys_of_a_run_of_syllables_give_the_run_again(run: str) -> None:
+    assert compose_keys(keys(run)) == run
+
+
+@pytest.mark.parametrize(
+    ("pressed", "left"),
+    [
+        ("ㅎㅏㄴㄱㅡㄹ", "한글"),
+        ("ㄷㅏㄹㄱㅇㅣ", "닭이"),
+        ("ㄷㅏㄹㄱㅣ", "달기"),
+        ("ㅇㅓㅂㅅㅇㅓ", "없어"),
+        ("ㅇㅓㅂㅅㅓ", "업서"),
+        ("ㅇㅓㅂㅅㅅㅓ", "없서"),
+        ("ㅇㅣㅆㅇㅓ", "있어"),
+        ("ㄱㅏㄸㅏ", "가따"),
+        ("ㄱㅏㅃ", "가ㅃ"),
+        ("ㄱㄱㅏ", "ㄱ가"),
+        ("ㄱㅏㅏ", "가ㅏ"),
+        ("ㄱㅗㅏㅣ", "과ㅣ"),
+        ("ㅗㅏ", "ㅘ"),
+        ("ㅏㅗㄱ", "ㅏㅗㄱ"),
+        ("ㄱㅅㅏ", "ㄱ사"),
+        ("ㅇㅡㅣㄹㅗㅣ", "의뢰"),
+        ("", ""),
+    ],
+)
+def test_the_keyboard_leaves_what_an_input_method_would(pressed: str, left: str) -> None:
+    assert compose_keys(pressed) == left
+
+
+@pytest.mark.parametrize("wrong", ["", "가나", "ㄱ", "a", "\u1100", "豈"])
+def test_only_a_composed_syllable_is_typed(wrong: str) -> None:
+    with pytest.raises(ValueError, match="not one composed"):
+        type_keys(wrong)
+
+
+def test_neighbouring_is_mutual_and_every_jamo_on_a_key_has_neighbours() -> None:
+    assert len(NEIGHBOURS) == 26 + 7
+    assert set(NEIGHBOURS) == {key for one in SYLLABLES for key in type_keys(one)}
+    assert all(a in NEIGHBOURS[b] for a, near in NEIGHBOURS.items() for b in near)
+    assert all(a not in near and len(near) == len(set(near)) >= 2 for a, near in NEIGHBOURS.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("ㅁ", "ㅂㅈㄴㅋ"),  # a: q w s z
+        ("ㅎ", "ㅅㅛㄹㅗㅍㅠ"),  # g: t y f h v b
+        ("ㅏ", "ㅑㅐㅓㅣㅡ"),  # k: i o j l m
+        ("ㅣ", "ㅐㅔㅏ"),  # l: o p k
+        ("ㅅ", "ㄱㅛㄹㅎㅆ"),  # t: r y f g, and t with shift
+        ("ㅆ", "ㄲㅅ"),  # T: R, and t
+        ("ㅃ", "ㅉㅂ"),  # Q: W, and q
+        ("ㅖ", "ㅒㅔ"),  # P: O, and p
+        ("ㅡ", "ㅜㅓㅏ"),  # m: n j k
+    ],
+)
+def test_neighbours_are_those_of_the_keyboard(key: str, near: str) -> None:
+    assert set(NEIGHBOURS[key]) == set(near)
+
+
+@given(st.sampled_from(SYLLABLES))
+def test_a_mistyping_is_one_mistake_away(syllable: str) -> None:
+    pressed = type_keys(syllable)
+    found = mistypings(syllable)
+    assert set(found) == set(MISTAKES)
+    assert len(found["neighbour"]) == sum(len(NEIGHBOURS[key]) for key in pressed)
+    for other in found["neighbour"]:
+        ((was, now),) = [(a, b) for a, b in zip(pressed, other, strict=True) if a != b]
+        assert now in NEIGHBOURS[was]
+    for other in found["dropped"]:
+        assert len(other) == len(pressed) - 1
+        assert any(pressed[:k] + pressed[k + 1 :] == other for k in range(len(pressed)))
+    for other in found["doubled"]:
+        assert [key for key, _ in itertools.groupby(other)] == [*pressed]
+        assert len(other) == len(pressed) + 1
+    assert len(found["transposed"]) == len(pressed) - 1
+    for other in found["transposed"]:
+        assert other != pressed
+        assert sorted(other) == sorted(pressed)
+    assert all(compose_keys(other) != syllable for others in found.values() for other in others)
+
+
+def test_the_mistypings_of_a_syllable_by_hand() -> None:
+    found = mistypings("나")
+    # s: w e a d z x, k: i o j l m
+    assert {compose_keys(k) for k in found["neighbour"]} == {*"자다마아카타", *"냐내너니느"}
+    assert [compose_keys(k) for k in found["dropped"]] == ["ㅏ", "ㄴ"]
+    assert [compose_keys(k) for k in found["doubled"]] == ["ㄴ나", "나ㅏ"]
+    assert [compose_keys(k) for k in found["transposed"]] == ["ㅏㄴ"]
+
+
+@given(composed, rates)
+def test_typos_leave_syllables_and_loose_jamo_and_touch_nothing_else(text: str, rate: float) -> None:
+    after = noised("jamo-typos", text, rate)
+    assert re.sub("[가-힣ㄱ-ㅣ]+", "", after) == re.sub("[가-힣ㄱ-ㅣ]+", "", text)
+
+
+def test_mistakes_are_mixed_as_declared() -> None:
+    pressed = type_keys("값")
+    counts: Counter[int] = Counter()
+    for k in range(4000):
+        typed = keys(noised("jamo-typos", "값", 1.0, str(k)))
+        counts[len(typed) - len(pressed)] += 1
+    assert counts[-1] / 4000 == pytest.approx(0.1, abs=0.02)
+    assert counts[1] / 4000 == pytest.approx(0.1, abs=0.02)
+    assert counts[0] / 4000 == pytest.approx(0.8, abs=0.03)
+
+
+def test_a_typo_runs_over_into_the_next_syllable_as_on_a_keyboard() -> None:
+    alter = NOISES["jamo-typos"].alter
+    dropped = (MISTAKES.index("dropped") + 0.5) / len(MISTAKES)
+    assert mistypings("녕")["dropped"][1] == "ㄴㅇ"
+    assert alter("안녕", {1: dropped}) == "안ㄴㅇ"
+    assert alter("안녕하세요", {1: (MISTAKES.index("dropped") + 0.1) / len(MISTAKES)}) == "아녕하세요"
+
+
+# --- normalisation --------------------------------------------------------------------------------------------------
+
+
+@given(composed)
+def test_nfd_is_canonically_the_same_text(text: str) -> None:
+    after = noised("nfd", text)
+    assert unicodedata.is_normalized("NFD", after)
+    assert unicodedata.normalize("NFC", after) == text
+    assert noised("nfd", after) == after
+
+
+def test_nfd_is_all_of_a_text_or_nothing() -> None:
+    outcomes = {noised("nfd", "값이 올랐다", 0.5, str(k)) for k in range(40)}
+    assert outcomes == {"값이 올랐다", unicodedata.normalize("NFD", "값이 올랐다")}
+
+
+# --- endings --------------------------------------------------------------------------------------------------------
+
+
+def swap(text: str, level: str) -> str:
+    """Move every ending that can be moved to LEVEL."""
+    draw = (LEVELS.index(level) + 0.5) / len(LEVELS)
+    return NOISES["endings"].alter(text, dict.fromkeys(NOISES["endings"].positions(text), draw))
+
+
+SWAPS = [
+    # 해라체 →
+    ("정부는 새로운 부동산 대책을 발표했다.", "formal", "정부는 새로운 부동산 대책을 발표했습니다."),
+    ("정부는 새로운 부동산 대책을 발표했다.", "polite", "정부는 새로운 부동산 대책을 발표했어요."),
+    ("정부는 새로운 부동산 대책을 발표했다.", "intimate", "정부는 새로운 부동산 대책을 발표했어."),
+    ("정부는 새로운 부동산 대책을 발표했다.", "note", "정부는 새로운 부동산 대책을 발표했음."),
+    ("올해는 비가 많이 온다.", "formal", "올해는 비가 많이 옵니다."),
+    ("올해는 비가 많이 온다.", "polite", "올해는 비가 많이 와요."),
+    ("나는 그 배우를 잘 모른다.", "polite", "나는 그 배우를 잘 몰라요."),
+    ("그는 음악을 듣는다.", "polite", "그는 음악을 들어요."),
+    ("그는 음악을 듣는다.", "formal", "그는 음악을 듣습니다."),
+    ("그 사람은 부산에 산다.", "formal", "그 사람은 부산에 삽니다."),
+    ("노래가 참 아름답다.", "polite", "노래가 참 아름다워요."),
+    ("노래가 참 아름답다.", "intimate", "노래가 참 아름다워."),
+    ("색이 하얗다.", "polite", "색이 하얘요."),
+    ("날이 어두워진다.", "polite", "날이 어두워져요."),
+    ("꼭 봐야 한다.", "formal", "꼭 봐야 합니다."),
+    ("더는 보고 싶지 않다.", "polite", "더는 보고 싶지 않아요."),
+    ("아이가 밥을 먹는다.", "note", "아이가 밥을 먹음."),
+    ("그는 이 회사의 사장이다.", "polite", "그는 이 회사의 사장이에요."),
+    ("그는 이 회사의 사장이다.", "intimate", "그는 이 회사의 사장이야."),
+    # 합쇼체 →
+    ("저는 매일 신문을 읽습니다.", "plain", "저는 매일 신문을 읽는다."),
+    ("그는 집을 짓습니다.", "polite", "그는 집을 지어요."),
+    ("소리가 잘 들립니다.", "plain", "소리가 잘 들린다."),
+    ("물가가 오르고 있습니다.", "plain", "물가가 오르고 있다."),
+    ("길이 너무 멉니다.", "polite", "길이 너무 멀어요."),
+    ("역시 그렇습니다.", "polite", "역시 그래요."),
+    ("역시 그렇습니다.", "plain", "역시 그렇다."),
+    ("서울은 한국의 수도입니다.", "polite", "서울은 한국의 수도예요."),
+    ("서울은 한국의 수도입니다.", "plain", "서울은 한국의 수도다."),
+    ("이건 사실이 아닙니다.", "polite", "이건 사실이 아니에요."),
+    ("이건 사실이 아닙니다.", "note", "이건 사실이 아님."),
+    ("내일도 비가 올 겁니다.", "polite", "내일도 비가 올 거예요."),
+    ("할머니께서 시장에 가셨습니다.", "polite", "할머니께서 시장에 가셨어요."),
+    ("할머니께서 시장에 가십니다.", "plain", "할머니께서 시장에 가신다."),
+    ("강력히 추천합니다!", "plain", "강력히 추천한다!"),
+    ("상황이 좋지 못합니다.", "polite", "상황이 좋지 못해요."),
+    ("상황이 좋지 못합니다.", "plain", "상황이 좋지 못하다."),
+    ("연기를 못합니다.", "plain", "연기를 못한다."),
+    ("국회가 열리지 않습니다.", "plain", "국회가 열리지 않는다."),
+    ("비가 올 듯합니다.", "plain", "비가 올 듯하다."),
+    ("아는 척합니다.", "plain", "아는 척한다."),
+    # 해요체 →
+    ("결말이 정말 아쉬워요.", "plain", "결말이 정말 아쉽다."),
+    ("기대만큼 재미있지 않아요.", "plain", "기대만큼 재미있지 않다."),
+    ("배가 고파요.", "formal", "배가 고픕니다."),
+    ("주가가 크게 떨어졌어요.", "note", "주가가 크게 떨어졌음."),
+    ("이 영화는 최고예요.", "formal", "이 영화는 최고입니다."),
+    ("이 영화는 최고예요.", "plain", "이 영화는 최고다."),
+    ("이 영화는 감동이에요.", "plain", "이 영화는 감동이다."),
+    ("영화를 봤는데 정말 좋았어요!!! ^^", "plain", "영화를 봤는데 정말 좋았다!!! ^^"),
+    ("정말 재미있네요 ㅋㅋ", "intimate", "정말 재미있네 ㅋㅋ"),
+    ("제가 할게요.", "intimate", "제가 할게."),
+    ("손님이 많죠.", "intimate", "손님이 많지."),
+    # 반말, 음슴체 →
+    ("목격자가 나타났어.", "formal", "목격자가 나타났습니다."),
+    ("생각보다 짧군.", "polite", "생각보다 짧군요."),
+    ("다시 보고 싶네", "polite", "다시 보고 싶네요"),
+    ("내가 말했잖아.", "polite", "내가 말했잖아요."),
+    ("너무 비싸지?", "polite", "너무 비싸죠?"),
+    ("완전 재미있음", "polite", "완전 재미있어요"),
+    ("돈이 아까움", "plain", "돈이 아깝다"),
+    # questions
+    ("벌써 시작했습니까?", "polite", "벌써 시작했어요?"),
+    ("벌써 시작했습니까?", "plain", "벌써 시작했냐?"),
+    ("그 말을 믿냐?", "formal", "그 말을 믿습니까?"),
+    ("이것도 영화냐?", "polite", "이것도 영화예요?"),
+    ("이것도 영화냐?", "intimate", "이것도 영화야?"),
+    ("누가 이겼을까?", "polite", "누가 이겼을까요?"),
+]
+
+
+@pytest.mark.parametrize(("before", "level", "after"), SWAPS)
+def test_endings_are_swapped_grammatically(before: str, level: str, after: str) -> None:
+    assert swap(before, level) == after
+
+
+# What -요 alone makes polite or takes back is sure in any mood; more is not.
+ONLY_YO = [
+    ("같이 가요.", "같이 가."),
+    ("빨리 먹어.", "빨리 먹어요."),
+    ("보지 마", "보지 마요"),
+    ("가만히 있어요.", "가만히 있어."),
+    ("뭐가 재미있어", "뭐가 재미있어요"),
+    ("누가 봤어", "누가 봤어요"),
+    ("이게 재미있어", "이게 재미있어요"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), ONLY_YO)
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_may_ask_order_or_propose_only_gains_or_loses_yo(before: str, after: str, level: str) -> None:
+    assert swap(before, level) == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "...",
+        "굳 ㅋ",
+        "재미있는 영화",
+        "국회, 예산안 의결",
+        "밥을 먹다",  # the dictionary's form
+        "할 말을 잃음",  # present or past
+        "여기 앉으세요.",
+        "문을 닫아라.",
+        "우리 함께 하자.",
+        "조용히 하십시오.",
+        "말이 맞다.",  # a verb to some, an adjective to others
+        "좋은 영화였는데",
+        "그가 왔다고 한다면",
+        "나도 봤당",
+        "재밌어여",
+        "3D다.",
+        "일본 꺼 아냐?",  # short for 아니야, read as 알냐
+        "죽을 순 없져",
+        "하나다.",
+        "GDNTOPCLASSINTHECLUB",
+    ],
+)
+def test_what_is_not_sure_stays(text: str) -> None:
+    assert NOISES["endings"].positions(text) == []
+    assert all(swap(text, level) == text for level in LEVELS)
+
+
+def test_a_quotation_inside_a_sentence_keeps_its_ending() -> None:
+    assert swap("김 대표는 “책임을 지겠다.”라고 말했다.", "formal") == "김 대표는 “책임을 지겠다.”라고 말했습니다."
+
+
+def test_every_sentence_of_a_text_is_swapped_in_its_place() -> None:
+    before = "정부는 대책을 발표했다. 시민들은 반대했다.\n시장은 조용하다."
+    assert swap(before, "formal") == "정부는 대책을 발표했습니다. 시민들은 반대했습니다.\n시장은 조용합니다."
+
+
+def test_a_word_that_goes_on_is_not_an_ending() -> None:
+    assert "있었습니다면" not in swap("캐슬링의 의도가 있었다면 룩을 옮긴다.", "formal")
+
+
+def test_both_texts_of_a_pair_move_to_the_same_level() -> None:
+    seen = set()
+    for k in range(40):
+        pair = TextExample(str(k), "정부가 대책을 발표했다.", "시민들이 반대했다.", "neutral")
+        after = apply(NOISES["endings"], pair, 1.0, 0)
+        assert after.pair is not None
+        endings = (after.text.removeprefix("정부가 대책을 발표"), after.pair.removeprefix("시민들이 반대"))
+        assert endings[0] == endings[1]
+        seen.add(endings[0])
+    assert seen == {"했습니다.", "했어요.", "했어.", "했음."}
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+class Parrot:
+    """A model that calls negative what it has not read before, and keeps count of what it was asked."""
+
+    def __init__(self, known: Sequence[TextExample]) -> None:
+        self.texts = {example.text for example in known}
+        self.asked: list[int] = []
+
+    def __call__(self, examples: Sequence[Any]) -> list[Prediction]:
+        self.asked.append(len(examples))
+        return ["positive" if example.text in self.texts else "negative" for example in examples]
+
+
+def reviews(count: int) -> list[TextExample]:
+    return [review("영화가 좋다" if k % 2 else "굳", str(k)) for k in range(count)]
+
+
+def test_what_noise_leaves_alone_is_not_predicted_again_and_the_drop_is_paired() -> None:
+    examples = reviews(40)
+    parrot = Parrot(examples)
+    noises = [NOISES["missing-spaces"]]
+    clean, some, all_ = robustness(get_task("nsmc"), examples, parrot, noises=noises).conditions
+    assert (clean.noise, clean.rate, clean.metrics, clean.num_altered) == ("clean", 0.0, {"accuracy": 1.0}, 0)
+    assert (some.rate, all_.rate) == NOISES["missing-spaces"].rates
+    assert all_.num_altered == 20
+    assert 0 < some.num_altered < 20
+    assert parrot.asked == [40, some.num_altered, 20]
+    for condition in (some, all_):
+        assert condition.metrics == {"accuracy": 1 - condition.num_altered / 40}
+        right = condition.metric_columns("accuracy")[:, 0]
+        assert right.tolist() == [float(not altered) for altered in condition.altered]
+
+
+def test_a_model_is_scored_clean_and_under_every_kind_and_rate() -> None:
+    examples = [review(NEWS, str(k)) for k in range(3)]
+    found = robustness(get_task("nsmc"), examples, Parrot(examples), seed=4)
+    expected = [("clean", 0.0), *((noise.name, rate) for noise in ALL for rate in noise.rates)]
+    assert [(condition.noise, condition.rate) for condition in found.conditions] == expected
+    assert (found.task, found.seed, sorted(found.ids)) == ("nsmc", 4, ["0", "1", "2"])
+    assert type(found).model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.parametrize("name", ["nsmc-sample", "klue-sts-sample", "korquad-sample", "klue-mrc-sample"])
+def test_scores_are_those_of_the_tasks_metrics_on_the_sample(name: str) -> None:
+    task = get_task(name)
+    split = task.read_split(task.eval_split, NOWHERE)
+
+    def predict(examples: Sequence[Any]) -> list[Prediction]:
+        return [e.gold[0] if isinstance(e, QuestionExample) else e.label for e in examples]
+
+    found = robustness(task, split.examples, predict, max_examples=20)
+    by_id = {example.id: example for example in split.examples}
+    chosen = [by_id[id_] for id_ in found.ids]
+    golds = [example.gold for example in chosen]
+    assert len(chosen) == 20
+    for condition in found.conditions:
+        assert condition.metrics == {metric.key: metric(predict(chosen), golds) for metric in task.metrics}
+        assert all(value == pytest.approx(1) for value in condition.metrics.values())
+
+
+def test_tags_on_characters_meet_only_noise_that_keeps_them() -> None:
+    task = get_task("klue-ner")
+    examples = [
+        TextExample(str(k), "서울 시장이 김철수 씨를", None, "B-LC I-LC O O O B-PS I-PS I-PS O O") for k in range(9)
+    ]
+
+    def predict(chosen: Sequence[TextExample]) -> list[Prediction]:
+        for example in chosen:
+            task.family.check(example, "here")
+        return [example.label for example in chosen]
+
+    found = robustness(task, examples, predict)
+    assert {condition.noise for condition in found.conditions} == {"clean", "missing-spaces", "extra-spaces"}
+    assert all(condition.metrics["entity_f1"] == 1 for condition in found.conditions)
+    assert found.conditions[-1].num_altered > 0
+
+
+def test_an_undefined_metric_is_none() -> None:
+    task = get_task("klue-sts-sample")
+    examples = task.read_split(task.eval_split, NOWHERE).examples
+    found = robustness(task, examples, fit_majority(task, examples).predict, max_examples=30)
+    assert {condition.metrics["pearson"] for condition in found.conditions} == {None}
+    assert {condition.metrics["f1"] is None for condition in found.conditions} == {False}
+    columns = [found.conditions[k].metric_columns("pearson") for k in (0, 1)]
+    assert paired_drop(pearson, columns[:1], columns[1:]) is None
+
+
+def test_a_sample_hangs_on_seed_and_ids_and_begins_like_a_larger_one() -> None:
+    examples = reviews(200)
+    assert sample(examples[::-1], 50, 0) == sample(examples, 50, 0)
+    assert sample(examples, 200, 0)[:50] == sample(examples, 50, 0)
+    assert sample(examples, 50, 1) != sample(examples, 50, 0)
+    assert sorted(sample(examples, 999, 0), key=lambda e: int(e.id)) == examples
+    positive = sum(e.text != "굳" for k in range(20) for e in sample(examples, 50, k))
+    assert abs(positive - 500) < 4 * np.sqrt(1000 / 4)
+
+
+def test_no_examples_are_no_score() -> None:
+    with pytest.raises(ValueError, match="no examples"):
+        robustness(get_task("nsmc"), [], lambda _: [])
+
+
+def test_the_paired_drop_by_hand() -> None:
+    clean = np.array([[1.0]] * 80 + [[0.0]] * 20)
+    noisy = np.array([[1.0]] * 70 + [[0.0]] * 30)
+    drop = paired_drop(accuracy, [clean], [noisy])
+    assert drop is not None
+    assert drop[0] == pytest.approx(0.1)
+    # Ten of a hundred examples fall: a binomial share of 0.1, whose 95 % interval is 0.05 to 0.16.
+    assert drop[1] == pytest.approx((0.05, 0.16), abs=0.011)
+    alone = [bootstrap_ci95(accuracy, [column]) for column in (clean, noisy)]
+    assert all(interval is not None and interval[1] - interval[0] > drop[1][1] - drop[1][0] for interval in alone)
+    assert paired_drop(accuracy, [clean], [clean]) == (0.0, (0.0, 0.0))
+    over_seeds = paired_drop(accuracy, [clean, clean], [noisy, clean])
+    assert over_seeds is not None
+    assert over_seeds[0] == pytest.approx(0.05)
+
+
+# --- the official data ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.real_data
+def test_rates_are_met_on_film_reviews(real_data: Path) -> None:
+    chosen = sample(get_task("nsmc").read_split("test", real_data).examples, 2000, 0)
+    for kind, gap in (("missing-spaces", r"(?<=\S) +(?=\S)"), ("extra-spaces", "(?<=[가-힣])(?=[가-힣])")):
+        eligible = sum(len(re.findall(gap, example.text)) for example in chosen)
+        for rate in NOISES[kind].rates:
+            left = sum(len(re.findall(gap, apply(NOISES[kind], example, rate, 0).text)) for example in chosen)
+            assert abs((eligible - left) / eligible - rate) <= 4 * np.sqrt(rate * (1 - rate) / eligible)
+
+
+@pytest.mark.real_data
+def test_as_many_film_reviews_have_a_typo_as_the_rate_foretells(real_data: Path) -> None:
+    chosen = sample(get_task("nsmc").read_split("test", real_data).examples, 2000, 0)
+    num_syllables = [len(re.findall("[가-힣]", example.text)) for example in chosen]
+    for rate in NOISES["jamo-typos"].rates:
+        hit = [1 - (1 - rate) ** count for count in num_syllables]
+        altered = sum(apply(NOISES["jamo-typos"], example, rate, 0) != example for example in chosen)
+        assert abs(altered - sum(hit)) < 4 * np.sqrt(sum(p * (1 - p) for p in hit))
+
+
+@pytest.mark.real_data
+def test_endings_are_swapped_in_a_good_part_of_film_reviews_and_not_in_all(real_data: Path) -> None:
+    chosen = sample(get_task("nsmc").read_split("test", real_data).examples, 300, 0)
+    altered = sum(apply(NOISES["endings"], example, 1.0, 0) != example for example in chosen)
+    assert 0.4 < altered / 300 < 0.75
