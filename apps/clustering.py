@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from apps.articles import Article, read_articles
-from apps.clusters import (
+from apps.stories.articles import Article, read_articles
+from apps.stories.clusters import (
     Cluster,
     ClusteringConfig,
     Clusters,
@@ -34,11 +34,11 @@ from apps.clusters import (
     find_groups,
     reducer_of,
 )
-from apps.duplicates import DuplicateConfig, DuplicateGroup, find_duplicates
-from apps.keywords import Keyword
-from apps.space import Embedder, EmbeddingCache, Letters
-from apps.stories import STATE_FILE, Stories
-from apps.story_page import Report, write_report
+from apps.stories.duplicates import DuplicateConfig, DuplicateGroup, find_duplicates
+from apps.stories.keywords import Keyword
+from apps.stories.page import Report, write_report
+from apps.stories.space import Embedder, EmbeddingCache, Letters
+from apps.stories.state import STATE_FILE, Stories
 from corpora.documents import RejectedRecord
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
@@ -120,7 +120,11 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--min-size", type=int, help="titles of the smallest story (default: 3)")
     parser.add_argument("--seed", type=int, help="of projection and map (default: 0)")
     parser.add_argument(
-        "--column", action="append", default=[], metavar="FIELD=NAME", help="e.g. title=헤드라인; see apps/articles.py"
+        "--column",
+        action="append",
+        default=[],
+        metavar="FIELD=NAME",
+        help="e.g. title=헤드라인; see apps/stories/articles.py",
     )
     parser.add_argument(
         "--duplicates-by", choices=["title", "text"], default="title", help="what copies have in common"
@@ -128,7 +132,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--title", default="오늘의 이야기", help="of the page")
     parser.add_argument("--cache", type=Path, help="folder of vectors (default: OUT/cache)")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="see apps.clusters.ClusteringConfig"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="see apps.stories.clusters.ClusteringConfig"
     )
     parser.add_argument("--json", action="store_true", help="print figures and times of the steps as JSON")
     return parser

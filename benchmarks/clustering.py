@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.articles import Article, read_articles, to_articles
 from apps.clustering import LETTERS, Stories, find_duplicates
-from apps.clusters import (
+from apps.stories.articles import Article, read_articles, to_articles
+from apps.stories.clusters import (
     ClusteringConfig,
     Clusters,
     Day,
@@ -42,9 +42,9 @@ from apps.clusters import (
     find_groups,
     reducer_of,
 )
-from apps.duplicates import DuplicateConfig, letters_of, say_the_same, similar_pairs
-from apps.space import Embedder, Letters
-from apps.story_page import Report, write_report
+from apps.stories.duplicates import DuplicateConfig, letters_of, say_the_same, similar_pairs
+from apps.stories.page import Report, write_report
+from apps.stories.space import Embedder, Letters
 from benchmarks.clustering_measures import (
     MAX_ENTITY,
     MAX_NUMBER,

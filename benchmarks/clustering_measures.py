@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.articles import Article, clean_title
-from apps.duplicates import letters_of
-from apps.keywords import kiwi
+from apps.stories.articles import Article, clean_title
+from apps.stories.duplicates import letters_of
+from apps.stories.keywords import kiwi
 from corpora.documents import read_text
 
 Labels = NDArray[np.int64]

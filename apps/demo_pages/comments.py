@@ -28,7 +28,7 @@ from apps.demo_pages.inputs import MAX_COMMENT, check_text, read_comment_file
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
 from apps.demo_pages.texts import Say
 from apps.demo_pages.work import Progress
-from apps.story_page import FORMULA
+from apps.stories.page import FORMULA
 from corpora.foundation.errors import SuiteError
 from corpora.official import data_root
 from downstream.classify import Classifier
@@ -368,7 +368,7 @@ def to_csv(
 ) -> bytes:
     """Return a row for each comment, in their order.
 
-    As in `apps.story_page`: a byte order mark for Excel, and an apostrophe before what Excel would compute.
+    As in `apps.stories.page`: a byte order mark for Excel, and an apostrophe before what Excel would compute.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")

@@ -1,6 +1,6 @@
 """What visitors give: texts and files, read with limits; and every error as one plain sentence of theirs.
 
-Files are read by the readers of `corpora.documents`, `apps.articles` and `apps.summarize` from a temporary file that is
+Files are read by the readers of `corpora.documents`, `apps.stories.articles` and `apps.summarize` from a temporary file that is
 gone when they are done.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from apps.articles import Article, read_articles
 from apps.demo_pages.texts import Say
+from apps.stories.articles import Article, read_articles
 from apps.summarize import Item, read_items
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
@@ -118,7 +118,7 @@ def _item_of(document: Document, source: str, number: int) -> Item:
 
 
 def read_title_file(name: str, content: bytes) -> ReadFile:
-    """Read a day's articles, as `apps.articles.Article`s.
+    """Read a day's articles, as `apps.stories.articles.Article`s.
 
     Raises:
         InputError: see `as_file`; too many titles, or hardly any.

@@ -112,7 +112,7 @@ def _stamp(choice: ModelChoice) -> int:
 
 
 def _letters() -> Any:
-    from apps.space import Letters
+    from apps.stories.space import Letters
 
     return Letters()
 

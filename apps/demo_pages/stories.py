@@ -10,8 +10,6 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from apps.articles import Article, read_articles
-from apps.clusters import Cluster, ClusteringConfig, Clusters
 from apps.demo_pages.frame import (
     Desk,
     Given,
@@ -27,10 +25,10 @@ from apps.demo_pages.inputs import read_title_file
 from apps.demo_pages.marking import escaped, one_line
 from apps.demo_pages.texts import Say
 from apps.demo_pages.work import Progress
-from apps.duplicates import DuplicateGroup, find_duplicates
-from apps.space import Embedder
-from apps.stories import Stories
-from apps.story_page import (
+from apps.stories.articles import Article, read_articles
+from apps.stories.clusters import Cluster, ClusteringConfig, Clusters
+from apps.stories.duplicates import DuplicateGroup, find_duplicates
+from apps.stories.page import (
     MAP_HEIGHT,
     MAP_WIDTH,
     Report,
@@ -43,6 +41,8 @@ from apps.story_page import (
     to_html,
     to_json,
 )
+from apps.stories.space import Embedder
+from apps.stories.state import Stories
 from corpora.foundation.errors import UsageError
 from downstream.task import SAMPLE_ROOT
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from apps.articles import Article
+from apps.stories.articles import Article
 
 EVENTS = (
     ("벼리시", "야간 어린이 진료소", "14곳", "사회"),

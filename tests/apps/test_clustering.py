@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from apps import clustering
-from apps.articles import Article
 from apps.clustering import main
-from apps.space import Embedder
+from apps.stories.articles import Article
+from apps.stories.space import Embedder
 from corpora.foundation.errors import CheckpointError, DataError, RecipeError, ResultError, UsageError
 from downstream import embed
 

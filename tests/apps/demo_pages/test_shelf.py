@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from apps.demo_pages.shelf import DEFAULT, MAX_LOADED, ModelChoice, Shelf, resident_bytes
-from apps.space import Letters
+from apps.stories.space import Letters
 from corpora.foundation.errors import CheckpointError
 from downstream.answer import SentenceFinder
 from downstream.encoders.hub import bundled

@@ -11,7 +11,6 @@ keeps its id for good; an id is never given twice.
 
 import datetime
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from scipy.cluster.hierarchy import fcluster
 
-from apps.articles import Article, Articles, to_articles
-from apps.clusters import (
+from apps.stories.articles import Article, Articles, to_articles
+from apps.stories.clusters import (
     ClusteringConfig,
     Clusters,
     Day,
@@ -35,9 +34,8 @@ from apps.clusters import (
     find_groups,
     reducer_of,
 )
-from apps.grouping import Groups, Labels, Points, Yardstick, average_linkage, nearest_centres
-from apps.space import Embedder, LettersAndMeaningSpace, checked
-from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from apps.stories.grouping import Groups, Labels, Points, Yardstick, average_linkage, nearest_centres
+from apps.stories.space import Embedder, LettersAndMeaningSpace, checked
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, DataError, UsageError, nearest
 from corpora.foundation.files import atomic_file, write_json
@@ -122,9 +120,9 @@ class Stories:
         """Find the first stories.
 
         Args:
-            articles: see `apps.clusters.cluster`.
+            articles: see `apps.stories.clusters.cluster`.
             config: settings, kept with the stories.
-            embedder: default: see `apps.clusters.default_embedder`.
+            embedder: default: see `apps.stories.clusters.default_embedder`.
 
         Raises:
             CheckpointError: the embedder or its vectors are unusable.
@@ -152,8 +150,8 @@ class Stories:
         stories as they were before it. Articles that are known by id and title stay where they are.
 
         Args:
-            articles: see `apps.clusters.cluster`.
-            embedder: the one that `fit` had; default: see `apps.clusters.default_embedder`.
+            articles: see `apps.stories.clusters.cluster`.
+            embedder: the one that `fit` had; default: see `apps.stories.clusters.default_embedder`.
 
         Returns:
             The story's id for each article, None for none.
@@ -497,52 +495,3 @@ def _days_between(earlier: str, later: str) -> float:
         return 0.0
     first, second = (datetime.datetime.fromisoformat(date) for date in (earlier, later))
     return (second - first).total_seconds() / 86_400
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Edit the stories of a folder; returns the exit code."""
-    parser = ArgumentParser("python -m apps.stories", "List, merge, split, rename, pin stories, and undo that.")
-    parser.add_argument("folder", type=Path, help="what apps.clustering keeps with --stories")
-    parser.add_argument("action", choices=["list", "merge", "split", "rename", "pin", "unpin", "undo"])
-    parser.add_argument("arguments", nargs="*", metavar="STORY", help="ids; then a name to rename, a number to split")
-    options = parser.parse(argv)
-    stories = Stories.load(options.folder)
-    if options.action == "list":
-        for story in stories.clusters().stories:
-            sys.stdout.write(f"{story.id}\t{len(story)}\t{'*' if story.is_pinned else ''}\t{story.title}\n")
-        return EXIT_DONE
-    sys.stdout.write(_edit(stories, options.action, options.arguments) + "\n")
-    stories.save(options.folder)
-    return EXIT_DONE
-
-
-def _edit(stories: Stories, action: str, arguments: Sequence[str]) -> str:
-    """Carry out one edit, and say what was done.
-
-    Raises:
-        UsageError: the arguments do not fit the action.
-    """
-    match action, *arguments:
-        case "merge", story, *others if others:
-            stories.merge(story, *others)
-            return f"{story}: {len(stories.members(story))} articles"
-        case "split", story:
-            return " ".join([story, *stories.split(story)])
-        case "split", story, parts if parts.isdecimal():
-            return " ".join([story, *stories.split(story, int(parts))])
-        case "rename", story, name:
-            stories.rename(story, name)
-            return f"{story}: {name}"
-        case "pin" | "unpin", story:
-            stories.pin(story, is_pinned=action == "pin")
-            return f"{story}: {action}ned"
-        case ("undo",):
-            edit = stories.undo()
-            return f"{edit.kind} {edit.story}: undone"
-    usage = {"merge": "STORY STORY…", "split": "STORY [PARTS]", "rename": "STORY NAME", "undo": "nothing"}
-    what = f"'{' '.join(arguments)}' does not fit"
-    raise UsageError(f"python -m apps.stories {action}", what, f"give {usage.get(action, 'STORY')}")
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from apps.space import EmbeddingCache, Letters, LettersAndMeaning, LettersAndMeaningSpace, checked
+from apps.stories.space import EmbeddingCache, Letters, LettersAndMeaning, LettersAndMeaningSpace, checked
 from corpora.foundation.errors import CheckpointError
 
 TEXTS = ("기준금리 동결", "기준 금리 동결", "첫눈 내린 고갯길", "막차 연장 검토")
@@ -145,7 +145,7 @@ def test_a_cache_asks_for_each_text_once(tmp_path: Path, words: Words) -> None:
 
 
 def test_a_cache_goes_on_after_an_interruption(tmp_path: Path, words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apps.space.BLOCK", 2)
+    monkeypatch.setattr("apps.stories.space.BLOCK", 2)
     texts = ["가", "나", "다", "라", "마"]
     expected = words.encode(texts)
 

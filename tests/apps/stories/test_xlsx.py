@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from apps.articles import read_articles
-from apps.xlsx import read_sheet
+from apps.stories.articles import read_articles
+from apps.stories.xlsx import read_sheet
 from corpora.documents import RejectedRecord
 from corpora.foundation.errors import DataError
 
@@ -131,7 +131,7 @@ def test_what_is_no_workbook_is_told_in_one_line(write: Write, fails: Fails, con
 def test_a_part_that_would_fill_the_memory_is_refused(
     write: Write, fails: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.xlsx.LARGEST_PART", 100)
+    monkeypatch.setattr("apps.stories.xlsx.LARGEST_PART", 100)
     path = write("a.xlsx", workbook())
     with fails(DataError, path, "unpacks to more"):
         list(read_sheet(path))

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-import apps.keywords
-from apps.keywords import ClassTfidf, find_terms
+import apps.stories.keywords
+from apps.stories.keywords import ClassTfidf, find_terms
 
 
 def terms(text: str) -> list[str]:
@@ -108,4 +108,4 @@ def test_titles_without_nouns_have_no_keywords() -> None:
 
 
 def test_the_examples_are_true() -> None:
-    assert doctest.testmod(apps.keywords).failed == 0
+    assert doctest.testmod(apps.stories.keywords).failed == 0

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from apps.articles import Article
-from apps.clusters import ClusteringConfig
-from apps.grouping import Yardstick
-from apps.space import Embedder, Letters
-from apps.stories import MAX_UNDO, STATE_FILE, Stories, main
+from apps.stories.__main__ import main
+from apps.stories.articles import Article
+from apps.stories.clusters import ClusteringConfig
+from apps.stories.grouping import Yardstick
+from apps.stories.space import Embedder, Letters
+from apps.stories.state import MAX_UNDO, STATE_FILE, Stories
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 Fails = Callable[..., AbstractContextManager[None]]
 
 

@@ -2,7 +2,7 @@
 
 Pairs come from two sources. MinHash with banding (Broder 1997) finds texts whose sets of 5 letters in a row have a
 Jaccard index of at least 0.8; with 25 bands of 5 rows it misses one such pair in 20,000 on average. Neighbours in the
-space of stories (`apps.space`) whose cosine is high add texts that were put in another order or shortened. Then a guard
+space of stories (`apps.stories.space`) whose cosine is high add texts that were put in another order or shortened. Then a guard
 looks at each pair as an editor would: what differs must not be a number, a name or a negation, and no word may stand
 in the place of another.
 
@@ -25,8 +25,8 @@ import numpy as np
 from pydantic import Field
 from rensa import RMinHash, RMinHashLSH
 
-from apps.grouping import Points, nearest
-from apps.keywords import kiwi
+from apps.stories.grouping import Points, nearest
+from apps.stories.keywords import kiwi
 from corpora.foundation.config import Config
 
 BANDS, ROWS = 25, 5

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from apps.xlsx import read_sheet
+from apps.stories.xlsx import read_sheet
 from corpora.documents import FIELD_NAMES, Document, RejectedRecord, format_of, nfc, read_documents
 from corpora.foundation.errors import DataError, nearest
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.story_page import MAP_HEIGHT, MAP_WIDTH, OTHER_COLOUR, Report, category_colours, circles, main_category
+from apps.stories.page import MAP_HEIGHT, MAP_WIDTH, OTHER_COLOUR, Report, category_colours, circles, main_category
 from corpora.foundation.files import atomic_file, package_path
 
 if TYPE_CHECKING:

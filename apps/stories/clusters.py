@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from apps.articles import Article, Articles, clean_title, to_articles
-from apps.grouping import (
+from apps.stories.articles import Article, Articles, clean_title, to_articles
+from apps.stories.grouping import (
     Clusterer,
     Density,
     Groups,
@@ -29,8 +29,8 @@ from apps.grouping import (
     renumbered,
     sub_stories,
 )
-from apps.keywords import ClassTfidf, Keyword, Labeller
-from apps.space import Embedder, Letters, LettersAndMeaning, Reducer, Space, checked
+from apps.stories.keywords import ClassTfidf, Keyword, Labeller
+from apps.stories.space import Embedder, Letters, LettersAndMeaning, Reducer, Space, checked
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError
 
@@ -51,7 +51,7 @@ class ClusteringConfig(Config):
     selection: Literal["leaf", "eom"] = "leaf"
     """HDBSCAN: the finest groups, or the most persistent ones."""
     noise: Literal["assign", "keep"] = "assign"
-    """Judge every title by its typicality (`apps.grouping`), or leave what HDBSCAN found as it is."""
+    """Judge every title by its typicality (`apps.stories.grouping`), or leave what HDBSCAN found as it is."""
     min_typicality: float = Field(default=0.07, ge=0, le=1)
     """With `assign`: share of the members of stories that are farther from their centre than any member may be."""
     join_at: float = Field(default=0.25, ge=0)
@@ -83,7 +83,7 @@ class Member:
     index: int
     """Place among the articles."""
     typicality: float
-    """Share of all stories' members that are no nearer to their centre than this one; see `apps.grouping`."""
+    """Share of all stories' members that are no nearer to their centre than this one; see `apps.stories.grouping`."""
     is_core: bool
     """Whether the clusterer itself put it here, and not its typicality."""
 
@@ -183,13 +183,13 @@ def cluster(
     The order of the articles decides nothing: what is computed is computed in the order of digests of the titles.
 
     Args:
-        articles: titles, `apps.articles.Article`s or `corpora.documents.Document`s. Titles without a letter or digit
+        articles: titles, `apps.stories.articles.Article`s or `corpora.documents.Document`s. Titles without a letter or digit
             are in no story.
         config: settings.
         embedder: default: see `default_embedder`; `Letters()` needs no model.
-        reducer: default: `apps.space.LettersAndMeaning` with the settings.
-        clusterer: default: `apps.grouping.Density` with the settings.
-        labeller: default: `apps.keywords.ClassTfidf` with the settings.
+        reducer: default: `apps.stories.space.LettersAndMeaning` with the settings.
+        clusterer: default: `apps.stories.grouping.Density` with the settings.
+        labeller: default: `apps.stories.keywords.ClassTfidf` with the settings.
 
     Returns:
         Stories with keywords, members and headline.
@@ -275,7 +275,7 @@ def find_groups(
 ) -> tuple[Labels, NDArray[np.bool_]]:
     """Return the story of each article, −1 for none, and whether the clusterer put it there.
 
-    YARDSTICK is what nearness is measured by, if not by these stories themselves; see `apps.grouping.refine`.
+    YARDSTICK is what nearness is measured by, if not by these stories themselves; see `apps.stories.grouping.refine`.
     """
     categories = np.array([article.category if config.by_category else "" for article in day.articles], dtype=object)
     labels, is_core = np.full(len(day.articles), -1), np.zeros(len(day.articles), bool)
@@ -331,7 +331,7 @@ def describe(
         labels: (N,) story of each article, from 0 without gaps, −1 for none.
         is_core: (N,) whether the clusterer put it there.
         config: settings.
-        labeller: default: `apps.keywords.ClassTfidf`.
+        labeller: default: `apps.stories.keywords.ClassTfidf`.
         identities: of each story, by label; default: numbers in the order of size.
         new: indices of the latest articles.
     """

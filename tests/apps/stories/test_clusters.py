@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from sklearn.metrics import adjusted_rand_score
 
-import apps.clusters
-from apps.articles import Article, clean_title
+import apps.stories.clusters
 from apps.clustering import ClusteringConfig, Clusters, Keyword, Letters, cluster
-from apps.space import Embedder
+from apps.stories.articles import Article, clean_title
+from apps.stories.space import Embedder
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class News(Protocol):
@@ -89,8 +89,8 @@ def test_the_order_of_the_articles_decides_nothing(news: News, words: Embedder, 
 THREADS = """
 import sys
 import numpy as np
-from apps.clusters import ClusteringConfig, Day, clusterer_of, find_groups, reducer_of
-from apps.articles import to_articles
+from apps.stories.clusters import ClusteringConfig, Day, clusterer_of, find_groups, reducer_of
+from apps.stories.articles import to_articles
 
 class Noise:
     sha256 = "noise"
@@ -376,4 +376,4 @@ def test_one_string_is_no_list_of_titles() -> None:
 
 
 def test_the_examples_are_true() -> None:
-    assert doctest.testmod(apps.clusters).failed == 0
+    assert doctest.testmod(apps.stories.clusters).failed == 0

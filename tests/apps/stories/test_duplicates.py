@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import apps.duplicates
-from apps.duplicates import (
+import apps.stories.duplicates
+from apps.stories.duplicates import (
     DuplicateConfig,
     DuplicateGroup,
     find_duplicates,
@@ -139,7 +139,7 @@ def test_embeddings_find_copies_in_another_order() -> None:
 
 def test_each_member_is_a_duplicate_of_its_representative(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a chain of small changes the ends are no duplicates, and connected components would put them together."""
-    monkeypatch.setattr("apps.duplicates._say_the_same", lambda _, pairs: [True] * len(pairs))
+    monkeypatch.setattr("apps.stories.duplicates._say_the_same", lambda _, pairs: [True] * len(pairs))
     base = "가나다라마바사아자차카타파하거너더러머버서어저처커터퍼허"
     chain = [base[k : k + 20] for k in range(9)]
     config = DuplicateConfig()
@@ -185,4 +185,4 @@ def test_letters_are_what_readers_see() -> None:
 
 
 def test_the_examples_are_true() -> None:
-    assert doctest.testmod(apps.duplicates).failed == 0
+    assert doctest.testmod(apps.stories.duplicates).failed == 0

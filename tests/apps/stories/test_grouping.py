@@ -8,8 +8,8 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import HDBSCAN
 from sklearn.metrics import adjusted_rand_score
 
-from apps.clusters import ClusteringConfig
-from apps.grouping import (
+from apps.stories.clusters import ClusteringConfig
+from apps.stories.grouping import (
     Density,
     Groups,
     Yardstick,
@@ -117,7 +117,7 @@ def test_nearest_finds_what_sorting_finds() -> None:
 
 
 def test_blocks_come_in_order_and_cover_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apps.grouping.BLOCK_SIZE", 30)
+    monkeypatch.setattr("apps.stories.grouping.BLOCK_SIZE", 30)
     points = np.arange(70, dtype=np.float32).reshape(35, 2)
     blocks = in_blocks(points, 10, lambda block, first: (first, block[:, 0].tolist()))
     assert [first for first, _ in blocks] == list(range(0, 35, 3))
@@ -251,5 +251,5 @@ def test_a_story_is_divided_into_parts_of_some_size(monkeypatch: pytest.MonkeyPa
     points, _ = bunches((8, 6, 2), spread=0.1)
     parts = sub_stories(points[:16], 0.7, 3)
     assert parts.tolist() == [0] * 8 + [1] * 6 + [-1] * 2
-    monkeypatch.setattr("apps.grouping.LARGEST_DIVIDED", 10)
+    monkeypatch.setattr("apps.stories.grouping.LARGEST_DIVIDED", 10)
     assert (sub_stories(points[:16], 0.7, 3)[10:] < 0).all()

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from apps.clusters import Cluster, Clusters
-from apps.duplicates import DuplicateGroup
+from apps.stories.clusters import Cluster, Clusters
+from apps.stories.duplicates import DuplicateGroup
 from corpora.foundation.files import package_path, write_json, write_text
 
 SCHEMA = 1
@@ -87,7 +87,7 @@ def write_report(out: Path, report: Report) -> list[Path]:
     Raises:
         ResultError: a file cannot be written.
     """
-    from apps.story_images import write_images
+    from apps.stories.images import write_images
 
     mapped = report.clusters.stories[:LARGEST_MAP]
     places = layout(report.clusters.centres[: len(mapped)], report.seed)

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-import apps.articles
-from apps.articles import LONGEST_TITLE, Article, clean_title, parse_date, read_articles, to_articles
+import apps.stories.articles
+from apps.stories.articles import LONGEST_TITLE, Article, clean_title, parse_date, read_articles, to_articles
 from corpora.documents import Document, RejectedRecord
 from corpora.foundation.errors import DataError
 
@@ -193,4 +193,4 @@ def test_what_is_no_article_is_refused(articles: object) -> None:
 
 
 def test_the_examples_are_true() -> None:
-    assert doctest.testmod(apps.articles).failed == 0
+    assert doctest.testmod(apps.stories.articles).failed == 0

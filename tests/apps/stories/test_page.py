@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from apps import story_page
-from apps.articles import Article
-from apps.clusters import Clusters, Letters, cluster
-from apps.duplicates import DuplicateGroup, find_duplicates
-from apps.stories import Stories
-from apps.story_images import FONT, drawable
-from apps.story_page import Report, layout, timeline, to_csv, to_html, to_json, write_report
+from apps.stories import page
+from apps.stories.articles import Article
+from apps.stories.clusters import Clusters, Letters, cluster
+from apps.stories.duplicates import DuplicateGroup, find_duplicates
+from apps.stories.images import FONT, drawable
+from apps.stories.page import Report, layout, timeline, to_csv, to_html, to_json, write_report
+from apps.stories.state import Stories
 
 HOSTILE = (
     "<script>alert(1)</script><img src=x onerror=alert(2)>",
@@ -197,7 +197,7 @@ def test_copies_are_told_and_shown_once() -> None:
 
 
 def test_many_groups_of_copies_are_cut_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch, today: Report) -> None:
-    monkeypatch.setattr(story_page, "SHOWN_DUPLICATES", 1)
+    monkeypatch.setattr(page, "SHOWN_DUPLICATES", 1)
     some = Report(today.clusters, [DuplicateGroup(0, (0, 1)), DuplicateGroup(2, (2, 3))])
     html = html_of(some)
     assert html.count('class="group"') == 1

@@ -1,0 +1,1 @@
+"""Stories of a day of news: articles grouped, described, kept and shown."""
