@@ -16,9 +16,11 @@ from pathlib import Path
 from corpora.foundation.command import ArgumentParser, run_command
 from corpora.foundation.errors import ResultError, cannot_write
 from corpora.foundation.files import atomic_file, package_path
-from eval import contamination, run_all
+from eval import run_all
 from eval.board import model_index
 from eval.cells.run.archive import ARCHIVE, pack, restore
+from eval.contamination import __main__ as contamination_command
+from eval.contamination.check import FOLDER as CONTAMINATION
 from eval.contestants.contestant import load_leaderboard
 
 REFERENCE_TOML = package_path("eval", "reference.toml")
@@ -36,7 +38,7 @@ def publish(work: Path, out: Path) -> list[Path]:
         raise ResultError(work, "no leaderboard in it", "run python -m eval.reference without interruption")
     sources = sorted(path for pattern in PUBLISHED for path in work.glob(pattern) if path.is_file())
     try:
-        for folder in (model_index.FOLDER, contamination.FOLDER):
+        for folder in (model_index.FOLDER, CONTAMINATION):
             shutil.rmtree(out / folder, ignore_errors=True)  # of models and tasks that are gone
         for source in sources:
             with atomic_file(out / source.relative_to(work), "wb") as file:
@@ -65,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     tasks = arguments.tasks or load_leaderboard(arguments.plan).tasks
     where = ["--out", str(arguments.work)] + (["--data", str(arguments.data)] if arguments.data else [])
     corpora = ["--corpus", *arguments.corpus] if arguments.corpus else []
-    contamination.main(["--tasks", *tasks, *corpora, *where])
+    contamination_command.main(["--tasks", *tasks, *corpora, *where])
     asked = ["--plan", str(arguments.plan), "--tasks", *tasks, "--jobs", str(arguments.jobs), *where]
     asked += ["--models", *arguments.models] if arguments.models else []
     asked += ["--seeds", str(arguments.seeds)] if arguments.seeds is not None else []

@@ -1,7 +1,7 @@
 """What visitors give: texts and files, read with limits; and every error as one plain sentence of theirs.
 
-Files are read by the readers of `corpora.documents`, `apps.stories.articles` and `apps.summarize` from a temporary file that is
-gone when they are done.
+Files are read by the readers of `corpora.documents`, `apps.stories.articles` and `apps.summarize` from a temporary file
+that is gone when they are done.
 """
 
 import re

@@ -183,8 +183,8 @@ def cluster(
     The order of the articles decides nothing: what is computed is computed in the order of digests of the titles.
 
     Args:
-        articles: titles, `apps.stories.articles.Article`s or `corpora.documents.Document`s. Titles without a letter or digit
-            are in no story.
+        articles: titles, `apps.stories.articles.Article`s or `corpora.documents.Document`s. Titles without a letter
+            or digit are in no story.
         config: settings.
         embedder: default: see `default_embedder`; `Letters()` needs no model.
         reducer: default: `apps.stories.space.LettersAndMeaning` with the settings.

@@ -2,9 +2,9 @@
 
 Pairs come from two sources. MinHash with banding (Broder 1997) finds texts whose sets of 5 letters in a row have a
 Jaccard index of at least 0.8; with 25 bands of 5 rows it misses one such pair in 20,000 on average. Neighbours in the
-space of stories (`apps.stories.space`) whose cosine is high add texts that were put in another order or shortened. Then a guard
-looks at each pair as an editor would: what differs must not be a number, a name or a negation, and no word may stand
-in the place of another.
+space of stories (`apps.stories.space`) whose cosine is high add texts that were put in another order or shortened. Then
+a guard looks at each pair as an editor would: what differs must not be a number, a name or a negation, and no word may
+stand in the place of another.
 
 A group has one representative, and every member is a duplicate of it. Connected components would be larger, but in a
 chain of small changes its ends need not be duplicates.

@@ -26,8 +26,9 @@ from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, read_result
 from downstream.grid import Grid
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
-from eval import contamination, run_all
+from eval import run_all
 from eval.cells.run import run as filling
+from eval.contamination import __main__ as contamination
 from eval.contestants import baselines
 from eval.contestants.contestant import ModelEntry, build_scratch, load_leaderboard
 from eval.contestants.contestant import run_cell as real_run_cell

@@ -222,10 +222,10 @@ def test_markdown_holds_a_table_for_each_block_with_all_its_figures(rows: list[R
     board = build_board(rows, ORDER)
     tables = tables_in(markdown(rows))
     assert len(tables) == len(board.blocks)
-    for table, (_, lines) in zip(tables, board.blocks, strict=True):
-        assert {len(cells) for cells in table} == {1 + len(board.columns)}
-        assert table[0][1:] == [column.title for column in board.columns]
-        assert [cells[1:] for cells in table[1:]] == [[figure(r, board) for r in line.rows] for line in lines]
+    for cells_of_table, (_, lines) in zip(tables, board.blocks, strict=True):
+        assert {len(cells) for cells in cells_of_table} == {1 + len(board.columns)}
+        assert cells_of_table[0][1:] == [column.title for column in board.columns]
+        assert [cells[1:] for cells in cells_of_table[1:]] == [[figure(r, board) for r in line.rows] for line in lines]
 
 
 def test_markdown_has_as_many_cells_in_every_line_pipes_in_names_escaped() -> None:

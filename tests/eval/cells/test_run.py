@@ -419,7 +419,10 @@ def test_a_single_process_keeps_to_one_of_several_devices(monkeypatch: pytest.Mo
 
 
 def test_a_worker_ends_soon_after_its_parent_was_killed() -> None:
-    child = "import sys, time; from eval.cells.workers import end_with; end_with(int(sys.argv[1])); print('up'); time.sleep(60)"
+    child = (
+        "import sys, time; from eval.cells.workers import end_with; "
+        "end_with(int(sys.argv[1])); print('up'); time.sleep(60)"
+    )
     parent = (
         "import os, subprocess, sys, time\n"
         f"subprocess.Popen([sys.executable, '-u', '-c', {child!r}, str(os.getpid())]); time.sleep(60)"

@@ -19,7 +19,7 @@ from downstream.finetuning.result import Result, score
 from downstream.metrics import bootstrap_ci95
 from downstream.summaries.family import SentenceChoice
 from downstream.task import Prediction, QuestionExample, Split, Task, TextExample, all_tasks, get_task
-from eval import contamination
+from eval.contamination import check as contamination
 from eval.contamination.__main__ import main
 from eval.contamination.check import (
     HIT_COLUMNS,
