@@ -18,7 +18,7 @@ from corpora.foundation.errors import ResultError, cannot_write
 from corpora.foundation.files import atomic_file, package_path
 from eval import run_all
 from eval.board import model_index
-from eval.cells.run.archive import ARCHIVE, pack, restore
+from eval.cells.archive import ARCHIVE, pack, restore
 from eval.contamination import __main__ as contamination_command
 from eval.contamination.check import FOLDER as CONTAMINATION
 from eval.contestants.contestant import load_leaderboard

@@ -49,7 +49,7 @@ from eval.board.comparison import compare_models
 from eval.board.disagreement import find_disagreements
 from eval.board.page import Evidence, write_leaderboard
 from eval.board.table import build_board, print_comparisons, print_terminal
-from eval.cells.run.files import (
+from eval.cells.files import (
     Gap,
     LeaderboardFile,
     build_table,
@@ -58,10 +58,10 @@ from eval.cells.run.files import (
     merge_results,
     of_newest_recipe,
 )
-from eval.cells.run.manifest import fold_manifest, read_experiments, refuse_drift
-from eval.cells.run.measurements import find_sidecars
-from eval.cells.run.preflight import Preflight, print_known
-from eval.cells.run.run import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
+from eval.cells.manifest import fold_manifest, read_experiments, refuse_drift
+from eval.cells.measurements import find_sidecars
+from eval.cells.preflight import Preflight, print_known
+from eval.cells.run import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
 from eval.contamination.check import merge_pairs, with_clean_scores
 from eval.contestants.contestant import Leaderboard, cell_recipe, choose_models, load_leaderboard
 

@@ -21,10 +21,10 @@ from corpora.foundation.errors import UsageError
 from corpora.official import data_root
 from downstream.task import get_task
 from eval.board.page import write_leaderboard
-from eval.cells.run.archive import ARCHIVE, pack, restore
-from eval.cells.run.files import Gap, LeaderboardFile
-from eval.cells.run.manifest import fold_manifest
-from eval.cells.run.run import Cell, Filler, plan_cells, share_of
+from eval.cells.archive import ARCHIVE, pack, restore
+from eval.cells.files import Gap, LeaderboardFile
+from eval.cells.manifest import fold_manifest
+from eval.cells.run import Cell, Filler, plan_cells, share_of
 from eval.contestants.contestant import ModelEntry
 from eval.studies.estimate import dry_run
 from eval.studies.page import write_page

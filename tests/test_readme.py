@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from eval.cells.run.files import read_reported
 
 from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_ROOT, all_tasks, get_task
+from eval.cells.files import read_reported
 from eval.contestants.contestant import ModelEntry
 from pretraining.recipe import read_recipe
 

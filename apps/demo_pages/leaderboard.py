@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
-from eval.cells.run.files import LeaderboardFile, Row, find_cells, read_reported
 
 from apps.demo_pages.frame import Desk, heading, tell
 from apps.demo_pages.marking import escaped, one_line
@@ -19,6 +18,7 @@ from eval.board.mistakes import Mistake, find_mistakes
 from eval.board.page import Report, to_html
 from eval.board.table import Board, Line, build_board, figure, model_title, to_csv
 from eval.board.words import HOW_TO_READ, Words
+from eval.cells.files import LeaderboardFile, Row, find_cells, read_reported
 from eval.contestants.contestant import load_leaderboard
 
 REPORTS = "PRESSBERT_REPORTS"

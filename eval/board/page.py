@@ -32,8 +32,8 @@ from eval.board.table import (
     to_csv,
 )
 from eval.board.words import BUSY, HOW_TO_READ, SECTIONS, TITLE, WORDS, Language, Words, task_title
-from eval.cells.run.files import CleanFigure, LeaderboardFile, NoiseFigure, Row
-from eval.cells.run.measurements import IDLE_SHARE, CurveFile
+from eval.cells.files import CleanFigure, LeaderboardFile, NoiseFigure, Row
+from eval.cells.measurements import IDLE_SHARE, CurveFile
 from eval.contamination.check import MEASURE_MEANINGS, MEASURE_TITLES, SETTINGS, Pair
 from eval.measures.noise import NOISES
 

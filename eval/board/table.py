@@ -29,7 +29,7 @@ from eval.board.words import (
     Language,
     Words,
 )
-from eval.cells.run.files import Row
+from eval.cells.files import Row
 
 MODELS_PER_TABLE = 5
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from corpora.foundation.errors import ResultError, cannot_write
 from corpora.foundation.files import atomic_file, write_text
-from eval.cells.run.files import merge_results
-from eval.cells.run.measurements import KINDS
+from eval.cells.files import merge_results
+from eval.cells.measurements import KINDS
 
 ARCHIVE = "cells.tar.xz"
 """Name of the file beside a report."""

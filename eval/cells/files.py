@@ -24,7 +24,7 @@ from downstream.metrics import Metric, bootstrap_ci95
 from downstream.task import Task, all_tasks
 from eval.board.comparison import Comparison, compare_models, rank_intervals
 from eval.board.words import SOME_SEEDS, UNDEFINED
-from eval.cells.run.measurements import KINDS, CostFile, NoiseFile, Sidecars
+from eval.cells.measurements import KINDS, CostFile, NoiseFile, Sidecars
 from eval.measures.noise import Condition, paired_drop
 
 DROP_ROUNDS = 1000

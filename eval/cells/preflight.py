@@ -23,7 +23,7 @@ from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.finetune import TaskData, predict, read_task
 from downstream.task import Task, all_tasks
-from eval.cells.run.run import Cell, read_finished
+from eval.cells.run import Cell, read_finished
 from eval.contestants.contestant import Kind, ModelEntry, cell_recipe
 
 DETAILS: Mapping[Kind, str] = {

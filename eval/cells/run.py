@@ -33,7 +33,7 @@ from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, read_result, write_result
 from downstream.grid import Grid
 from downstream.task import Task, get_task
-from eval.cells.run.files import (
+from eval.cells.files import (
     Gap,
     cell_path,
     cell_paths,
@@ -44,9 +44,9 @@ from eval.cells.run.files import (
     retried,
     write_gap,
 )
-from eval.cells.run.manifest import now, origin
-from eval.cells.run.measurements import COST, CURVES, KINDS, NOISE, SCHEMA, CostFile, CurveFile, NoiseFile
-from eval.cells.run.workers import Worker, end_with, part_of_machine, use_one_device
+from eval.cells.manifest import now, origin
+from eval.cells.measurements import COST, CURVES, KINDS, NOISE, SCHEMA, CostFile, CurveFile, NoiseFile
+from eval.cells.workers import Worker, end_with, part_of_machine, use_one_device
 from eval.contestants.contestant import Filled, ModelEntry, cell_recipe, code_sha256, run_cell
 from eval.measures.noise import can_be_noised, robustness
 

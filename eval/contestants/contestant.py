@@ -34,7 +34,7 @@ from downstream.finetuning.result import Result, score
 from downstream.grid import Grid, choose
 from downstream.summaries.family import SentenceChoice, choose_sentences
 from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample, all_tasks
-from eval.cells.run.measurements import CurvePoint
+from eval.cells.measurements import CurvePoint
 from eval.measures.cost import Cost, measure, measure_model
 from eval.measures.noise import Predict
 

@@ -9,7 +9,7 @@ from corpora.foundation.config import validate
 from corpora.foundation.files import fingerprint
 from downstream.finetune import TaskData, finetune, read_task, some_of
 from downstream.task import FinetuneConfig, Task, get_task
-from eval.cells.run.run import plan_cells, read_finished
+from eval.cells.run import plan_cells, read_finished
 from eval.contestants.contestant import cell_recipe
 from eval.studies.page import ArmRecord
 from eval.studies.run import MANIFEST, StudyRun

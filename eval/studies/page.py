@@ -13,7 +13,7 @@ from downstream.task import Task, get_task
 from eval.board.comparison import Comparison
 from eval.board.table import percent, signed
 from eval.board.words import Language, task_title
-from eval.cells.run.files import Row, Table
+from eval.cells.files import Row, Table
 from eval.studies.recipe import PaperTable, Study, Words
 
 if TYPE_CHECKING:

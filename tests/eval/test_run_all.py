@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eval.cells.run.files import read_reported
-from eval.cells.run.run import Filler
 
 from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError
 from corpora.foundation.files import fingerprint
@@ -27,7 +25,9 @@ from downstream.finetuning.result import Result, read_result
 from downstream.grid import Grid
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
 from eval import run_all
-from eval.cells.run import run as filling
+from eval.cells.files import read_reported
+from eval.cells.run import Filler
+from eval.cells import run as filling
 from eval.contamination import __main__ as contamination
 from eval.contestants import baselines
 from eval.contestants.contestant import ModelEntry, build_scratch, load_leaderboard

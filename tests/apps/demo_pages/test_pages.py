@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from eval.cells.run.files import LeaderboardFile, build_table, cell_path, find_cells
 from streamlit.testing.v1 import AppTest
 
 import apps.demo_pages.frame
@@ -21,6 +20,7 @@ from corpora.foundation.files import write_json
 from downstream.finetuning.result import score, write_result
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT, get_task
+from eval.cells.files import LeaderboardFile, build_table, cell_path, find_cells
 
 Open = Callable[..., AppTest]
 HOSTILE = "<script>document.title='잡혔다'</script> 시의회가 예산을 의결했다. 주민은 반겼다. 하늘은 맑았다."

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from eval.cells.run.files import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
-from eval.cells.run.measurements import CurveFile, CurvePoint
 from huggingface_hub import ModelCard, ModelCardData
 from markdown_it import MarkdownIt
 
@@ -27,6 +25,8 @@ from eval.board.model_index import to_model_index, write_model_index
 from eval.board.page import Evidence, Report, to_html, to_markdown, write_leaderboard
 from eval.board.table import model_title, percent
 from eval.board.words import SECTIONS, TITLE, WORDS
+from eval.cells.files import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
+from eval.cells.measurements import CurveFile, CurvePoint
 from eval.contamination.check import MEASURE_TITLES, Counts, Pair
 from eval.measures.noise import NOISES
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eval.cells.run.files import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
 from rich.console import Console
@@ -24,6 +23,7 @@ from eval.board.comparison import Comparison
 from eval.board.page import Report, to_html, to_markdown, write_leaderboard
 from eval.board.table import Board, build_board, figure, print_comparisons, print_terminal, to_csv
 from eval.board.words import MEASURED, ON_OTHER, ON_SAMPLE, REPORTED, Words
+from eval.cells.files import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "leaderboard.md"
 ORDER = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")

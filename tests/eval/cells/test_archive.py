@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eval.cells.run.archive import ARCHIVE, pack, restore
 
 from corpora.foundation.errors import ResultError
+from eval.cells.archive import ARCHIVE, pack, restore
 
 Fails = Callable[..., AbstractContextManager[None]]
 

@@ -8,7 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from eval.cells.run.files import (
+
+from corpora.foundation.errors import ResultError, cannot_write
+from downstream.finetuning.result import Result, read_result, score, write_result
+from downstream.metrics import bootstrap_ci95
+from downstream.task import Prediction, Split, Task, TextExample, all_tasks, get_task
+from eval.cells.files import (
     REPORTED_JSON,
     Gap,
     LeaderboardFile,
@@ -26,11 +31,6 @@ from eval.cells.run.files import (
     rows_of_cells,
     write_gap,
 )
-
-from corpora.foundation.errors import ResultError, cannot_write
-from downstream.finetuning.result import Result, read_result, score, write_result
-from downstream.metrics import bootstrap_ci95
-from downstream.task import Prediction, Split, Task, TextExample, all_tasks, get_task
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]

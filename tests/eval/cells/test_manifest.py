@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eval.cells.run.manifest import Experiment, fold_manifest, origin, read_experiments, refuse_drift
 
 from corpora.foundation.errors import ResultError, UsageError
 from corpora.foundation.files import fingerprint
 from downstream.finetuning.result import Result
 from downstream.task import get_task
+from eval.cells.manifest import Experiment, fold_manifest, origin, read_experiments, refuse_drift
 from eval.contestants.contestant import ModelEntry, load_leaderboard
 
 Write = Callable[[str, str | bytes], Path]

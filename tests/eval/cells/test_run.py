@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from eval.cells.run.files import cell_path, find_gaps, gap_path
-from eval.cells.run.run import Cell, Filler, fill_cell, plan_cells, share_of
-from eval.cells.run.workers import Worker, part_of_machine, use_one_device
 
 from corpora.foundation.errors import DataUnavailableError, ResultError
 from corpora.foundation.files import fingerprint
@@ -25,7 +22,10 @@ from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, read_result
 from downstream.task import SAMPLE_ROOT, Task, get_task
 from eval import run_all
-from eval.cells.run import run as filling
+from eval.cells.files import cell_path, find_gaps, gap_path
+from eval.cells.run import Cell, Filler, fill_cell, plan_cells, share_of
+from eval.cells import run as filling
+from eval.cells.workers import Worker, part_of_machine, use_one_device
 from eval.contestants import contestant
 from eval.contestants.contestant import Filled, ModelEntry, cell_recipe, load_leaderboard
 from eval.contestants.contestant import run_cell as real_run_cell
