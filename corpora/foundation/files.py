@@ -5,13 +5,19 @@ import hashlib
 import importlib
 import importlib.resources
 import json
+import logging
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import filelock
+
 from corpora.foundation.errors import cannot_write
+
+logger = logging.getLogger(__name__)
 
 
 def package_path(package: str, *names: str) -> Path:
@@ -75,3 +81,34 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: object, *, indent: int | None = 1) -> None:
     """Write VALUE to PATH atomically as JSON with Hangul left readable. NaN is refused: it is no JSON."""
     write_text(path, json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def locked(path: Path, label: str = "") -> Iterator[None]:
+    """Let one process at a time do what the lock file PATH stands for; a lock ends with its process, however it ends.
+
+    Args:
+        path: of the lock file; its folder is made if missing.
+        label: names the work in the line that says another process does it and this one waits; empty: no line.
+
+    Raises:
+        ResultError: the lock file cannot be made.
+    """
+    lock = filelock.FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            if label:
+                sys.stderr.write(f"{label}: another process runs it; waiting\n")
+            lock.acquire()
+    except NotImplementedError as error:
+        # Some network file systems have no locks. Files are still written whole.
+        logger.warning("%s: no locks here (%s); do not run the same work twice at once", path, error)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -10,8 +10,8 @@ import pytest
 
 from corpora.foundation.errors import ResultError
 from downstream.task import FinetuneConfig, get_task
-from eval.cells.archive import ARCHIVE
 from eval.cells import run as filling
+from eval.cells.archive import ARCHIVE
 from eval.contestants.contestant import load_leaderboard
 from eval.measures.noise import NOISES, robustness
 from eval.reference import REFERENCE_TOML, main, publish

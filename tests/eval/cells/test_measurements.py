@@ -18,10 +18,10 @@ from downstream.finetuning.result import read_result
 from downstream.task import Split, Task, get_task
 from eval import run_all
 from eval.board.disagreement import find_disagreements
+from eval.cells import run as filling
 from eval.cells.files import build_table, cell_path, find_cells, merge_results
 from eval.cells.measurements import COST, CURVES, NOISE, find_sidecars
 from eval.cells.run import EXTRAS, Filler, plan_cells
-from eval.cells import run as filling
 from eval.contestants import contestant
 from eval.contestants.contestant import METRICS_FILE, ModelEntry, build_scratch, load_leaderboard, read_curve, run_cell
 from eval.measures.cost import measure

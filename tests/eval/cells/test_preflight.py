@@ -10,9 +10,9 @@ from rich.console import Console
 from corpora.foundation.errors import CheckpointError
 from downstream.finetune import read_task
 from downstream.task import all_tasks, get_task
+from eval.cells import run as filling
 from eval.cells.preflight import Preflight, print_known, try_encoder
 from eval.cells.run import Filler, plan_cells
-from eval.cells import run as filling
 from eval.contestants import contestant
 from eval.contestants.contestant import ModelEntry, build_scratch, choose_models, load_leaderboard
 

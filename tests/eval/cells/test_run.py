@@ -22,9 +22,9 @@ from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, read_result
 from downstream.task import SAMPLE_ROOT, Task, get_task
 from eval import run_all
+from eval.cells import run as filling
 from eval.cells.files import cell_path, find_gaps, gap_path
 from eval.cells.run import Cell, Filler, fill_cell, plan_cells, share_of
-from eval.cells import run as filling
 from eval.cells.workers import Worker, part_of_machine, use_one_device
 from eval.contestants import contestant
 from eval.contestants.contestant import Filled, ModelEntry, cell_recipe, load_leaderboard
