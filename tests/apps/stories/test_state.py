@@ -324,7 +324,7 @@ def test_an_interrupted_save_leaves_the_old_stories(
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("apps.stories.write_json", fail)
+    monkeypatch.setattr("apps.stories.state.write_json", fail)
     with pytest.raises(KeyboardInterrupt):
         morning.save(tmp_path)
     assert snapshot(Stories.load(tmp_path)) == before
