@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, cast
 
-from corpora.foundation.errors import DataError, nearest
+from corpora.foundation.errors import DataError, suggest
 
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 
@@ -260,7 +260,7 @@ def _to_document(
         raise record
     columns = {name: _column(name, record, fields, where) for name in FIELD_NAMES}
     if columns["text"] is None:
-        names = nearest("text", record) if record else "the record is empty"
+        names = suggest("text", record) if record else "the record is empty"
         raise DataError(where, "no text column", f"name it with fields={{'text': …}} ({names})")
     values = {name: nfc(str(record[column])) for name, column in columns.items() if column is not None}
     if re.search("[\ud800-\udfff]", "".join(values.values())):
@@ -275,7 +275,7 @@ def _to_document(
 def _column(name: str, record: Mapping[str, Any], fields: Mapping[str, str], where: str) -> str | None:
     if name in fields:
         if fields[name] not in record:
-            raise DataError(where, f"missing column '{fields[name]}'", nearest(fields[name], record))
+            raise DataError(where, f"missing column '{fields[name]}'", suggest(fields[name], record))
         if not isinstance(record[fields[name]], SCALARS):
             raise DataError(where, f"column '{fields[name]}' holds no text", "name another column or fill this one")
         return fields[name]

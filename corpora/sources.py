@@ -22,7 +22,7 @@ from corpora.cleaning import CleaningConfig
 from corpora.corpus import SourceFile
 from corpora.documents import FIELD_NAMES, FORMATS, TextUnit, format_of, nfc
 from corpora.foundation.config import Config, load_toml, validate
-from corpora.foundation.errors import DataError, RecipeError, UsageError, nearest
+from corpora.foundation.errors import DataError, RecipeError, UsageError, suggest
 from corpora.foundation.files import package_path, sha256
 
 TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
@@ -137,7 +137,7 @@ def parse_field(argument: str) -> dict[str, str]:
     if not equals or not column:
         raise UsageError("--field", f"'{argument}' is not FIELD=COLUMN", "write for example text=기사본문")
     if name not in FIELD_NAMES:
-        raise UsageError("--field", f"unknown field '{name}'", nearest(name, FIELD_NAMES))
+        raise UsageError("--field", f"unknown field '{name}'", suggest(name, FIELD_NAMES))
     return {name: nfc(column)}
 
 
@@ -210,5 +210,5 @@ def read_corpus_recipe(name: str) -> CorpusRecipe:
     known = {path.stem: path for path in RECIPES.glob("*.toml")}
     path = known.get(name, Path(name))
     if not path.is_file():
-        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {nearest(name, known)}")
+        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {suggest(name, known)}")
     return validate(CorpusRecipe, load_toml(path), path)

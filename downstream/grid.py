@@ -25,7 +25,7 @@ from typing import Any
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
-from corpora.foundation.errors import DataError, UsageError, nearest
+from corpora.foundation.errors import DataError, UsageError, suggest
 from corpora.foundation.files import fingerprint
 from corpora.official import data_root
 from downstream.encoders.hub import encoder_digest, resolve
@@ -245,7 +245,7 @@ def get_grid(name: str) -> Grid:
         UsageError: there is none; the nearest is named.
     """
     if name not in GRIDS:
-        raise UsageError("--grid", f"unknown grid '{name}'", nearest(name, GRIDS))
+        raise UsageError("--grid", f"unknown grid '{name}'", suggest(name, GRIDS))
     return GRIDS[name]
 
 

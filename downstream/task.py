@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from pydantic import Field
 
 from corpora.foundation.config import Config, discover
-from corpora.foundation.errors import DataError, UsageError, nearest
+from corpora.foundation.errors import DataError, UsageError, suggest
 from corpora.foundation.files import fingerprint, sha256
 from corpora.foundation.machine import Precision
 from corpora.official import OfficialFile, locate
@@ -395,5 +395,5 @@ def get_task(name: str) -> Task:
     tasks = all_tasks()
     key = name.replace("_", "-").lower()
     if key not in tasks:
-        raise UsageError("--tasks", f"unknown task '{name}'", nearest(key, tasks))
+        raise UsageError("--tasks", f"unknown task '{name}'", suggest(key, tasks))
     return tasks[key]

@@ -38,7 +38,7 @@ from rich.console import Console
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX, ArgumentParser, run_command
 from corpora.foundation.config import validate
-from corpora.foundation.errors import UsageError, cannot_write, nearest
+from corpora.foundation.errors import UsageError, cannot_write, suggest
 from corpora.official import data_root
 from downstream.encoders.hub import is_bundled
 from downstream.finetune import parse_overrides, read_task
@@ -253,7 +253,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     models = {cell.model for cell in cells}
     for name in (a, b):
         if name not in models:
-            fix = nearest(name, models) if models else "run the models first"
+            fix = suggest(name, models) if models else "run the models first"
             raise UsageError("--compare", f"no finished cell of '{name}' under {arguments.out}", fix)
     found = []
     for task in map(get_task, arguments.tasks or all_tasks()):

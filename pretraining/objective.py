@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from corpora.foundation.config import Config, discover
-from corpora.foundation.errors import RecipeError, nearest
+from corpora.foundation.errors import RecipeError, suggest
 from pretraining.data.rows import RowShard, SpecialIds
 from pretraining.data.shards import IntArray
 from pretraining.data.tokens import TokenizedCorpus
@@ -177,7 +177,7 @@ def get_objective(name: str, where: object) -> type[Objective]:
     """
     known = all_objectives()
     if name not in known:
-        raise RecipeError(where, f"unknown objective '{name}'", nearest(name, known))
+        raise RecipeError(where, f"unknown objective '{name}'", suggest(name, known))
     return known[name]
 
 

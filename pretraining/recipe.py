@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from corpora.foundation.config import Config, load_toml, validate
-from corpora.foundation.errors import RecipeError, nearest
+from corpora.foundation.errors import RecipeError, suggest
 from corpora.foundation.files import package_path
 from corpora.foundation.machine import Precision
 from pretraining.objective import Objective, ObjectiveConfig, get_objective
@@ -135,7 +135,7 @@ def find_recipe(name: str) -> Path:
     if name in known:
         return known[name]
     if not Path(name).is_file():
-        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {nearest(name, known)}")
+        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {suggest(name, known)}")
     return Path(name)
 
 

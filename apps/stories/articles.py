@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from apps.stories.xlsx import read_sheet
 from corpora.documents import FIELD_NAMES, Document, RejectedRecord, format_of, nfc, read_documents
-from corpora.foundation.errors import DataError, nearest
+from corpora.foundation.errors import DataError, suggest
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "title": ("title", "headline", "제목", "기사제목", "text"),
@@ -151,7 +151,7 @@ def read_articles(
     columns = columns or {}
     if unknown := set(columns) - set(COLUMNS):
         name = min(unknown)
-        raise DataError("--column", f"unknown field '{name}'", nearest(name, COLUMNS))
+        raise DataError("--column", f"unknown field '{name}'", suggest(name, COLUMNS))
     if path.suffix.lower() == ".xlsx":
         return _read_xlsx(path, columns, rejected)
     if format_of(path) == ".txt":
@@ -193,7 +193,7 @@ def _check_columns(path: Path, columns: Mapping[str, str], records: list[dict[st
     """Refuse a column that was named and is in no record; titles and ids the reader has checked."""
     for name in set(columns.values()) - {columns.get("title"), columns.get("id")}:
         if not any(name in record for record in records):
-            raise DataError(path, f"no column '{name}'", nearest(name, {key for record in records for key in record}))
+            raise DataError(path, f"no column '{name}'", suggest(name, {key for record in records for key in record}))
 
 
 def _from_record(title: str, id_: str, record: Mapping[str, Any], columns: Mapping[str, str]) -> Article:

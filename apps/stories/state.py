@@ -37,7 +37,7 @@ from apps.stories.clusters import (
 from apps.stories.grouping import Groups, Labels, Points, Yardstick, average_linkage, nearest_centres
 from apps.stories.space import Embedder, LettersAndMeaningSpace, checked
 from corpora.foundation.config import Config
-from corpora.foundation.errors import CheckpointError, DataError, UsageError, nearest
+from corpora.foundation.errors import CheckpointError, DataError, UsageError, suggest
 from corpora.foundation.files import atomic_file, write_json
 
 STATE_FILE = "stories.json"
@@ -287,7 +287,7 @@ class Stories:
             UsageError: there is no such story.
         """
         if story not in self.stories:
-            raise UsageError(story, "no such story", nearest(story, self.stories) if self.stories else "there are none")
+            raise UsageError(story, "no such story", suggest(story, self.stories) if self.stories else "there are none")
         return [index for index, other in enumerate(self.story_of) if other == story]
 
     def merge(self, story: str, *others: str) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from corpora.foundation.errors import SuiteError, UsageError, nearest
+from corpora.foundation.errors import SuiteError, UsageError, suggest
 
 EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX = 0, 1, 2
 
@@ -37,7 +37,7 @@ class ArgumentParser(argparse.ArgumentParser):
         known, unknown = self.parse_known_args(argv)
         if unknown:
             options = [option for action in self._actions for option in action.option_strings]
-            raise UsageError(self.prog, f"unknown option '{unknown[0]}'", nearest(unknown[0], options))
+            raise UsageError(self.prog, f"unknown option '{unknown[0]}'", suggest(unknown[0], options))
         logging.basicConfig(
             level=logging.INFO if known.verbose else logging.WARNING,
             stream=sys.stderr,

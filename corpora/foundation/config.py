@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from corpora.foundation.errors import RecipeError, nearest
+from corpora.foundation.errors import RecipeError, suggest
 
 
 class Config(BaseModel):
@@ -36,7 +36,7 @@ def validate(config: type[ConfigT], values: dict[str, Any], where: object) -> Co
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             known = _fields_at(config, first["loc"][:-1])
-            raise RecipeError(where, f"unknown key '{key}'", nearest(str(first["loc"][-1]), known)) from error
+            raise RecipeError(where, f"unknown key '{key}'", suggest(str(first["loc"][-1]), known)) from error
         raise RecipeError(where, f"{key}={first['input']!r}: {first['msg']}", "correct the value") from error
 
 

@@ -48,7 +48,7 @@ class ResultError(SuiteError):
     """A result file that cannot be written, or read back."""
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
+def suggest(name: str, choices: Iterable[str]) -> str:
     """Return a hint that names the nearest real choice, and otherwise all of them."""
     choices = sorted(choices)
     close = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)

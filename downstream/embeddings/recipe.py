@@ -35,7 +35,7 @@ from pydantic import Field
 from corpora.corpus import MANIFEST, read_corpus
 from corpora.documents import Document
 from corpora.foundation.config import Config, load_toml, validate
-from corpora.foundation.errors import DataError, RecipeError, UsageError, nearest
+from corpora.foundation.errors import DataError, RecipeError, UsageError, suggest
 from corpora.foundation.files import package_path, sha256
 from downstream.embed import clean_text
 from downstream.embeddings.similarity import similarity_task
@@ -176,7 +176,7 @@ def find_embed_recipe(name: str) -> Path:
     if name in known:
         return known[name]
     if not Path(name).is_file():
-        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {nearest(name, known)}")
+        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {suggest(name, known)}")
     return Path(name)
 
 
@@ -209,7 +209,7 @@ def _read_stage(values: Any, path: Path, number: int) -> Stage:
     where = f"{path}, stage {number}"
     kind = str(values.get("kind", "")) if isinstance(values, dict) else ""
     if kind not in STAGES:
-        raise RecipeError(where, f"kind='{kind}' is none that is known", nearest(kind, STAGES))
+        raise RecipeError(where, f"kind='{kind}' is none that is known", suggest(kind, STAGES))
     return validate(STAGES[kind], values, where)
 
 
@@ -296,7 +296,7 @@ def _read_source(stage: Stage, name: str, root: Path, where: str) -> tuple[Sourc
         return source, _labelled_pairs(examples, task)
     path = SAMPLE_ROOT / "news.jsonl" if name == SAMPLE else Path(name)
     if not isinstance(stage, HeadlineBody | DropoutPairs) or not path.exists():
-        raise RecipeError(where, f"'{name}' is no task, file or folder", nearest(name, all_tasks()))
+        raise RecipeError(where, f"'{name}' is no task, file or folder", suggest(name, all_tasks()))
     documents = list(read_corpus(path))
     source = Source(name, sha256(path / MANIFEST if path.is_dir() else path), "CC0-1.0" if name == SAMPLE else "")
     if isinstance(stage, HeadlineBody):
@@ -313,7 +313,7 @@ def _read_task_part(name: str, root: Path, where: str) -> tuple[Task, Source, Se
         split = task.read_split(part, root)
         return task, Source(name, split.sha256, task.licence), split.examples
     if part not in task.files:
-        raise RecipeError(where, f"{task.name} has no part '{part}'", nearest(part, {*task.num_examples, *task.files}))
+        raise RecipeError(where, f"{task.name} has no part '{part}'", suggest(part, {*task.num_examples, *task.files}))
     path = task.path(part, root)
     examples = task.read(path)
     for number, example in enumerate(examples, start=1):

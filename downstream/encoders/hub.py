@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import CheckpointError, nearest
+from corpora.foundation.errors import CheckpointError, suggest
 from corpora.foundation.files import package_path, sha256
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
         raise EncoderUnavailableError(name, f"{known.title} is not on a hub ({known.note})", fix)
     hub_id = known.hub_id if known is not None else name
     if hub_id is None or not HUB_ID.fullmatch(hub_id):
-        raise CheckpointError(name, "no such folder, known encoder or hub id", nearest(name, ENCODERS))
+        raise CheckpointError(name, "no such folder, known encoder or hub id", suggest(name, ENCODERS))
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import DataError, nearest
+from corpora.foundation.errors import DataError, suggest
 from downstream.task import Features, Prediction, TextExample
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Classification(_SequenceHead):
     def check(self, example: TextExample, where: str) -> None:
         """Raise DataError for a label that is none of `labels`."""
         if example.label not in self.labels:
-            raise DataError(where, f"label '{example.label}' is unknown", nearest(str(example.label), self.labels))
+            raise DataError(where, f"label '{example.label}' is unknown", suggest(str(example.label), self.labels))
 
     def head_config(self) -> dict[str, Any]:
         """Return labels with ids, so that a saved model says which output means what."""

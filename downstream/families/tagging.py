@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import DataError, nearest
+from corpora.foundation.errors import DataError, suggest
 from downstream.task import Features, Prediction, TextExample
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Tagging:
         """Raise DataError for an unknown tag, or another number of tags than characters."""
         tags = str(example.label).split()
         if unknown := next((tag for tag in tags if tag not in self.tags), None):
-            raise DataError(where, f"tag '{unknown}' is unknown", nearest(unknown, self.tags))
+            raise DataError(where, f"tag '{unknown}' is unknown", suggest(unknown, self.tags))
         num_characters = len(_tag_places(example.text))
         if len(tags) != num_characters:
             raise DataError(where, f"{len(tags)} tags for {num_characters} characters", "restore the official file")

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from corpora.foundation.errors import CheckpointError, SuiteError, UsageError, nearest
+from corpora.foundation.errors import CheckpointError, SuiteError, UsageError, suggest
 from corpora.foundation.machine import torch_threads
 from downstream.runtimes.graph import INSTALL, Exports, Form, cpu_capabilities, has_int8_units, need, open_session
 from downstream.runtimes.network import Batch, FloatArray, Network
@@ -66,7 +66,7 @@ def ways_of(word: str) -> tuple[str, ...]:
         UsageError: there is no such word.
     """
     if word not in WORDS:
-        raise UsageError("runtime", f"unknown runtime '{word}'", nearest(word, WORDS))
+        raise UsageError("runtime", f"unknown runtime '{word}'", suggest(word, WORDS))
     return WORDS[word]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from corpora.foundation.config import Config
-from corpora.foundation.errors import CheckpointError, nearest
+from corpora.foundation.errors import CheckpointError, suggest
 from corpora.foundation.files import write_json, write_text
 from downstream.encoders.hub import resolve
 from downstream.summaries.features import FEATURES, NEEDS_ENCODER, NEEDS_SCORER, Encode, Score
@@ -45,7 +45,7 @@ class SummaryModel(Config):
     def _features_are_known(cls, weights: dict[str, float]) -> dict[str, float]:
         for name in weights:
             if name not in FEATURES:
-                raise ValueError(f"unknown feature '{name}'; {nearest(name, FEATURES)}")
+                raise ValueError(f"unknown feature '{name}'; {suggest(name, FEATURES)}")
         return weights
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from corpora.foundation.config import Config, load_toml, validate
-from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, nearest
+from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, suggest
 from corpora.foundation.files import fingerprint, package_path, sha256
 from corpora.foundation.machine import versions
 from downstream.encoders.hub import HUB_ID, bundled, encoder_digest, resolve
@@ -159,7 +159,7 @@ def load_leaderboard(path: Path = LEADERBOARD_TOML) -> Leaderboard:
     for name, entry in entries.items():
         for task in entry.task_finetune.keys() - all_tasks().keys():
             where = f"{path}, models.{name}, task_finetune"
-            raise RecipeError(where, f"unknown task '{task}'", nearest(task, all_tasks()))
+            raise RecipeError(where, f"unknown task '{task}'", suggest(task, all_tasks()))
     return leaderboard
 
 
@@ -190,7 +190,7 @@ def _unlisted_model(name: str, known: dict[str, ModelEntry]) -> ModelEntry:
         return ModelEntry(name=Path(name).resolve().name, encoder=name)
     if HUB_ID.fullmatch(name):
         return ModelEntry(name=name.split("/")[1], encoder=name)
-    raise UsageError("--models", f"unknown model '{name}'", nearest(name, known))
+    raise UsageError("--models", f"unknown model '{name}'", suggest(name, known))
 
 
 def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]:

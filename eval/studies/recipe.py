@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from corpora.foundation.config import Config, load_toml, validate
-from corpora.foundation.errors import RecipeError, nearest
+from corpora.foundation.errors import RecipeError, suggest
 from corpora.foundation.files import package_path
 from corpora.sources import read_corpus_recipe
 from downstream.task import FinetuneConfig, get_task
@@ -211,20 +211,20 @@ def read_study(name: str, overrides: Sequence[str] = ()) -> Study:
     known = {path.stem: path for path in STUDIES.glob("*.toml")}
     path = known.get(name, Path(name))
     if not path.is_file():
-        raise RecipeError(name, "no such study", f"give a TOML file, or one of ours: {nearest(name, known)}")
+        raise RecipeError(name, "no such study", f"give a TOML file, or one of ours: {suggest(name, known)}")
     values = {"name": path.stem, "overrides": list(overrides)} | load_toml(path)
     for override in overrides:
         set_value(values, override)
     study = validate(Study, values, path)
     if study.baseline not in study.arms:
-        raise RecipeError(path, f"baseline '{study.baseline}' is no arm", nearest(study.baseline, study.arms))
+        raise RecipeError(path, f"baseline '{study.baseline}' is no arm", suggest(study.baseline, study.arms))
     for name in (name for pair in study.pairs for name in pair):
         if name not in study.arms:
-            raise RecipeError(path, f"'{name}' of the pairs is no arm", nearest(name, study.arms))
+            raise RecipeError(path, f"'{name}' of the pairs is no arm", suggest(name, study.arms))
     for task in study.tasks:
         get_task(task)
     for task in study.task_finetune.keys() - set(study.tasks):
-        raise RecipeError(path, f"'{task}' of task_finetune is no task of the study", nearest(task, study.tasks))
+        raise RecipeError(path, f"'{task}' of task_finetune is no task of the study", suggest(task, study.tasks))
     for name in study.arms:
         _check_arm(study, name, f"{path}, arm {name}")
     return study

@@ -16,7 +16,7 @@ from pydantic import Field
 from corpora.foundation import command
 from corpora.foundation.command import ArgumentParser, run_command
 from corpora.foundation.config import Config, discover, load_recipe, validate
-from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError, nearest
+from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError, suggest
 from corpora.foundation.files import atomic_file, fingerprint, sha256, write_json, write_text
 
 Write = Callable[[str, str | bytes], Path]
@@ -54,7 +54,7 @@ def test_an_error_is_one_line_of_where_what_and_fix() -> None:
     ],
 )
 def test_nearest_names_the_closest_choice_or_all_of_them(name: str, hint: str) -> None:
-    assert nearest(name, ["nsmc", "korquad", "klue-nli"]) == hint
+    assert suggest(name, ["nsmc", "korquad", "klue-nli"]) == hint
 
 
 def test_a_recipe_holds_only_departures_from_the_defaults(write: Write) -> None:
