@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Processes that run tests; the tests of a file share what they prepare.
 JOBS ?= 2
-SOURCES := corpora pretraining downstream eval apps benchmarks tests
+# Versions to install.
+CONSTRAINTS ?= constraints.txt
+SOURCES := corpora pretraining downstream eval apps benchmarks examples tests
 
 .PHONY: leaderboard demo test check bundled reference format clean
 
@@ -17,10 +19,11 @@ demo: $(VENV)/demo  ## Open the demo in a browser; it listens on this machine al
 test: $(VENV)/dev  ## Run every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-check: $(VENV)/dev  ## Format, lint, types
+check: $(VENV)/dev  ## Format, lint, types, spelling
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
+	$(BIN)/codespell $(SOURCES) docs *.md .github
 
 bundled: $(VENV)/run  ## Retrain the models that come with the package, from the text under PRESSBERT_DATA
 	$(BIN)/python -m downstream.bundle
@@ -38,15 +41,15 @@ clean:  ## Remove the environment and the caches; reports stay
 # The stamps are written last, so that an interrupted installation is done again.
 $(VENV)/run: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable .
 	touch $@
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[demo]'
 	touch $@
 
 $(VENV)/dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[test]'
 	touch $@
