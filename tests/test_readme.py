@@ -42,7 +42,7 @@ FIGURE = re.compile(r"\d+\.\d{2,}")
 FOLDERS = "corpora|pretraining|downstream|eval|apps|tests|benchmarks|docs|examples"
 PLACES = rf"(?<![\w/.-])(?:(?:{FOLDERS})/[\w./-]*|\.ci/\w+)"
 NOT_OURS = {"pytest", "streamlit"}
-PLAIN = (README[1], EVALUATION[1], "examples/README.md")
+PLAIN = (README[1], EVALUATION[1], "docs/pretraining.en.md", "docs/experiments.en.md", "examples/README.md")
 UNCLEAR = ("told apart", "to be had", "untold", "goes on", "as it stands")
 """Phrases that had a private meaning in this project."""
 
@@ -199,6 +199,11 @@ def test_a_newcomer_sees_picture_commands_and_python_on_the_first_screen() -> No
 def test_the_words_are_plain() -> None:
     found = [f"{name}: {phrase}" for name in PLAIN for phrase in UNCLEAR if phrase in " ".join(prose(name).split())]
     assert found == []
+
+
+def test_bold_text_ends_where_markdown_sees_it() -> None:
+    lines = [f"{name}: {line}" for name in DOCUMENTS for line in prose(name).splitlines()]
+    assert [line for line in lines if re.search(r"\*\*[^*\s][^*]*[^\w*\s]\*\*\w", line)] == []
 
 
 def test_the_page_on_evaluation_takes_ten_minutes() -> None:
