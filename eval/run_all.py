@@ -48,16 +48,9 @@ from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
 from eval.board.comparison import compare_models
 from eval.board.disagreement import find_disagreements
 from eval.board.page import Evidence, write_leaderboard
+from eval.board.rows import LeaderboardFile, build_table, of_newest_recipe
 from eval.board.table import build_board, print_comparisons, print_terminal
-from eval.cells.files import (
-    Gap,
-    LeaderboardFile,
-    build_table,
-    find_cells,
-    find_gaps,
-    merge_results,
-    of_newest_recipe,
-)
+from eval.cells.files import Gap, find_cells, find_gaps, merge_results
 from eval.cells.manifest import fold_manifest, read_experiments, refuse_drift
 from eval.cells.measurements import find_sidecars
 from eval.cells.preflight import Preflight, print_known

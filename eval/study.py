@@ -21,8 +21,9 @@ from corpora.foundation.errors import UsageError
 from corpora.official import data_root
 from downstream.task import get_task
 from eval.board.page import write_leaderboard
+from eval.board.rows import LeaderboardFile
 from eval.cells.archive import ARCHIVE, pack, restore
-from eval.cells.files import Gap, LeaderboardFile
+from eval.cells.files import Gap
 from eval.cells.manifest import fold_manifest
 from eval.cells.run import Cell, Filler, plan_cells, share_of
 from eval.contestants.contestant import ModelEntry

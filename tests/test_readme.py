@@ -25,7 +25,7 @@ import pytest
 
 from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_ROOT, all_tasks, get_task
-from eval.cells.files import read_reported
+from eval.board.rows import read_reported
 from eval.contestants.contestant import ModelEntry
 from pretraining.recipe import read_recipe
 

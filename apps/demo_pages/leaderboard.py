@@ -16,9 +16,10 @@ from downstream.finetuning.result import Result
 from downstream.task import all_tasks
 from eval.board.mistakes import Mistake, find_mistakes
 from eval.board.page import Report, to_html
+from eval.board.rows import LeaderboardFile, Row, read_reported
 from eval.board.table import Board, Line, build_board, figure, model_title, to_csv
 from eval.board.words import HOW_TO_READ, Words
-from eval.cells.files import LeaderboardFile, Row, find_cells, read_reported
+from eval.cells.files import find_cells
 from eval.contestants.contestant import load_leaderboard
 
 REPORTS = "PRESSBERT_REPORTS"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from downstream.task import Task, get_task
+from eval.board.rows import Row
 from eval.board.table import Board, figure, model_title, percent
 from eval.board.words import MEASURED, ON_OTHER, ON_SAMPLE, REPORTED, Words, task_title
-from eval.cells.files import Row
 from eval.cells.measurements import IDLE_SHARE, CurveFile
 
 WIDTH, LABEL_WIDTH, VALUE_WIDTH, ROW_HEIGHT = 640, 170, 60, 26

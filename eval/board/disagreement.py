@@ -18,7 +18,7 @@ from downstream.metrics import korquad_f1
 from downstream.summaries.family import SentenceChoice, SummaryExample, indices_of
 from downstream.summaries.labelled import Article
 from downstream.task import Prediction, QuestionExample, Task, TextExample, get_task
-from eval.cells.files import Table
+from eval.board.rows import Table
 
 logger = logging.getLogger(__name__)
 

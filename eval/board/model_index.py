@@ -14,7 +14,7 @@ from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import Tagging
 from downstream.summaries.family import SentenceChoice
 from downstream.task import Task, all_tasks, get_task
-from eval.cells.files import Row
+from eval.board.rows import Row
 
 FOLDER = "model-index"
 

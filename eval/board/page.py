@@ -19,6 +19,7 @@ from eval.board.charts import Chart, colours_of, forest, learning_curves, scatte
 from eval.board.comparison import Comparison
 from eval.board.disagreement import Disagreement
 from eval.board.model_index import write_model_index
+from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row
 from eval.board.table import (
     Board,
     build_board,
@@ -32,7 +33,6 @@ from eval.board.table import (
     to_csv,
 )
 from eval.board.words import BUSY, HOW_TO_READ, SECTIONS, TITLE, WORDS, Language, Words, task_title
-from eval.cells.files import CleanFigure, LeaderboardFile, NoiseFigure, Row
 from eval.cells.measurements import IDLE_SHARE, CurveFile
 from eval.contamination.check import MEASURE_MEANINGS, MEASURE_TITLES, SETTINGS, Pair
 from eval.measures.noise import NOISES

@@ -15,6 +15,7 @@ from rich.text import Text
 from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_SUFFIX, all_tasks
 from eval.board.comparison import Comparison
+from eval.board.rows import Row
 from eval.board.words import (
     BLOCKS,
     FAILED,
@@ -29,7 +30,6 @@ from eval.board.words import (
     Language,
     Words,
 )
-from eval.cells.files import Row
 
 MODELS_PER_TABLE = 5
 

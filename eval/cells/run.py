@@ -33,17 +33,7 @@ from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, read_result, write_result
 from downstream.grid import Grid
 from downstream.task import Task, get_task
-from eval.cells.files import (
-    Gap,
-    cell_path,
-    cell_paths,
-    drop_gap,
-    gap_path,
-    read_gap,
-    remove_empty,
-    retried,
-    write_gap,
-)
+from eval.cells.files import Gap, cell_path, cell_paths, drop_gap, gap_path, read_gap, remove_empty, retried, write_gap
 from eval.cells.manifest import now, origin
 from eval.cells.measurements import COST, CURVES, KINDS, NOISE, SCHEMA, CostFile, CurveFile, NoiseFile
 from eval.cells.workers import Worker, end_with, part_of_machine, use_one_device

@@ -49,7 +49,8 @@ from downstream.finetuning.result import Result
 from downstream.metrics import FloatArray, Metric, bootstrap_ci95
 from downstream.summaries.family import SummaryExample
 from downstream.task import ChoiceExample, Example, Split, Task, TextExample, get_task
-from eval.cells.files import CleanFigure, Status, Table
+from eval.board.rows import CleanFigure, Table
+from eval.cells.files import Status
 
 SCHEMA: Literal[1] = 1
 SETTINGS = OverlapConfig()

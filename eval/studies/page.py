@@ -11,9 +11,9 @@ from corpora.foundation.config import Config
 from corpora.foundation.files import atomic_file, write_text
 from downstream.task import Task, get_task
 from eval.board.comparison import Comparison
+from eval.board.rows import Row, Table
 from eval.board.table import percent, signed
 from eval.board.words import Language, task_title
-from eval.cells.files import Row, Table
 from eval.studies.recipe import PaperTable, Study, Words
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ from corpora.foundation.files import fingerprint, write_json
 from corpora.sources import read_corpus_recipe
 from downstream.encoders.hub import encoder_digest, resolve
 from downstream.task import get_task
+from eval.board.rows import Table, build_table
 from eval.cells.archive import ARMS
-from eval.cells.files import Table, build_table, find_cells
+from eval.cells.files import find_cells
 from eval.cells.run import Filler, plan_cells
 from eval.contestants.contestant import ModelEntry
 from eval.studies.page import ArmRecord

@@ -25,8 +25,8 @@ from downstream.finetuning.result import Result, read_result
 from downstream.grid import Grid
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
 from eval import run_all
+from eval.board.rows import read_reported
 from eval.cells import run as filling
-from eval.cells.files import read_reported
 from eval.cells.run import Filler
 from eval.contamination import __main__ as contamination
 from eval.contestants import baselines

@@ -21,8 +21,8 @@ from corpora.foundation.files import fingerprint
 from downstream.encoders.hub import encoder_digest
 from downstream.finetuning.result import read_result
 from downstream.task import get_task
+from eval.board.rows import Row
 from eval.cells.archive import ARCHIVE, pack, restore
-from eval.cells.files import Row
 from eval.contestants.contestant import Filled, ModelEntry, run_cell
 from eval.studies.estimate import ArmEstimate, estimate
 from eval.studies.page import ArmRecord, _draw_course, draw_chart

@@ -20,7 +20,8 @@ from corpora.foundation.files import write_json
 from downstream.finetuning.result import score, write_result
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT, get_task
-from eval.cells.files import LeaderboardFile, build_table, cell_path, find_cells
+from eval.board.rows import LeaderboardFile, build_table
+from eval.cells.files import cell_path, find_cells
 
 Open = Callable[..., AppTest]
 HOSTILE = "<script>document.title='잡혔다'</script> 시의회가 예산을 의결했다. 주민은 반겼다. 하늘은 맑았다."

@@ -8,7 +8,7 @@ import pytest
 from downstream.finetuning.result import Result, score
 from downstream.task import Answer, Prediction, QuestionExample, Split, Task, TextExample, get_task
 from eval.board.disagreement import disagreement, find_disagreements, quality
-from eval.cells.files import Table
+from eval.board.rows import Table
 
 NSMC, NER, QA, STS = (get_task(name) for name in ("nsmc", "klue-ner", "korquad", "klue-sts"))
 

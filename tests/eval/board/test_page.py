@@ -23,9 +23,9 @@ from eval.board.comparison import Comparison
 from eval.board.disagreement import Answer, Disagreement, DisputedExample
 from eval.board.model_index import to_model_index, write_model_index
 from eval.board.page import Evidence, Report, to_html, to_markdown, write_leaderboard
+from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 from eval.board.table import model_title, percent
 from eval.board.words import SECTIONS, TITLE, WORDS
-from eval.cells.files import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 from eval.cells.measurements import CurveFile, CurvePoint
 from eval.contamination.check import MEASURE_TITLES, Counts, Pair
 from eval.measures.noise import NOISES

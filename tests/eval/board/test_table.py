@@ -21,9 +21,9 @@ from downstream.task import all_tasks, get_task
 from eval.board import table
 from eval.board.comparison import Comparison
 from eval.board.page import Report, to_html, to_markdown, write_leaderboard
+from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 from eval.board.table import Board, build_board, figure, print_comparisons, print_terminal, to_csv
 from eval.board.words import MEASURED, ON_OTHER, ON_SAMPLE, REPORTED, Words
-from eval.cells.files import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "leaderboard.md"
 ORDER = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")

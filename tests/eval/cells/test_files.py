@@ -13,24 +13,17 @@ from corpora.foundation.errors import ResultError, cannot_write
 from downstream.finetuning.result import Result, read_result, score, write_result
 from downstream.metrics import bootstrap_ci95
 from downstream.task import Prediction, Split, Task, TextExample, all_tasks, get_task
-from eval.cells.files import (
+from eval.board.rows import (
     REPORTED_JSON,
-    Gap,
     LeaderboardFile,
     Row,
     build_table,
-    cell_path,
-    drop_gap,
-    find_cells,
-    find_gaps,
-    merge_results,
     missing_rows,
     read_reported,
     reported_rows,
-    retried,
     rows_of_cells,
-    write_gap,
 )
+from eval.cells.files import Gap, cell_path, drop_gap, find_cells, find_gaps, merge_results, retried, write_gap
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]

@@ -18,8 +18,9 @@ from downstream.finetuning.result import read_result
 from downstream.task import Split, Task, get_task
 from eval import run_all
 from eval.board.disagreement import find_disagreements
+from eval.board.rows import build_table
 from eval.cells import run as filling
-from eval.cells.files import build_table, cell_path, find_cells, merge_results
+from eval.cells.files import cell_path, find_cells, merge_results
 from eval.cells.measurements import COST, CURVES, NOISE, find_sidecars
 from eval.cells.run import EXTRAS, Filler, plan_cells
 from eval.contestants import contestant
