@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from corpora.cleaning import DATELINE, LINES, LONGEST_BOILERPLATE
+from corpora.characters import collapse_blanks
 from corpora.sentences import LINE, Sentence, split_article
 
 
@@ -31,9 +31,34 @@ class Segment:
     kind: str
 
 
+@dataclass(frozen=True)
+class BoilerplateKind:
+    """The lines of one kind of boilerplate; a pattern matches whole lines."""
+
+    corpus: re.Pattern[str] | None = None
+    """Lines that a corpus leaves out. They are in no summary, either."""
+    article: re.Pattern[str] | None = None
+    """Further lines that are no part of an article; a corpus keeps them."""
+
+
 _NAME = r"[가-힣]{2,4}"
-_NAMES = rf"{_NAME}(?:\s?[·,/]?\s?{_NAME}){{0,4}}"
+_ROLE = r"(?:(?:인턴|수습|선임|전문|객원|사진|시민|명예)\s?)?(?:기자|특파원|통신원|리포터|논설위원)"
+_REPORTERS = rf"{_NAME}(?:\s?[·,]\s?{_NAME})*\s{{1,2}}{_ROLE}(?:\s?[·,/]?\s?{_NAME}\s{_ROLE})*"
 _EMAIL = r"[A-Za-z0-9._+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
+_OPEN, _CLOSE = r"[\[(【<〈]", r"[\])】>〉]"
+_PLACE = r"[가-힣A-Za-z][가-힣A-Za-z0-9·,/ ]{1,18}"
+
+LONGEST_BOILERPLATE = 150
+"""Characters of the longest line that may go as a whole; what is longer is a paragraph."""
+MARKS = (*"=@/ⓒ©▲▶☞►", "기자", "특파원", "통신원", "리포터", "논설위원", "저작권", "무단", "opyright", "eserved", "끝")
+"""What boilerplate has in it: a text without any of these is not looked at closely."""
+DATELINE = re.compile(
+    rf"{_OPEN}\s?{_PLACE}=\s?[가-힣A-Za-z0-9.·/ ]{{2,20}}{_CLOSE}\s*(?:{_REPORTERS}\s*=\s*)?"
+    rf"|{_OPEN}(?:[가-힣A-Za-z0-9]{{2,12}}[\s=])?{_REPORTERS}{_CLOSE}\s*=?\s*"
+    rf"|(?:{_PLACE}=\s?)?{_REPORTERS}\s?=\s+"
+)
+"""Head of a line with text behind it: (서울=물빛통신) 김하늘 기자 = …, [물빛일보 김하늘 기자] …"""
+_NAMES = rf"{_NAME}(?:\s?[·,/]?\s?{_NAME}){{0,4}}"
 _URL = r"(?:https?://|www\.)[^\s가-힣]+"
 _DATE = r"(?:19|20)\d\d[.\-/년]\s?\d{1,2}[.\-/월]\s?\d{1,2}일?\.?"
 _BULLET = r"[\[(<【▶▷☞►◀■□◆◇●※*\s]*"
@@ -48,80 +73,124 @@ def _any(*alternatives: str) -> re.Pattern[str]:
     return re.compile("|".join(alternatives))
 
 
-KINDS: Mapping[str, re.Pattern[str]] = {
-    "byline": _any(
-        # 김하늘기자 sky@press.example; /세종=김하늘 객원기자; 김하늘·한지우 기자 = sky@press.example
-        rf"[-―/]?\s?(?:[가-힣]{{2,6}}\s?=\s?)?{_NAME}\s?(?:[·,]\s?{_NAME}\s?)*"
-        rf"(?:인턴|수습|선임|객원|전문|시민|명예|의학전문|논설)?\s?(?:기자|특파원|위원)(?:\s?[=/|(\[]?\s?{_EMAIL}[)\]]?)?",
-        # 취재=김하늘, 한지우 기자; 글·사진=김하늘; 영상취재: 김하늘; 촬영기자 : 김하늘
-        rf"(?:취재|글|정리|영상|편집|촬영|사진|그래픽|구성|기획|제작|번역|자막|리서처)(?:\s?[·,/]?\s?(?:취재|사진|편집|영상|기자|제작))?"
-        rf"{_COLON}{_NAMES}(?:\s?(?:기자|PD|피디|작가|디자이너))?",
-        # 물빛신문 경제부; 물빛뉴스 디지털뉴스팀; /온라인뉴스팀 online@press.example
-        rf"{_MEDIUM}\s[가-힣]{{1,5}}(?:부|팀|국)",
-        rf"[/(\[]?\s?(?:{_MEDIUM}\s)?(?:온라인|디지털|인터넷|모바일)\s?(?:뉴스|이슈|콘텐츠|편집)?\s?(?:팀|부|국|센터|본부)"
-        rf"(?:\s?기자)?(?:\s{_EMAIL})?[)\]]?",
+KINDS: Mapping[str, BoilerplateKind] = {
+    "byline": BoilerplateKind(
+        # 김하늘 기자 sky@press.example; 글·사진 김하늘 기자; 로스마=한지우 특파원
+        corpus=re.compile(
+            rf"[-―/]?\s?{_OPEN}?(?:글\s?[·,/]?\s?사진\s?[=:]?\s?)?(?:{_PLACE}=\s?)?{_REPORTERS}"
+            rf"(?:\s?[/,|(]?\s?{_EMAIL}\)?)?{_CLOSE}?\.?(?:\s?\(끝\))?"
+        ),
+        article=_any(
+            # 김하늘기자 sky@press.example; /세종=김하늘 객원기자; 김하늘·한지우 기자 = sky@press.example
+            rf"[-―/]?\s?(?:[가-힣]{{2,6}}\s?=\s?)?{_NAME}\s?(?:[·,]\s?{_NAME}\s?)*"
+            rf"(?:인턴|수습|선임|객원|전문|시민|명예|의학전문|논설)?\s?(?:기자|특파원|위원)(?:\s?[=/|(\[]?\s?{_EMAIL}[)\]]?)?",
+            # 취재=김하늘, 한지우 기자; 글·사진=김하늘; 영상취재: 김하늘; 촬영기자 : 김하늘
+            rf"(?:취재|글|정리|영상|편집|촬영|사진|그래픽|구성|기획|제작|번역|자막|리서처)(?:\s?[·,/]?\s?(?:취재|사진|편집|영상|기자|제작))?"
+            rf"{_COLON}{_NAMES}(?:\s?(?:기자|PD|피디|작가|디자이너))?",
+            # 물빛신문 경제부; 물빛뉴스 디지털뉴스팀; /온라인뉴스팀 online@press.example
+            rf"{_MEDIUM}\s[가-힣]{{1,5}}(?:부|팀|국)",
+            rf"[/(\[]?\s?(?:{_MEDIUM}\s)?(?:온라인|디지털|인터넷|모바일)\s?(?:뉴스|이슈|콘텐츠|편집)?\s?(?:팀|부|국|센터|본부)"
+            rf"(?:\s?기자)?(?:\s{_EMAIL})?[)\]]?",
+        ),
     ),
-    "copyright": _any(
-        # 무단전재 및 재배포, AI 학습 이용 금지; 이 기사의 저작권은 물빛신문에 있습니다.
-        r"(?!.*[다요]\.$).*(?:무단\s?(?:전재|복제|배포|도용)|재배포|저작권자).{0,40}(?:금지|불허|불가|ⓒ|©).*",
-        r".{0,20}저작권은\s.{1,30}에\s?(?:있습니다|있음)\.?",
+    "email": BoilerplateKind(
+        # 제보 jebo@press.example; an address alone
+        corpus=re.compile(rf"[^.!?@]{{0,25}}{_OPEN}?{_EMAIL}{_CLOSE}?(?:\s?\(끝\))?"),
     ),
-    "caption": _any(
-        # [사진] 25일 회의장; (사진=김하늘 기자); 〈표〉 기준금리 추이
-        r"[\[(<【〈]\s?(?:사진|그래픽|표|자료\s?사진|자료|영상|일러스트|포토)[^\])>】〉]{0,40}[\])>】〉].{0,100}",
-        # 사진제공=물빛군청; 자료: 통계청; … 전경. 사진 제공 물빛군청
-        rf"(?:사진\s?제공|자료\s?사진|사진\s?출처|사진|그래픽|자료)(?:{_COLON}|\s?[ⓒ©]\s?).{{1,60}}",
-        r".*[/(\[【<\s](?:사진\s?제공|자료\s?사진|자료\s?제공)\s?[=:]?\s?[^.!?]{0,30}[)\]】>]?",
-        # … 시민들. 게티이미지뱅크; … 한 장면. (물빛방송 갈무리)
-        r".{0,80}[\s/(\[](?:게티이미지(?:뱅크|코리아)?|셔터스톡|픽사베이|Getty\s?Images(?:Bank)?|Shutterstock|Pixabay)[)\]]?",
-        r".{2,80}[\s.][(\[/][^()\[\]]{1,20}(?:제공|캡처|캡쳐|갈무리)[)\]]?",
-        # ※ 사진은 기사 내용과 관련 없음
-        r"[*※(\[]?\s?(?:위\s|해당\s|이\s)?사진은\s(?:기사|본문|특정).{0,30}(?:없음|무관|없습니다|무관합니다|무관함)\.?[)\]]?",
+    "copyright": BoilerplateKind(
+        # <저작권자 ⓒ 물빛통신, 무단 전재 및 재배포 금지>; but no sentence about the law, and no ⓒⓞⓞⓛ
+        corpus=re.compile(
+            r"(?!.*[다요]\.$)(?:.*무단.{0,4}(?:전재|복제|배포|사용|수집).*금지.*|.{0,60}[ⓒ©](?!ⓞ).*|.*저작권자\s?\([cC]\).*"
+            r"|.*[Cc]opyright.*|.*[Aa]ll [Rr]ights [Rr]eserved.*)"
+        ),
+        article=_any(
+            # 무단전재 및 재배포, AI 학습 이용 금지; 이 기사의 저작권은 물빛신문에 있습니다.
+            r"(?!.*[다요]\.$).*(?:무단\s?(?:전재|복제|배포|도용)|재배포|저작권자).{0,40}(?:금지|불허|불가|ⓒ|©).*",
+            r".{0,20}저작권은\s.{1,30}에\s?(?:있습니다|있음)\.?",
+        ),
     ),
-    "notice": _any(
-        r"※.{1,150}",
-        # 카카오톡 : '물빛제보' 검색; ■ 제보하기; 여러분의 제보를 기다립니다.
-        rf"{_BULLET}(?:전화|카카오톡|카톡|이메일|메일|유튜브|네이버|홈페이지|페이스북|인스타그램|라인)\s?[:\uff1a].{{2,80}}",
-        rf"{_BULLET}제보\s?(?:하기|안내|전화)?\s?[:\uff1a)\]]?(?:.{{0,60}}(?:기다립니다\.?|받습니다\.?|\d{{3,4}}-\d{{4}}|@.{{3,30}}))?",
-        r"(?:독자|시청자)?\s?여러분의\s.{0,40}(?:제보|의견).{0,30}(?:기다립니다|받습니다)\.?",
-        # [물빛뉴스 구독하기]; 네이버에서 물빛뉴스 구독하기; 구독과 좋아요 부탁드립니다.
-        r"[\[(].{0,15}(?:구독|좋아요|알림\s?설정|채널\s?추가)(?:하기)?[\])]",
-        r"(?:네이버|다음|유튜브|카카오).{0,30}(?:구독하기|구독해\s?주세요|채널\s?추가하기)[.!]?",
-        r"구독과\s좋아요.{0,30}",
-        # 이 기사는 인공지능의 도움을 받아 작성됐습니다.
-        r"(?:이|본)\s?기사는\s.{0,80}(?:작성|제작|생성|지원|제공|수록|번역|편집).{0,30}(?:습니다|니다|됨)\.?",
+    "caption": BoilerplateKind(
+        # … 내리고 있다. /사진=서율일보 길보미 기자; … 주민들. /윤슬타임스; [사진=물빛통신]
+        corpus=re.compile(
+            r"(?:.*[\s/.\[(【<〈])?(?:사진|그래픽|그림|자료|일러스트|영상)\s?(?:제공|출처|캡처|캡쳐)?(?:\s?[=ⓒ]\s?|\s/\s)"
+            rf"[^.!?=]{{2,30}}{_CLOSE}?"
+            rf"|.*[.\s]\s?/\s?(?:{_REPORTERS}|[가-힣A-Za-z0-9· ]{{2,18}}(?:제공|신문|일보|통신|뉴스|타임스|경제|매일))"
+            r"|.*=\s?사진공동취재단"
+        ),
+        article=_any(
+            # [사진] 25일 회의장; (사진=김하늘 기자); 〈표〉 기준금리 추이
+            r"[\[(<【〈]\s?(?:사진|그래픽|표|자료\s?사진|자료|영상|일러스트|포토)[^\])>】〉]{0,40}[\])>】〉].{0,100}",
+            # 사진제공=물빛군청; 자료: 통계청; … 전경. 사진 제공 물빛군청
+            rf"(?:사진\s?제공|자료\s?사진|사진\s?출처|사진|그래픽|자료)(?:{_COLON}|\s?[ⓒ©]\s?).{{1,60}}",
+            r".*[/(\[【<\s](?:사진\s?제공|자료\s?사진|자료\s?제공)\s?[=:]?\s?[^.!?]{0,30}[)\]】>]?",
+            # … 시민들. 게티이미지뱅크; … 한 장면. (물빛방송 갈무리)
+            r".{0,80}[\s/(\[](?:게티이미지(?:뱅크|코리아)?|셔터스톡|픽사베이|Getty\s?Images(?:Bank)?|Shutterstock|Pixabay)[)\]]?",
+            r".{2,80}[\s.][(\[/][^()\[\]]{1,20}(?:제공|캡처|캡쳐|갈무리)[)\]]?",
+            # ※ 사진은 기사 내용과 관련 없음
+            r"[*※(\[]?\s?(?:위\s|해당\s|이\s)?사진은\s(?:기사|본문|특정).{0,30}(?:없음|무관|없습니다|무관합니다|무관함)\.?[)\]]?",
+        ),
     ),
-    "related": _any(
-        # [관련기사] …; ▶ 관련 기사: …; 이 시각 많이 본 뉴스; 원문 보기
-        rf"{_BULLET}(?:관련\s?(?:기사|뉴스|영상|링크)|이\s?시각\s?(?:많이\s?본|주요)\s?뉴스|많이\s?본\s?(?:뉴스|기사)|주요\s?뉴스"
-        r"|인기\s?기사|추천\s?(?:기사|뉴스)|(?:기사\s?)?원문\s?보기|기사\s?더\s?보기|더\s?많은\s?(?:기사|뉴스)\s?보기)"
-        r"(?:[\])>】▶:]|\s|$)(?!.*다\.$).{0,100}",
-        # ☞ …; ▶ … 구독하기; a link alone
-        r"[☞►].{1,120}",
-        r"[▶▷].{0,80}(?:보기|가기|구독|클릭|추가|채널|제보|검색|다운로드).{0,30}",
-        rf"[\[(<]?\s?(?:[^.!?]{{0,20}}[:=]\s?)?{_URL}\s?[\])>]?",
+    "promotion": BoilerplateKind(
+        # ▶ 물빛통신 구독하기
+        corpus=re.compile(r"[▶☞►]\s?[^.]{0,60}(?:구독|바로\s?가기|보러\s?가기|제보|친구\s?추가)(?:하기)?[!~☞▶►]*"),
     ),
-    "timestamp": _any(
-        # 입력 2024.05.01 09:30 수정 …; 2024-05-01 09:30:00 송고
-        rf"[\[(<]?\s?(?:기사\s?)?(?:(?:최초|최종)\s?)?(?:입력|수정|등록|승인|업데이트|발행|게재|송고)\s?(?:일시?|시간|일자)?"
-        rf"\s?[:|\uff1a]?\s?{_DATE}.{{0,80}}",
-        rf"{_DATE}\s?(?:\([일월화수목금토]\)\s?)?(?:오전|오후)?\s?\d{{1,2}}:\d\d(?::\d\d)?(?:\s?(?:송고|입력|수정|게재))?",
+    "notice": BoilerplateKind(
+        article=_any(
+            r"※.{1,150}",
+            # 카카오톡 : '물빛제보' 검색; ■ 제보하기; 여러분의 제보를 기다립니다.
+            rf"{_BULLET}(?:전화|카카오톡|카톡|이메일|메일|유튜브|네이버|홈페이지|페이스북|인스타그램|라인)\s?[:\uff1a].{{2,80}}",
+            rf"{_BULLET}제보\s?(?:하기|안내|전화)?\s?[:\uff1a)\]]?(?:.{{0,60}}(?:기다립니다\.?|받습니다\.?|\d{{3,4}}-\d{{4}}|@.{{3,30}}))?",
+            r"(?:독자|시청자)?\s?여러분의\s.{0,40}(?:제보|의견).{0,30}(?:기다립니다|받습니다)\.?",
+            # [물빛뉴스 구독하기]; 네이버에서 물빛뉴스 구독하기; 구독과 좋아요 부탁드립니다.
+            r"[\[(].{0,15}(?:구독|좋아요|알림\s?설정|채널\s?추가)(?:하기)?[\])]",
+            r"(?:네이버|다음|유튜브|카카오).{0,30}(?:구독하기|구독해\s?주세요|채널\s?추가하기)[.!]?",
+            r"구독과\s좋아요.{0,30}",
+            # 이 기사는 인공지능의 도움을 받아 작성됐습니다.
+            r"(?:이|본)\s?기사는\s.{0,80}(?:작성|제작|생성|지원|제공|수록|번역|편집).{0,30}(?:습니다|니다|됨)\.?",
+        ),
     ),
-    "broadcast": _any(
-        # [앵커]; ◀ 리포트 ▶; 앵커:
-        rf"[\[(<【◀◁]\s?{_CUE}(?:\s?[:/].{{0,20}})?\s?[\])>】▶▷]",
-        rf"{_CUE}\s?[:\uff1a]",
-        # MBS 뉴스 김하늘입니다.; 지금까지 물빛에서 MBS 뉴스 김하늘이었습니다.
-        rf"(?:지금까지\s)?(?:[가-힣]{{1,8}}에서\s)?[A-Za-z가-힣]{{2,8}}\s?(?:뉴스|NEWS|News)(?:룸|데스크|\d{{1,2}})?,?\s"
-        rf"{_NAME}(?:입니다|이었습니다|였습니다)\.?",
-        r"지금까지\s.{2,40}(?:전해\s?드렸습니다|이었습니다|였습니다)\.?",
-        # 김하늘 기자가 보도합니다.; 한지우 기자의 보도입니다.
-        rf".{{0,30}}{_NAME}\s?(?:기자|특파원)(?:가|이)\s(?:보도합니다|취재했습니다|전합니다|보도했습니다|전해\s?드립니다)\.?",
-        rf".{{0,20}}{_NAME}\s?(?:기자|특파원)의?\s(?:단독\s?)?(?:보도|리포트)(?:입니다|를\s보시겠습니다|를\s들어보시겠습니다)?\.?",
+    "related": BoilerplateKind(
+        article=_any(
+            # [관련기사] …; ▶ 관련 기사: …; 이 시각 많이 본 뉴스; 원문 보기
+            rf"{_BULLET}(?:관련\s?(?:기사|뉴스|영상|링크)|이\s?시각\s?(?:많이\s?본|주요)\s?뉴스|많이\s?본\s?(?:뉴스|기사)|주요\s?뉴스"
+            r"|인기\s?기사|추천\s?(?:기사|뉴스)|(?:기사\s?)?원문\s?보기|기사\s?더\s?보기|더\s?많은\s?(?:기사|뉴스)\s?보기)"
+            r"(?:[\])>】▶:]|\s|$)(?!.*다\.$).{0,100}",
+            # ☞ …; ▶ … 구독하기; a link alone
+            r"[☞►].{1,120}",
+            r"[▶▷].{0,80}(?:보기|가기|구독|클릭|추가|채널|제보|검색|다운로드).{0,30}",
+            rf"[\[(<]?\s?(?:[^.!?]{{0,20}}[:=]\s?)?{_URL}\s?[\])>]?",
+        ),
     ),
-    "end_mark": _any(r"[-―/(\[<]{1,2}\s?끝\s?[-―/)\]>]{1,2}", r"[-=_*~·.―─━\s]{3,}", r"[가-힣]{0,6}\s?#{1,3}"),
+    "timestamp": BoilerplateKind(
+        article=_any(
+            # 입력 2024.05.01 09:30 수정 …; 2024-05-01 09:30:00 송고
+            rf"[\[(<]?\s?(?:기사\s?)?(?:(?:최초|최종)\s?)?(?:입력|수정|등록|승인|업데이트|발행|게재|송고)\s?(?:일시?|시간|일자)?"
+            rf"\s?[:|\uff1a]?\s?{_DATE}.{{0,80}}",
+            rf"{_DATE}\s?(?:\([일월화수목금토]\)\s?)?(?:오전|오후)?\s?\d{{1,2}}:\d\d(?::\d\d)?(?:\s?(?:송고|입력|수정|게재))?",
+        ),
+    ),
+    "broadcast": BoilerplateKind(
+        article=_any(
+            # [앵커]; ◀ 리포트 ▶; 앵커:
+            rf"[\[(<【◀◁]\s?{_CUE}(?:\s?[:/].{{0,20}})?\s?[\])>】▶▷]",
+            rf"{_CUE}\s?[:\uff1a]",
+            # MBS 뉴스 김하늘입니다.; 지금까지 물빛에서 MBS 뉴스 김하늘이었습니다.
+            rf"(?:지금까지\s)?(?:[가-힣]{{1,8}}에서\s)?[A-Za-z가-힣]{{2,8}}\s?(?:뉴스|NEWS|News)(?:룸|데스크|\d{{1,2}})?,?\s"
+            rf"{_NAME}(?:입니다|이었습니다|였습니다)\.?",
+            r"지금까지\s.{2,40}(?:전해\s?드렸습니다|이었습니다|였습니다)\.?",
+            # 김하늘 기자가 보도합니다.; 한지우 기자의 보도입니다.
+            rf".{{0,30}}{_NAME}\s?(?:기자|특파원)(?:가|이)\s(?:보도합니다|취재했습니다|전합니다|보도했습니다|전해\s?드립니다)\.?",
+            rf".{{0,20}}{_NAME}\s?(?:기자|특파원)의?\s(?:단독\s?)?(?:보도|리포트)(?:입니다|를\s보시겠습니다|를\s들어보시겠습니다)?\.?",
+        ),
+    ),
+    "end_mark": BoilerplateKind(
+        corpus=re.compile(r"[\[(<]끝[\])>]"),
+        article=_any(r"[-―/(\[<]{1,2}\s?끝\s?[-―/)\]>]{1,2}", r"[-=_*~·.―─━\s]{3,}", r"[가-힣]{0,6}\s?#{1,3}"),
+    ),
 }
-"""What goes as a whole, beyond `corpora.cleaning.LINES`."""
+"""Kind → its lines, in the order in which they are tried."""
+CORPUS_LINES = {name: kind.corpus for name, kind in KINDS.items() if kind.corpus is not None}
+ARTICLE_LINES = {name: kind.article for name, kind in KINDS.items() if kind.article is not None}
 # … 따고 있다. /김하늘 기자: under a picture; at the end of an article, a sentence and a byline.
 CREDITED = re.compile(rf".{{5,140}}[.다습장경]\s?[/(\[]?\s?{_NAMES}\s?(?:사진|인턴|객원|선임)?\s?기자[)\]]?")
 SHORTEST_SENTENCE = 8
@@ -175,7 +244,7 @@ def kind_of(line: str) -> str:
     """Return the kind of boilerplate that LINE, stripped of white space, is as a whole; "" for text."""
     if len(line) > LONGEST_BOILERPLATE or _is_litany(line):
         return ""
-    for patterns in (LINES, KINDS):
+    for patterns in (CORPUS_LINES, ARTICLE_LINES):
         for kind, pattern in patterns.items():
             if pattern.fullmatch(line):
                 return kind
@@ -230,3 +299,51 @@ def _tail(text: str) -> tuple[int, str] | None:
         if kind := kind_of(text[ending.end() :]):
             return ending.end(), kind
     return None
+
+
+# ---- taking boilerplate out of a corpus ----
+
+
+def remove_boilerplate(text: str) -> tuple[str, set[str]]:
+    """Remove what newsrooms put around an article.
+
+    Some kinds look like text elsewhere. Bylines and lines with an address go only where there are other lines, unless
+    they are both at once. A line that begins with ▲ is a caption if it is the only such line among others; several of
+    them are a list.
+
+    Args:
+        text: a text whose blanks are in order.
+
+    Returns:
+        What is left, and the kinds that were found: `dateline` and keys of `KINDS`.
+    """
+    if not _is_marked(text):
+        return text, set()
+    lines = text.split("\n")
+    is_list = sum(line.startswith("▲") for line in lines) != 1
+    kinds: set[str] = set()
+    kept = []
+    for line in lines:
+        kind = _corpus_kind(line, is_only=len(lines) == 1, is_list=is_list)
+        if kind is None:
+            head = DATELINE.match(line)
+            kept.append(line[head.end() :] if head else line)
+            kind = "dateline" if head else None
+        if kind is not None:
+            kinds.add(kind)
+    return (collapse_blanks("\n".join(kept)), kinds) if kinds else (text, kinds)
+
+
+def _is_marked(text: str) -> bool:
+    return any(mark in text for mark in MARKS)
+
+
+def _corpus_kind(line: str, *, is_only: bool, is_list: bool) -> str | None:
+    """Return the kind of boilerplate that LINE is as a whole."""
+    if len(line) > LONGEST_BOILERPLATE or not _is_marked(line):
+        return None
+    if line.startswith("▲") and not is_only and not is_list:
+        return "caption"
+    kind = next((kind for kind, pattern in CORPUS_LINES.items() if pattern.fullmatch(line)), None)
+    is_doubtful = kind == "email" or (kind == "byline" and "@" not in line)
+    return None if is_only and is_doubtful else kind

@@ -17,7 +17,6 @@ interruption the same command keeps the finished sources, and the bytes in the e
 
 import argparse
 import contextlib
-import hashlib
 import json
 import logging
 import shutil
@@ -25,7 +24,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from pydantic import Field
@@ -45,16 +43,19 @@ from corpora.corpus import (
     MANIFEST,
     PREFIXES,
     PROGRESS,
-    Counts,
     Manifest,
     ShardRecord,
+    ShardWriter,
     SourceFile,
     SourceRecord,
     Split,
+    add_counts,
     check_shards,
+    describe,
     load_record,
     read_manifest,
     read_shard,
+    summary_table,
 )
 from corpora.documents import (
     Document,
@@ -226,9 +227,9 @@ class _Corpus:
                 tally.dropped["overlap"] += int(is_touched.sum())
             yield from (document for document, drop in zip(some, is_touched.tolist(), strict=True) if not drop)
 
-    def _writer(self, split: Split, source: str) -> "_ShardWriter":
+    def _writer(self, split: Split, source: str) -> "ShardWriter":
         limit = int(self._config.shard_mb * 1_000_000)
-        return _ShardWriter(self._out, split, source, first=self._num_shards[split], limit=limit)
+        return ShardWriter(self._out, split, source, first=self._num_shards[split], limit=limit)
 
 
 def _share_of(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
@@ -283,65 +284,6 @@ class _Reader:
         rejected.clear()
 
 
-class _ShardWriter(contextlib.AbstractContextManager["_ShardWriter"]):
-    """Writes a source's documents of one split into shards; each has its name only when it is complete."""
-
-    def __init__(self, out: Path, split: Split, source: str, *, first: int, limit: int) -> None:
-        self.shards: list[ShardRecord] = []
-        self.num_documents = self.num_chars = 0
-        self._out, self._split, self._source, self._first, self._limit = out, split, source, first, limit
-        self._stack = contextlib.ExitStack()
-        self._file: IO[bytes] | None = None
-        self._size = self._before = 0
-        self._encode = json.JSONEncoder(ensure_ascii=False).encode
-
-    def write(self, document: Document) -> None:
-        """Write a document."""
-        record = {"id": document.id, "title": document.title, "text": document.text}
-        for name in ("date", "section", "source"):
-            if value := getattr(document, name):
-                record[name] = value
-        line = (self._encode(record) + "\n").encode()
-        if self._file is not None and self._size + len(line) > self._limit:
-            self._close()
-        if self._file is None:
-            self._file = self._stack.enter_context(atomic_file(self._out / self._name, "wb"))
-            self._digest, self._size, self._before = hashlib.sha256(), 0, self.num_documents
-        self._file.write(line)
-        self._digest.update(line)
-        self._size += len(line)
-        self.num_documents += 1
-        self.num_chars += len(document.title) + len(document.text)
-
-    @property
-    def _name(self) -> str:
-        return f"{PREFIXES[self._split]}{self._first + len(self.shards):05d}.jsonl"
-
-    def _close(self) -> None:
-        if self._file is None:
-            return
-        self._stack.close()
-        self._file = None
-        record = ShardRecord(
-            name=self._name,
-            split=self._split,
-            source=self._source,
-            num_documents=self.num_documents - self._before,
-            size_bytes=self._size,
-            sha256=self._digest.hexdigest(),
-        )
-        self.shards.append(record)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Complete the last shard, or throw it away if something went wrong."""
-        if kind is None:
-            self._close()
-        else:
-            self._stack.__exit__(kind, error, trace)
-
-
 def _finish(out: Path, settings: dict[str, Any], finished: Sequence[_Finished]) -> Manifest:
     sources = tuple(record.source for record in finished)
     totals = add_counts(sources)
@@ -359,18 +301,6 @@ def _finish(out: Path, settings: dict[str, Any], finished: Sequence[_Finished]) 
     write_json(out / MANIFEST, manifest.model_dump(mode="json", by_alias=True))
     shutil.rmtree(out / PROGRESS)
     return manifest
-
-
-def add_counts(counts: Iterable[Counts]) -> Counts:
-    """Return the sum of COUNTS."""
-    counts = list(counts)
-    sums = {
-        name: sum(getattr(each, name) for each in counts)
-        for name in ("num_read", "num_rejected", "num_kept", "num_held_out", "num_chars")
-    }
-    dropped = sum((Counter(each.dropped) for each in counts), Counter[str]())
-    edited = sum((Counter(each.edited) for each in counts), Counter[str]())
-    return Counts(**sums, dropped=dict(sorted(dropped.items())), edited=dict(sorted(edited.items())))
 
 
 # ---- going on after an interruption ----
@@ -440,31 +370,6 @@ def _check_sources(out: Path, there: Sequence[SourceRecord], here: Sequence[Sour
 
 
 # ---- command line ----
-
-
-def describe(counts: Mapping[str, int]) -> str:
-    """Return `12 duplicate, 3 too_short`, the largest first, nothing of zeros."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {name}" for name, count in ordered if count)
-
-
-def summary_table(manifest: Manifest) -> str:
-    """Return a table in Markdown: a row for each source, and the totals."""
-    head = ("source", "read", "kept", "held out", "rejected", "dropped", "characters")
-    rows = [
-        (
-            name,
-            f"{counts.num_read:,}",
-            f"{counts.num_kept:,}",
-            f"{counts.num_held_out:,}",
-            f"{counts.num_rejected:,}",
-            describe(counts.dropped) or "0",
-            f"{counts.num_chars:,}",
-        )
-        for name, counts in [*((source.name, source) for source in manifest.sources), ("total", manifest.totals)]
-    ]
-    rule = ("---", "---:", "---:", "---:", "---:", "---", "---:")
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
 def recipe_inputs(recipe: CorpusRecipe, root: Path) -> tuple[list[Source], BuildConfig]:

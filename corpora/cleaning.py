@@ -22,6 +22,8 @@ from typing import Any
 
 from pydantic import Field
 
+from corpora.boilerplate import remove_boilerplate
+from corpora.characters import collapse_blanks, remove_invisible
 from corpora.documents import FORMATS, Document, format_of, nfc, parse_json_object, read_lines, read_text
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
@@ -193,16 +195,6 @@ def _fields_of(path: Path, suffix: str) -> Iterator[str]:
 
 # ---- edits ----
 
-# Categories Cc and Cf without tab and line ends, and the fillers inside a syllable of conjoining jamo. None stands for
-# a blank: U+0008 is left in the middle of words by Korean input methods, U+200B where a page may break a line. A joiner
-# (U+200D) stays inside an emoji.
-INVISIBLE = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200c\u200e\u200f\u202a-\u202e"
-    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0001-\U000e007f]|(?<![\u2600-\u27bf\ufe0f\U0001f000-\U0001faff])\u200d"
-)
-GAPS = "\u3164\uffa0\u2800\ufffd"
-"""Shown as a gap: Hangul fillers, the empty Braille pattern, and what was lost in decoding."""
-
 
 def edit(text: str, config: CleaningConfig) -> tuple[str, set[str]]:
     """Return TEXT after all edits, and the names of those that changed it."""
@@ -217,116 +209,6 @@ def edit(text: str, config: CleaningConfig) -> tuple[str, set[str]]:
         edited, kinds = remove_boilerplate(edited)
         edits |= kinds
     return edited, edits
-
-
-def remove_invisible(text: str) -> str:
-    """Remove characters that are not shown; those that are shown as a gap become a blank."""
-    for gap in GAPS:
-        text = text.replace(gap, " ")
-    # Five times as fast as a search, and most texts have nothing to remove; fillers count as letters there.
-    if text.replace("\n", "").isprintable() and "\u115f" not in text and "\u1160" not in text:
-        return text
-    return INVISIBLE.sub("", text)
-
-
-def collapse_blanks(text: str) -> str:
-    """Make any run of blanks one blank, and any run of blank lines one blank line; strip lines and text."""
-    if text.isprintable() and "  " not in text and text == text.strip():
-        return text
-    # Both split methods know all blanks and line ends of Unicode.
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    return re.sub("\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
-
-
-# ---- boilerplate ----
-
-_NAME = r"[가-힣]{2,4}"
-_ROLE = r"(?:(?:인턴|수습|선임|전문|객원|사진|시민|명예)\s?)?(?:기자|특파원|통신원|리포터|논설위원)"
-_REPORTERS = rf"{_NAME}(?:\s?[·,]\s?{_NAME})*\s{{1,2}}{_ROLE}(?:\s?[·,/]?\s?{_NAME}\s{_ROLE})*"
-_EMAIL = r"[A-Za-z0-9._+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
-_OPEN, _CLOSE = r"[\[(【<〈]", r"[\])】>〉]"
-_PLACE = r"[가-힣A-Za-z][가-힣A-Za-z0-9·,/ ]{1,18}"
-
-LONGEST_BOILERPLATE = 150
-"""Characters of the longest line that may go as a whole; what is longer is a paragraph."""
-MARKS = (*"=@/ⓒ©▲▶☞►", "기자", "특파원", "통신원", "리포터", "논설위원", "저작권", "무단", "opyright", "eserved", "끝")
-"""What boilerplate has in it: a text without any of these is not looked at closely."""
-DATELINE = re.compile(
-    rf"{_OPEN}\s?{_PLACE}=\s?[가-힣A-Za-z0-9.·/ ]{{2,20}}{_CLOSE}\s*(?:{_REPORTERS}\s*=\s*)?"
-    rf"|{_OPEN}(?:[가-힣A-Za-z0-9]{{2,12}}[\s=])?{_REPORTERS}{_CLOSE}\s*=?\s*"
-    rf"|(?:{_PLACE}=\s?)?{_REPORTERS}\s?=\s+"
-)
-"""Head of a line with text behind it: (서울=물빛통신) 김하늘 기자 = …, [물빛일보 김하늘 기자] …"""
-LINES: Mapping[str, re.Pattern[str]] = {
-    # 김하늘 기자 sky@press.example; 글·사진 김하늘 기자; 로스마=한지우 특파원
-    "byline": re.compile(
-        rf"[-―/]?\s?{_OPEN}?(?:글\s?[·,/]?\s?사진\s?[=:]?\s?)?(?:{_PLACE}=\s?)?{_REPORTERS}"
-        rf"(?:\s?[/,|(]?\s?{_EMAIL}\)?)?{_CLOSE}?\.?(?:\s?\(끝\))?"
-    ),
-    # 제보 jebo@press.example; an address alone
-    "email": re.compile(rf"[^.!?@]{{0,25}}{_OPEN}?{_EMAIL}{_CLOSE}?(?:\s?\(끝\))?"),
-    # <저작권자 ⓒ 물빛통신, 무단 전재 및 재배포 금지>; but no sentence about the law, and no ⓒⓞⓞⓛ
-    "copyright": re.compile(
-        r"(?!.*[다요]\.$)(?:.*무단.{0,4}(?:전재|복제|배포|사용|수집).*금지.*|.{0,60}[ⓒ©](?!ⓞ).*|.*저작권자\s?\([cC]\).*"
-        r"|.*[Cc]opyright.*|.*[Aa]ll [Rr]ights [Rr]eserved.*)"
-    ),
-    # … 내리고 있다. /사진=서율일보 길보미 기자; … 주민들. /윤슬타임스; [사진=물빛통신]
-    "caption": re.compile(
-        r"(?:.*[\s/.\[(【<〈])?(?:사진|그래픽|그림|자료|일러스트|영상)\s?(?:제공|출처|캡처|캡쳐)?(?:\s?[=ⓒ]\s?|\s/\s)"
-        rf"[^.!?=]{{2,30}}{_CLOSE}?"
-        rf"|.*[.\s]\s?/\s?(?:{_REPORTERS}|[가-힣A-Za-z0-9· ]{{2,18}}(?:제공|신문|일보|통신|뉴스|타임스|경제|매일))"
-        r"|.*=\s?사진공동취재단"
-    ),
-    # ▶ 물빛통신 구독하기
-    "promotion": re.compile(r"[▶☞►]\s?[^.]{0,60}(?:구독|바로\s?가기|보러\s?가기|제보|친구\s?추가)(?:하기)?[!~☞▶►]*"),
-    "end_mark": re.compile(r"[\[(<]끝[\])>]"),
-}
-"""Lines that go as a whole."""
-
-
-def remove_boilerplate(text: str) -> tuple[str, set[str]]:
-    """Remove what newsrooms put around an article.
-
-    Some kinds look like text elsewhere. Bylines and lines with an address go only where there are other lines, unless
-    they are both at once. A line that begins with ▲ is a caption if it is the only such line among others; several of
-    them are a list.
-
-    Args:
-        text: a text whose blanks are in order.
-
-    Returns:
-        What is left, and the kinds that were found: `dateline` and keys of `LINES`.
-    """
-    if not _is_marked(text):
-        return text, set()
-    lines = text.split("\n")
-    is_list = sum(line.startswith("▲") for line in lines) != 1
-    kinds: set[str] = set()
-    kept = []
-    for line in lines:
-        kind = _kind_of(line, is_only=len(lines) == 1, is_list=is_list)
-        if kind is None:
-            head = DATELINE.match(line)
-            kept.append(line[head.end() :] if head else line)
-            kind = "dateline" if head else None
-        if kind is not None:
-            kinds.add(kind)
-    return (collapse_blanks("\n".join(kept)), kinds) if kinds else (text, kinds)
-
-
-def _is_marked(text: str) -> bool:
-    return any(mark in text for mark in MARKS)
-
-
-def _kind_of(line: str, *, is_only: bool, is_list: bool) -> str | None:
-    """Return the kind of boilerplate that LINE is as a whole."""
-    if len(line) > LONGEST_BOILERPLATE or not _is_marked(line):
-        return None
-    if line.startswith("▲") and not is_only and not is_list:
-        return "caption"
-    kind = next((kind for kind, pattern in LINES.items() if pattern.fullmatch(line)), None)
-    is_doubtful = kind == "email" or (kind == "byline" and "@" not in line)
-    return None if is_only and is_doubtful else kind
 
 
 # ---- reasons to drop ----

@@ -1,15 +1,20 @@
 """A finished corpus on the disk: its manifest, and its documents. `corpora.build` makes it."""
 
+import contextlib
+import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from types import TracebackType
+from typing import IO, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import Field, ValidationError
 
 from corpora.documents import Document, TextUnit, read_documents
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
+from corpora.foundation.files import atomic_file
 
 Split: TypeAlias = Literal["train", "held-out"]
 
@@ -171,3 +176,99 @@ def load_record(kind: type[LoadedT], path: Path) -> LoadedT:
     except ValidationError as error:
         fix = "delete the folder and build the corpus again"
         raise DataError(path, f"not the {kind.__name__.strip('_').lower()} of a corpus", fix) from error
+
+
+class ShardWriter(contextlib.AbstractContextManager["ShardWriter"]):
+    """Writes a source's documents of one split into shards; each has its name only when it is complete."""
+
+    def __init__(self, out: Path, split: Split, source: str, *, first: int, limit: int) -> None:
+        self.shards: list[ShardRecord] = []
+        self.num_documents = self.num_chars = 0
+        self._out, self._split, self._source, self._first, self._limit = out, split, source, first, limit
+        self._stack = contextlib.ExitStack()
+        self._file: IO[bytes] | None = None
+        self._size = self._before = 0
+        self._encode = json.JSONEncoder(ensure_ascii=False).encode
+
+    def write(self, document: Document) -> None:
+        """Write a document."""
+        record = {"id": document.id, "title": document.title, "text": document.text}
+        for name in ("date", "section", "source"):
+            if value := getattr(document, name):
+                record[name] = value
+        line = (self._encode(record) + "\n").encode()
+        if self._file is not None and self._size + len(line) > self._limit:
+            self._close()
+        if self._file is None:
+            self._file = self._stack.enter_context(atomic_file(self._out / self._name, "wb"))
+            self._digest, self._size, self._before = hashlib.sha256(), 0, self.num_documents
+        self._file.write(line)
+        self._digest.update(line)
+        self._size += len(line)
+        self.num_documents += 1
+        self.num_chars += len(document.title) + len(document.text)
+
+    @property
+    def _name(self) -> str:
+        return f"{PREFIXES[self._split]}{self._first + len(self.shards):05d}.jsonl"
+
+    def _close(self) -> None:
+        if self._file is None:
+            return
+        self._stack.close()
+        self._file = None
+        record = ShardRecord(
+            name=self._name,
+            split=self._split,
+            source=self._source,
+            num_documents=self.num_documents - self._before,
+            size_bytes=self._size,
+            sha256=self._digest.hexdigest(),
+        )
+        self.shards.append(record)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Complete the last shard, or throw it away if something went wrong."""
+        if kind is None:
+            self._close()
+        else:
+            self._stack.__exit__(kind, error, trace)
+
+
+def add_counts(counts: Iterable[Counts]) -> Counts:
+    """Return the sum of COUNTS."""
+    counts = list(counts)
+    sums = {
+        name: sum(getattr(each, name) for each in counts)
+        for name in ("num_read", "num_rejected", "num_kept", "num_held_out", "num_chars")
+    }
+    dropped = sum((Counter(each.dropped) for each in counts), Counter[str]())
+    edited = sum((Counter(each.edited) for each in counts), Counter[str]())
+    return Counts(**sums, dropped=dict(sorted(dropped.items())), edited=dict(sorted(edited.items())))
+
+
+def describe(counts: Mapping[str, int]) -> str:
+    """Return `12 duplicate, 3 too_short`, the largest first, nothing of zeros."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {name}" for name, count in ordered if count)
+
+
+def summary_table(manifest: Manifest) -> str:
+    """Return a table in Markdown: a row for each source, and the totals."""
+    head = ("source", "read", "kept", "held out", "rejected", "dropped", "characters")
+    rows = [
+        (
+            name,
+            f"{counts.num_read:,}",
+            f"{counts.num_kept:,}",
+            f"{counts.num_held_out:,}",
+            f"{counts.num_rejected:,}",
+            describe(counts.dropped) or "0",
+            f"{counts.num_chars:,}",
+        )
+        for name, counts in [*((source.name, source) for source in manifest.sources), ("total", manifest.totals)]
+    ]
+    rule = ("---", "---:", "---:", "---:", "---:", "---", "---:")
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
