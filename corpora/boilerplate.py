@@ -1,8 +1,9 @@
-r"""Recognise what stands around a news article and is no part of it: no summary may hold any of it.
+r"""Boilerplate around a news article: bylines, datelines, captions, notices, links.
 
-`corpora.cleaning` knows the lines that newsrooms add to a text and takes them out of a corpus. Here they stay, with
-their places, and more kinds are told apart: what a page prints around its articles (links, notices, time stamps), what
-a broadcast's script holds (cues, sign-offs), and headings inside a text. A doubtful line passes for text.
+`remove_boilerplate` deletes the kinds that newsrooms add to a text from a corpus. `segments_of` keeps every character
+and labels more kinds, so that summaries leave them out: what a page prints around its articles (links, notices, time
+stamps), what the script of a broadcast holds (cues, sign-offs), and headings inside a text. A doubtful line counts as
+text.
 
 >>> text = "(서울=물빛통신) 김하늘 기자 = 금리가 올랐다. 물가도 올랐다.\n▲ 25일 회의장 모습. /사진=물빛통신"
 >>> for segment in segments_of(text):
@@ -24,7 +25,7 @@ from corpora.sentences import LINE, Sentence, split_article
 
 @dataclass(frozen=True)
 class Segment:
-    """A sentence of an article (kind ""), or something around it: `text[start:end]` in code points."""
+    """A sentence of an article (kind "") or boilerplate: `text[start:end]` in code points."""
 
     start: int
     end: int
@@ -49,15 +50,15 @@ _OPEN, _CLOSE = r"[\[(【<〈]", r"[\])】>〉]"
 _PLACE = r"[가-힣A-Za-z][가-힣A-Za-z0-9·,/ ]{1,18}"
 
 LONGEST_BOILERPLATE = 150
-"""Characters of the longest line that may go as a whole; what is longer is a paragraph."""
+"""Characters of the longest line that counts as boilerplate; a longer one is a paragraph."""
 MARKS = (*"=@/ⓒ©▲▶☞►", "기자", "특파원", "통신원", "리포터", "논설위원", "저작권", "무단", "opyright", "eserved", "끝")
-"""What boilerplate has in it: a text without any of these is not looked at closely."""
+"""Every boilerplate line contains one of these; a text without any is skipped."""
 DATELINE = re.compile(
     rf"{_OPEN}\s?{_PLACE}=\s?[가-힣A-Za-z0-9.·/ ]{{2,20}}{_CLOSE}\s*(?:{_REPORTERS}\s*=\s*)?"
     rf"|{_OPEN}(?:[가-힣A-Za-z0-9]{{2,12}}[\s=])?{_REPORTERS}{_CLOSE}\s*=?\s*"
     rf"|(?:{_PLACE}=\s?)?{_REPORTERS}\s?=\s+"
 )
-"""Head of a line with text behind it: (서울=물빛통신) 김하늘 기자 = …, [물빛일보 김하늘 기자] …"""
+"""Beginning of a line that continues with text: (서울=물빛통신) 김하늘 기자 = …, [물빛일보 김하늘 기자] …"""
 _NAMES = rf"{_NAME}(?:\s?[·,/]?\s?{_NAME}){{0,4}}"
 _URL = r"(?:https?://|www\.)[^\s가-힣]+"
 _DATE = r"(?:19|20)\d\d[.\-/년]\s?\d{1,2}[.\-/월]\s?\d{1,2}일?\.?"
@@ -194,9 +195,9 @@ ARTICLE_LINES = {name: kind.article for name, kind in KINDS.items() if kind.arti
 # … 따고 있다. /김하늘 기자: under a picture; at the end of an article, a sentence and a byline.
 CREDITED = re.compile(rf".{{5,140}}[.다습장경]\s?[/(\[]?\s?{_NAMES}\s?(?:사진|인턴|객원|선임)?\s?기자[)\]]?")
 SHORTEST_SENTENCE = 8
-"""Characters before which no sentence ends that a byline sticks to; a name may end like one."""
+"""Fewest characters of a sentence before a byline glued to it; a name may end like a sentence."""
 STICKING = frozenset({"byline", "email", "copyright", "notice", "related", "end_mark"})
-"""Kinds that a line may have for what its last sentence is followed by."""
+"""Kinds that may follow the last sentence of a line."""
 HEADING = re.compile(r"[◇◆■□●○◎△▽▼▷▶★☆⊙◈▣]\s?[^◇◆■□●○]{1,60}|[<〈【\[][^<>〈〉【】\[\]]{1,30}[>〉】\]]")
 # ―다음 계획은. -왜 하필 농기계였나? Q. 누가 오나요; but - items of a list, which end like sentences.
 QUESTION = re.compile(
@@ -208,13 +209,13 @@ ENDING = re.compile(r"(?<=[다요죠까함음됨임])[.!?]?[”\"’')\]]{0,2}\s
 
 
 def segments_of(text: str) -> list[Segment]:
-    """Split an article into its sentences and what stands around them.
+    """Split an article into its sentences and its boilerplate.
 
     Args:
         text: a whole article in composed Hangul (NFC).
 
     Returns:
-        Segments in order; nothing but white space lies between them. A line that is no text as a whole is one segment.
+        Segments in order, with only white space between them. A line of boilerplate is one segment.
     """
     sentences = split_article(text)
     lines = [line for line in LINE.finditer(text) if line.group().strip()]
@@ -259,7 +260,7 @@ def _is_litany(line: str) -> bool:
 
 
 def _kind_of_line(line: str, num_triangles: int) -> str:
-    """Return the kind of a line that goes as a whole; "" for one that holds a sentence."""
+    """Return the kind of a line that is boilerplate as a whole; "" for one with a sentence."""
     if len(line) > LONGEST_BOILERPLATE or CREDITED.fullmatch(line):
         return ""
     if line.startswith("▲"):
@@ -275,7 +276,7 @@ def _kind_of_line(line: str, num_triangles: int) -> str:
 
 
 def _parts(sentence: Sentence) -> Iterator[Segment]:
-    """Yield a sentence, parted from a dateline before it and a byline or the like behind it."""
+    """Yield a sentence, and separately the dateline before it and the byline or the like after it."""
     start, end = sentence.start, sentence.end
     tail = _tail(sentence.text)
     if tail is None and (kind := kind_of(sentence.text) or ("question" if QUESTION.fullmatch(sentence.text) else "")):
@@ -294,7 +295,7 @@ def _parts(sentence: Sentence) -> Iterator[Segment]:
 
 
 def _tail(text: str) -> tuple[int, str] | None:
-    """Return where boilerplate behind a sentence begins, and its kind."""
+    """Return where boilerplate after a sentence begins, and its kind."""
     for ending in ENDING.finditer(text, max(SHORTEST_SENTENCE, len(text) - LONGEST_BOILERPLATE)):
         if kind := kind_of(text[ending.end() :]):
             return ending.end(), kind
@@ -307,15 +308,14 @@ def _tail(text: str) -> tuple[int, str] | None:
 def remove_boilerplate(text: str) -> tuple[str, set[str]]:
     """Remove what newsrooms put around an article.
 
-    Some kinds look like text elsewhere. Bylines and lines with an address go only where there are other lines, unless
-    they are both at once. A line that begins with ▲ is a caption if it is the only such line among others; several of
-    them are a list.
+    Some kinds look like text elsewhere. A byline or a line with an e-mail address is removed only if the text has other
+    lines, unless it is both. A line that begins with ▲ is a caption if it is the only such line; several are a list.
 
     Args:
-        text: a text whose blanks are in order.
+        text: a text after `collapse_blanks`.
 
     Returns:
-        What is left, and the kinds that were found: `dateline` and keys of `KINDS`.
+        The remaining text, and the kinds that were removed: `dateline` and keys of `KINDS`.
     """
     if not _is_marked(text):
         return text, set()

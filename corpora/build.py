@@ -1,18 +1,18 @@
-"""Raw files in, a cleaned corpus in shards out.
+"""Build a cleaned corpus in shards from raw files.
 
     python -m corpora.build SOURCE… --out DIR
     python -m corpora.build --recipe open_korean --data ROOT --out DIR
 
-A source is a file or a folder of files; `PATH:line`, `PATH:block` and `PATH:file` say what a document is in this one,
-and `PATH:text=COLUMN` which column holds its text. The folder that comes out:
+A source is a file or a folder of files. `PATH:line`, `PATH:block` and `PATH:file` set what a document is in plain text;
+`PATH:text=COLUMN` names the column of the text. The output folder:
 
-    DIR/documents-00000.jsonl, …   training documents: id, title, text and, where known, date, section, source
-    DIR/held-out-00000.jsonl, …    documents set aside for held-out perplexity
-    DIR/rejected.jsonl             records that could not be read: where, reason, record
-    DIR/manifest.json              settings, counts of every source, digests of every shard
+    DIR/documents-00000.jsonl, …   training documents: id, title, text; date, section and source if known
+    DIR/held-out-00000.jsonl, …    held-out documents, for perplexity
+    DIR/rejected.jsonl             unreadable records: where, reason, record
+    DIR/manifest.json              settings, counts of every source, digest of every shard
 
-Sources are handled in order, one after the other, in constant memory but for the digests of the texts so far. After an
-interruption the same command keeps the finished sources, and the bytes in the end are the same as without one.
+Sources are read in order in constant memory, except for the digests of the texts so far. After an interruption the same
+command keeps the finished sources; the result is bit-identical to an uninterrupted build.
 """
 
 import argparse
@@ -86,7 +86,7 @@ REJECTED = "rejected.jsonl"
 
 
 class BuildConfig(Config):
-    """How a corpus is made from its sources."""
+    """Settings of a build."""
 
     cleaning: CleaningConfig = CleaningConfig()
     text_unit: TextUnit = "block"
@@ -94,15 +94,15 @@ class BuildConfig(Config):
     fields: dict[str, str] = Field(default_factory=dict)
     """Which column holds what, e.g. `{"text": "기사본문"}`; unnamed ones are found by their usual names."""
     exclude: tuple[Path, ...] = ()
-    """Files whose texts must not get into the corpus, such as evaluation data."""
+    """Files whose texts are kept out of the corpus, such as evaluation data."""
     held_out: float = Field(default=0.01, ge=0, lt=1)
-    """Share of documents set aside; a text's digest decides, whatever stands before or behind it."""
+    """Share of held-out documents. The digest of a text decides, so the order of documents does not matter."""
     shard_mb: float = Field(default=8, gt=0)
-    """Largest size of a shard in MB of 1,000,000 bytes; a longer document has a shard of its own."""
+    """Largest size of a shard in MB (1,000,000 bytes); a longer document gets a shard of its own."""
 
 
 class _Finished(Config):
-    """What is kept of a finished source while the others are still to come."""
+    """Record of a finished source while the build continues."""
 
     source: SourceRecord
     shards: tuple[ShardRecord, ...]
@@ -112,19 +112,19 @@ class _Finished(Config):
 
 
 def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | None = None) -> Manifest:
-    """Build a corpus, or what is left of it after an interruption.
+    """Build a corpus, or continue an interrupted build.
 
     Args:
-        sources: files and folders; of a folder all readable files, sorted, those in folders below it included.
+        sources: files and folders; a folder stands for all readable files below it, sorted.
         out: folder of the corpus. If it holds the finished corpus of these sources and settings, nothing is done.
-        config: how it is made.
+        config: settings.
 
     Returns:
-        The manifest, which is also in the folder.
+        The manifest, which is also written to OUT.
 
     Raises:
         DataError: a source or a file to exclude cannot be read, or no document is left.
-        UsageError: OUT holds something else, or lies inside a source.
+        UsageError: OUT holds other files, or is inside a source.
         ResultError: OUT cannot be written.
     """
     config = config or BuildConfig()
@@ -136,11 +136,11 @@ def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | Non
         _check_same(out, manifest.settings, settings)
         _check_sources(out, manifest.sources, [file for _, file in inputs], is_finished=True)
         check_shards(out, manifest.shards)
-        shutil.rmtree(out / PROGRESS, ignore_errors=True)  # a kill may have come between the last two steps
+        shutil.rmtree(out / PROGRESS, ignore_errors=True)  # a kill between the last two steps leaves it
         return manifest
     texts = list(dict.fromkeys(text for path in config.exclude for text in evaluation_texts(path)))
     excluded = digests_to_exclude(texts, config.cleaning)
-    # Shorter texts are found by their digests where they stand alone, and are nothing special within others.
+    # Shorter texts are matched by their digests as whole documents only.
     index = EvaluationIndex([text for text in texts if len(letters_of(text)) >= MIN_QUOTE])
     finished = _resume(out, settings, [file for _, file in inputs])
     with tqdm(total=sum(file.size_bytes for _, file in inputs), unit="B", unit_scale=True, disable=None) as bar:
@@ -153,14 +153,14 @@ def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | Non
 
 
 def _settings(config: BuildConfig) -> dict[str, Any]:
-    """Return what decides about documents beside the sources, as JSON gives it back."""
+    """Return the settings that decide the documents, as JSON reads them back."""
     settings = config.model_dump(mode="json", exclude={"text_unit", "fields", "exclude"})
     settings["exclude"] = [{"name": path.name, "sha256": digest_of(path)} for path in config.exclude]
     return settings
 
 
 class _Corpus:
-    """A corpus in the making."""
+    """A corpus during its build."""
 
     def __init__(
         self, out: Path, config: BuildConfig, cleaner: Cleaner, index: EvaluationIndex, bar: "tqdm[Any]"
@@ -170,7 +170,7 @@ class _Corpus:
         self._num_shards: Counter[Split] = Counter()
 
     def remember(self, record: _Finished) -> None:
-        """Go on behind a source that was finished before."""
+        """Continue after a source that was finished earlier."""
         self.finished.append(record)
         self._num_shards.update(shard.split for shard in record.shards)
         self._bar.update(record.source.size_bytes)
@@ -180,10 +180,10 @@ class _Corpus:
                 self._cleaner.seen.update(text_digest(document.text) for document in documents)
 
     def add(self, path: Path, file: SourceFile) -> None:
-        """Read, clean and write a source, and put it on record."""
+        """Read, clean and write a source, and record it."""
         logger.info("reading %s", path)
         number = len(self.finished)
-        # Below this, a digest of 64 bits is held out.
+        # A 64-bit digest below this is held out.
         threshold = int(self._config.held_out * 2**64)
         tally = Tally()
         reader = _Reader(path, file, self._bar)
@@ -216,7 +216,7 @@ class _Corpus:
         self._num_shards.update(shard.split for shard in record.shards)
 
     def _without_overlap(self, documents: Iterable[Document], tally: Tally) -> Iterator[Document]:
-        """Drop documents that hold evaluation texts in part or nearly; digests found those that are one."""
+        """Drop documents that contain evaluation texts, exactly or nearly."""
         if not len(self._index):
             yield from documents
             return
@@ -233,9 +233,9 @@ class _Corpus:
 
 
 def _share_of(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
-    """Pass on a share of the documents, chosen by their texts alone, and count the others."""
+    """Yield a share of the documents, chosen by a hash of their texts, and count the others."""
     for document in documents:
-        # Another digest than the one that sets documents aside: each is to choose from all.
+        # Not the digest that chooses held-out documents: the two choices are independent.
         if share == 1 or int(fingerprint(["share", document.text])[:16], 16) < share * 2**64:
             yield document
         else:
@@ -244,7 +244,7 @@ def _share_of(documents: Iterable[Document], share: float, tally: Tally) -> Iter
 
 
 class _Reader:
-    """Reads a source's documents, puts bad records aside and moves the progress bar."""
+    """Reads the documents of a source, writes bad records to a file and updates the progress bar."""
 
     def __init__(self, path: Path, file: SourceFile, bar: "tqdm[Any]") -> None:
         self.num_rejected = 0
@@ -256,25 +256,25 @@ class _Reader:
         rejected: list[RejectedRecord] = []
         unit = self._file.text_unit or "block"
         left = self._file.size_bytes
-        # Korean text takes about a third of its bytes when packed. It is only for the bar.
+        # gzip packs Korean text to about a third; an estimate for the progress bar.
         ratio = 3 if self._path.suffix.lower() == ".gz" else 1
         for document in read_documents(self._path, fields=self._file.fields, text_unit=unit, rejected=rejected):
-            self._put_aside(rejected, rejected_file)
+            self._reject(rejected, rejected_file)
             size = min(left, 3 * len(document.text) // ratio)
             left -= size
             self._bar.update(size)
             yield self._named(document)
-        self._put_aside(rejected, rejected_file)
+        self._reject(rejected, rejected_file)
         self._bar.update(left)
 
     def _named(self, document: Document) -> Document:
         name, place = self._file.name, f"{document.source}:"
-        # `file:line`, where the source has no ids, and ids of the source are told apart by the sign.
+        # `file:line` if the source has no ids, `file#id` if it has.
         has_id = not document.id.startswith(place)
         id_ = f"{name}#{document.id}" if has_id else f"{name}:{document.id.removeprefix(place)}"
         return Document(document.text, id_, document.title, document.date, document.section, source=name)
 
-    def _put_aside(self, rejected: list[RejectedRecord], file: IO[str]) -> None:
+    def _reject(self, rejected: list[RejectedRecord], file: IO[str]) -> None:
         for record in rejected:
             self.first_reason = self.first_reason or record.reason
             self.num_rejected += 1
@@ -290,8 +290,8 @@ def _finish(out: Path, settings: dict[str, Any], finished: Sequence[_Finished]) 
     if not totals.num_kept:
         shutil.rmtree(out / PROGRESS)
         _remove_leftovers(out, keep=())
-        told = describe({"rejected": totals.num_rejected, "held out": totals.num_held_out, **totals.dropped})
-        raise DataError(out, f"no document is left ({told or 'none was read'})", "check sources and limits")
+        reasons = describe({"rejected": totals.num_rejected, "held out": totals.num_held_out, **totals.dropped})
+        raise DataError(out, f"no document is left ({reasons or 'none was read'})", "check sources and limits")
     with atomic_file(out / REJECTED, "wb") as file:
         for number in range(len(finished)):
             with _rejected_path(out, number).open("rb") as part:
@@ -303,7 +303,7 @@ def _finish(out: Path, settings: dict[str, Any], finished: Sequence[_Finished]) 
     return manifest
 
 
-# ---- going on after an interruption ----
+# ---- resuming ----
 
 
 def _progress_path(out: Path, number: int) -> Path:
@@ -315,7 +315,7 @@ def _rejected_path(out: Path, number: int) -> Path:
 
 
 def _check_out(out: Path) -> None:
-    """Refuse a folder that holds anything but a corpus."""
+    """Refuse a folder with other files than a corpus."""
     if out.exists() and not out.is_dir():
         raise UsageError("--out", f"'{out}' is a file", "give a folder")
     ours = (out / MANIFEST).is_file() or (out / PROGRESS).is_dir()
@@ -324,10 +324,10 @@ def _check_out(out: Path) -> None:
 
 
 def _resume(out: Path, settings: dict[str, Any], files: Sequence[SourceFile]) -> list[_Finished]:
-    """Return the sources of an interrupted build that are finished, and remove what was not."""
+    """Return the finished sources of an interrupted build, and remove unfinished files."""
     path = out / PROGRESS / "settings.json"
     if not _progress_path(out, 0).is_file():
-        write_json(path, settings)  # nothing is finished that could have been made with others
+        write_json(path, settings)  # no finished source depends on other settings
     _check_same(out, json.loads(path.read_text(encoding="utf-8")), settings)
     finished: list[_Finished] = []
     while (path := _progress_path(out, len(finished))).is_file():
@@ -340,7 +340,7 @@ def _resume(out: Path, settings: dict[str, Any], files: Sequence[SourceFile]) ->
 
 
 def _remove_leftovers(out: Path, keep: Sequence[str]) -> None:
-    """Remove shards of a source that was not finished, and files that a kill left half written."""
+    """Remove shards of an unfinished source, and partly written files."""
     patterns = (*(f"{prefix}*.jsonl" for prefix in PREFIXES.values()), ".*.part", f"{PROGRESS}/.*.part")
     for path in [path for pattern in patterns for path in out.glob(pattern)]:
         if path.name not in keep:
@@ -348,7 +348,7 @@ def _remove_leftovers(out: Path, keep: Sequence[str]) -> None:
 
 
 def _check_same(out: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if the corpus in OUT was begun with other settings, and name one."""
+    """Raise `UsageError` that names a setting if the corpus in OUT was begun with others."""
     for name in sorted({*there, *here}):
         old, new = there.get(name), here.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
@@ -360,7 +360,7 @@ def _check_same(out: Path, there: Mapping[str, Any], here: Mapping[str, Any]) ->
 
 
 def _check_sources(out: Path, there: Sequence[SourceRecord], here: Sequence[SourceFile], *, is_finished: bool) -> None:
-    """Raise `UsageError` unless the sources in OUT are those given now; of an interrupted build, the first of them."""
+    """Raise `UsageError` unless OUT was built from these sources, or begun with the first of them."""
     files = [SourceFile(**record.model_dump(include=set(SourceFile.model_fields))) for record in there]
     if files == list(here if is_finished else here[: len(files)]):
         return
@@ -373,10 +373,10 @@ def _check_sources(out: Path, there: Sequence[SourceRecord], here: Sequence[Sour
 
 
 def recipe_inputs(recipe: CorpusRecipe, root: Path) -> tuple[list[Source], BuildConfig]:
-    """Return what `build` takes of a recipe whose files lie under the data root ROOT.
+    """Return the arguments of `build` for a recipe with files under the data root ROOT.
 
     Raises:
-        DataError: a file is not there.
+        DataError: a file is missing.
     """
     config = BuildConfig(cleaning=recipe.cleaning, exclude=recipe.excluded_under(root), held_out=recipe.held_out)
     return recipe.sources_under(root), config
@@ -391,7 +391,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the corpus")
     parser.add_argument("--text-unit", choices=TEXT_UNITS, default="block", help="what a document is in plain text")
     parser.add_argument(
-        "--field", action="append", default=[], metavar="FIELD=COLUMN", help="which column holds what; repeatable"
+        "--field",
+        action="append",
+        default=[],
+        metavar="FIELD=COLUMN",
+        help="column of a field; repeatable",
     )
     parser.add_argument("--min-chars", type=int, default=CleaningConfig().min_chars, help="drop shorter texts")
     parser.add_argument(
@@ -401,15 +405,15 @@ def main(argv: list[str] | None = None) -> int:
         help="drop texts with a smaller share of Hangul",
     )
     parser.add_argument("--keep-boilerplate", action="store_true", help="keep bylines, captions, copyright notices")
-    parser.add_argument("--no-dedup", action="store_true", help="keep texts that were there before")
+    parser.add_argument("--no-dedup", action="store_true", help="keep duplicate texts")
     parser.add_argument(
         "--exclude", nargs="+", type=Path, default=[], metavar="FILE", help="evaluation data to keep out of the corpus"
     )
     parser.add_argument(
-        "--held-out", type=float, default=BuildConfig().held_out, metavar="SHARE", help="documents to set aside"
+        "--held-out", type=float, default=BuildConfig().held_out, metavar="SHARE", help="share of held-out documents"
     )
     parser.add_argument("--shard-mb", type=float, default=BuildConfig().shard_mb, help="largest size of a shard")
-    parser.add_argument("--recipe", help="instead of all the above: a TOML file, or one of ours such as open_korean")
+    parser.add_argument("--recipe", help="instead of all the above: a TOML file or a bundled recipe, e.g. open_korean")
     parser.add_argument(
         "--data", type=Path, help="data root of a recipe; default PRESSBERT_DATA, else the user's cache"
     )
@@ -424,12 +428,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _inputs(arguments: argparse.Namespace, parser: ArgumentParser) -> tuple[list[Source], BuildConfig]:
-    """Return what the command line names, by a recipe or one by one."""
+    """Return sources and settings of the command line or of its recipe."""
     if arguments.recipe:
         given, free = vars(arguments), {"recipe", "data", "out"}
         changed = (name for name in given if (given[name] or None) != (parser.get_default(name) or None))
         if named := [name for name in changed if name not in free]:
-            what = f"a recipe says all that --{named[0].replace('_', '-')} could say".replace("--sources", "SOURCE")
+            what = f"--{named[0].replace('_', '-')} is part of the recipe".replace("--sources", "SOURCE")
             raise UsageError("--recipe", what, "give one or the other")
         return recipe_inputs(read_corpus_recipe(arguments.recipe), data_root(arguments.data))
     if not arguments.sources:

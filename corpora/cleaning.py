@@ -1,9 +1,8 @@
-"""Cleaning documents for pretraining, in ordered steps: edits first, then reasons to drop a document.
+"""Clean documents for pretraining: edits first, then reasons to drop a document.
 
-Edits take out what no reader of an article reads: control and zero-width characters, blanks beyond one, and the lines
-that newsrooms put around a text (bylines, datelines, captions, copyright notices). Then a document is dropped if what
-is left is no Korean text worth learning from, if it was there before, or if it is a text that models are evaluated on.
-Drops and edits are counted by reason. The rules rather leave a doubtful line than lose a sentence.
+Edits remove control and zero-width characters, repeated blanks, and boilerplate (bylines, datelines, captions,
+copyright notices). A document is then dropped if the rest is too short, not Korean or repetitive, if it is a duplicate,
+or if it is an evaluation text. Drops and edits are counted by reason. In doubt a line is kept.
 
 >>> document = Document("[서울=물빛통신] 김하늘 기자 = 금리가  올랐다. 총재는 말을 아꼈다.", "1")
 >>> next(Cleaner().clean([document], Tally())).text
@@ -31,47 +30,47 @@ from corpora.sentences import split_by_rules
 
 
 class CleaningConfig(Config):
-    """What is edited and what is dropped."""
+    """Settings of cleaning."""
 
     min_chars: int = Field(default=5, ge=0)
-    """Characters that a text must have after the edits."""
+    """Fewest characters of a text after the edits."""
     min_hangul: float = Field(default=0.3, ge=0, le=1)
-    """Share of Hangul that a text's letters must have; 0 lets every text pass."""
+    """Smallest share of Hangul among the letters of a text; 0 keeps every text."""
     max_repetition: float = Field(default=0.7, gt=0, le=1)
-    """Share of a text that one letter or one eojeol may have; 1 lets every text pass."""
+    """Largest share of a text that one letter or one eojeol may have; 1 keeps every text."""
     remove_boilerplate: bool = True
-    """Take out bylines, datelines, captions, copyright notices and the like."""
+    """Remove bylines, datelines, captions, copyright notices and the like."""
     remove_duplicates: bool = True
-    """Drop a text that was there before. The digests that tell take 75 to 97 MB per million documents kept."""
+    """Drop duplicate texts. Their digests take 75 to 97 MB per million documents kept."""
 
 
 @dataclass
 class Tally:
-    """What happened to the documents of a source."""
+    """Counts of the documents of a source."""
 
     num_read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    """Documents by the first reason that held."""
+    """Documents by the first reason that applied."""
     edited: Counter[str] = field(default_factory=Counter)
-    """Documents by edit, dropped ones included; a document counts under each edit that changed it."""
+    """Documents by edit, dropped ones included; a document counts for each edit that changed it."""
 
 
 class Cleaner:
-    """Cleans documents and remembers the texts that it let through, from one source to the next."""
+    """Cleans documents, and remembers the texts it kept across sources."""
 
     def __init__(self, config: CleaningConfig | None = None, excluded: Collection[int] = frozenset()) -> None:
         """Start with no text seen.
 
         Args:
-            config: what is edited and dropped.
-            excluded: digests of texts that must not get through; see `digests_to_exclude`.
+            config: settings.
+            excluded: digests of texts to drop; see `digests_to_exclude`.
         """
         self.config = config or CleaningConfig()
         self.seen: set[int] = set()
         self._excluded = excluded
 
     def clean(self, documents: Iterable[Document], tally: Tally) -> Iterator[Document]:
-        """Yield what is left of DOCUMENTS, and count the rest in TALLY."""
+        """Yield cleaned documents, and count drops and edits in TALLY."""
         for document in documents:
             tally.num_read += 1
             text, edits = edit(document.text, self.config)
@@ -81,12 +80,12 @@ class Cleaner:
             if reason is not None:
                 tally.dropped[reason] += 1
             else:
-                title = "" if title == text else title  # a source of headlines may give them as both
+                title = "" if title == text else title  # a source of headlines may give title and text
                 is_same = text == document.text and title == document.title
                 yield document if is_same else replace(document, text=text, title=title)
 
     def _reason_from_others(self, text: str, title: str) -> str | None:
-        """Return why TEXT goes because of another text, or remember it."""
+        """Return why TEXT is dropped because of another text; otherwise remember it."""
         if not self._excluded and not self.config.remove_duplicates:
             return None
         digest = text_digest(text)
@@ -107,7 +106,7 @@ class Cleaner:
 # ---- texts that are the same ----
 
 MIN_QUOTE = 20
-"""Characters from which on a title, a line or a sentence is no excluded text by chance, as “재밌다” would be."""
+"""Fewest characters of a line that counts as an evaluation text; shorter ones (“재밌다”) match by chance."""
 
 
 NO_LETTERS = re.compile(r"[\W_]+")
@@ -119,9 +118,9 @@ def letters_of(text: str) -> str:
 
 
 def text_digest(text: str) -> int:
-    """Return 64 bits that are equal for texts with the same letters and digits, whatever stands between them.
+    """Return a 64-bit digest of the letters and digits of a text; other characters do not matter.
 
-    Texts without any, such as “!!!”, are compared as they are but for white space. Among a hundred million different
+    Texts without any, such as “!!!”, are compared without white space. Among a hundred million different
     texts, two have the same digest with a probability of 0.03 %.
     """
     squeezed = letters_of(text) or "".join(text.split())
@@ -129,8 +128,8 @@ def text_digest(text: str) -> int:
 
 
 def digests_to_exclude(texts: Iterable[str], config: CleaningConfig) -> set[int]:
-    """Return the digests by which TEXTS are found among cleaned documents: of each as it is, and as it is cleaned."""
-    # The same label or character stands there again and again, in a file of tagged tokens a hundred thousand times.
+    """Return the digests of TEXTS, as given and as cleaned, to find them among cleaned documents."""
+    # A file of tagged tokens repeats the same label or character a hundred thousand times.
     forms = (form for text in set(texts) for form in (text, edit(text, config)[0]))
     return {text_digest(form) for form in forms if form}
 
@@ -197,7 +196,7 @@ def _fields_of(path: Path, suffix: str) -> Iterator[str]:
 
 
 def edit(text: str, config: CleaningConfig) -> tuple[str, set[str]]:
-    """Return TEXT after all edits, and the names of those that changed it."""
+    """Return the edited TEXT, and the names of the edits that changed it."""
     edits: set[str] = set()
     visible = remove_invisible(text)
     if visible != text:
@@ -214,11 +213,11 @@ def edit(text: str, config: CleaningConfig) -> tuple[str, set[str]]:
 # ---- reasons to drop ----
 
 MIN_UNITS = 5
-"""Number of letters, or of eojeol, from which on one of them can be too many."""
+"""Fewest letters or eojeol of a text that can be repetitive."""
 
 
 def reason_to_drop(text: str, config: CleaningConfig) -> str | None:
-    """Return why an edited text is not worth keeping in itself, or None."""
+    """Return why an edited text is dropped because of its own content, or None."""
     if not text:
         return "empty"
     if len(text) < config.min_chars:

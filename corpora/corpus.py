@@ -1,4 +1,4 @@
-"""A finished corpus on the disk: its manifest, and its documents. `corpora.build` makes it."""
+"""A finished corpus on disk: manifest and document shards, as `corpora.build` writes them."""
 
 import contextlib
 import hashlib
@@ -20,30 +20,30 @@ Split: TypeAlias = Literal["train", "held-out"]
 
 MANIFEST = "manifest.json"
 PROGRESS = ".progress"
-"""Folder of what is finished while a corpus is being built; gone when it is."""
+"""Folder of finished sources during a build."""
 PREFIXES: Mapping[Split, str] = {"train": "documents-", "held-out": "held-out-"}
 
 
 class SourceFile(Config):
-    """A file of text, and how it is read: what must be the same for its documents to be the same."""
+    """A source file and how it is read; equal values give equal documents."""
 
     name: str
-    """The file's name without folders, with a number if there are several of that name."""
+    """File name without folders, numbered if several files share it."""
     sha256: str
     size_bytes: int
     text_unit: TextUnit | None
-    """None where the format has records of its own."""
+    """None if the format has records."""
     fields: dict[str, str]
     share: float = 1.0
-    """Of its documents that are taken."""
+    """Share of its documents that is used."""
 
 
 class Counts(Config):
-    """What became of documents; `num_read` is the sum of those kept, held out and dropped."""
+    """Document counts; `num_read` is the sum of kept, held-out and dropped documents."""
 
     num_read: int = 0
     num_rejected: int = 0
-    """Records that were no documents; they stand in `rejected.jsonl`."""
+    """Records that could not be read; they are in `rejected.jsonl`."""
     num_kept: int = 0
     """Documents in the training shards."""
     num_held_out: int = 0
@@ -71,7 +71,7 @@ class ShardRecord(Config):
 
 
 class Manifest(Config):
-    """`manifest.json`. It holds no time and no folder: the same sources and settings give the same bytes."""
+    """`manifest.json`. It has no time and no path: equal sources and settings give equal bytes."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     settings: dict[str, Any]
@@ -97,7 +97,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def corpus_files(path: Path, split: Split = "train") -> list[Path]:
-    """Return the files of a corpus: the shards of a folder made by `build`; of a single file, that file for `train`.
+    """Return the files of a corpus: the shards of a folder made by `build`, or a single file itself for `train`.
 
     Raises:
         DataError: PATH is missing, or is a folder without a finished corpus, or with one that lacks a shard.
@@ -120,7 +120,7 @@ def read_corpus(path: Path, split: Split = "train") -> Iterator[Document]:
 
 
 def corpus_texts(file: Path) -> Iterator[str]:
-    """Yield title, line break and text of every document of one of the files of `corpus_files`, as fast as may be.
+    """Yield title, line break and text of every document of a file of `corpus_files`.
 
     Raises:
         DataError: a file that is no shard holds a bad record.
@@ -151,15 +151,15 @@ def _shard_records(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def check_shards(folder: Path, shards: Iterable[ShardRecord]) -> None:
-    """Make sure that shards are there, in the size in which they were written.
+    """Check that shards exist and have their recorded size.
 
     Raises:
-        DataError: one is not.
+        DataError: a shard is missing or has another size.
     """
     for shard in shards:
         path = folder / shard.name
         if not path.is_file() or path.stat().st_size != shard.size_bytes:
-            raise DataError(path, "missing or not as it was written", f"delete {folder} and build the corpus again")
+            raise DataError(path, "missing or changed", f"delete {folder} and build the corpus again")
 
 
 LoadedT = TypeVar("LoadedT", bound=Config)
@@ -179,9 +179,18 @@ def load_record(kind: type[LoadedT], path: Path) -> LoadedT:
 
 
 class ShardWriter(contextlib.AbstractContextManager["ShardWriter"]):
-    """Writes a source's documents of one split into shards; each has its name only when it is complete."""
+    """Writes the documents of a source and split into shards; a shard gets its name when it is complete."""
 
     def __init__(self, out: Path, split: Split, source: str, *, first: int, limit: int) -> None:
+        """Start without a shard.
+
+        Args:
+            out: folder of the corpus.
+            split: of the documents.
+            source: name of their source.
+            first: number of the first shard.
+            limit: largest size of a shard in bytes.
+        """
         self.shards: list[ShardRecord] = []
         self.num_documents = self.num_chars = 0
         self._out, self._split, self._source, self._first, self._limit = out, split, source, first, limit
@@ -230,7 +239,7 @@ class ShardWriter(contextlib.AbstractContextManager["ShardWriter"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Complete the last shard, or throw it away if something went wrong."""
+        """Complete the last shard, or discard it after an error."""
         if kind is None:
             self._close()
         else:
@@ -250,7 +259,7 @@ def add_counts(counts: Iterable[Counts]) -> Counts:
 
 
 def describe(counts: Mapping[str, int]) -> str:
-    """Return `12 duplicate, 3 too_short`, the largest first, nothing of zeros."""
+    """Return `12 duplicate, 3 too_short`: largest first, without zeros."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count:,} {name}" for name, count in ordered if count)
 

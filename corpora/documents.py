@@ -1,7 +1,7 @@
-"""Documents, and the readers that bring them in from JSONL, JSON arrays, CSV, TSV and plain text (gzip of each).
+"""Documents, and readers for JSONL, JSON arrays, CSV, TSV and plain text (each also as gzip).
 
-Text enters as NFC here and nowhere else: macOS file names and some CMS exports arrive decomposed (NFD), and a
-tokenizer sees other characters then. NFKC is not used, it rewrites ㎡, full-width forms and quotation marks.
+Text is normalized to NFC: some CMS exports are decomposed (NFD), which tokenizers read as other characters. NFKC would
+rewrite ㎡, full-width forms and quotation marks.
 """
 
 import csv
@@ -20,7 +20,7 @@ from corpora.foundation.errors import DataError, suggest
 
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 
-# What newsrooms call the fields of an article, in the order they are tried.
+# Column names of newsrooms for the fields of an article, in the order in which they are tried.
 FIELD_NAMES: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "content", "body", "article", "document", "comments", "본문", "내용", "기사", "청원내용"),
     "title": ("title", "headline", "제목"),
@@ -38,7 +38,7 @@ csv.field_size_limit(1 << 30)
 
 @dataclass(frozen=True)
 class Document:
-    """One text with what is known about it; every string is NFC."""
+    """A text and its metadata; every string is NFC."""
 
     text: str
     """Body, with its line breaks."""
@@ -52,18 +52,18 @@ class Document:
     source: str = ""
     """Name of the file it came from."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """The source's further fields, untouched."""
+    """Further fields of the source, unchanged."""
 
 
 @dataclass(frozen=True)
 class RejectedRecord:
-    """A record set aside by a reader, with the reason."""
+    """A record that a reader rejected, with the reason."""
 
     where: str
     """`file:line`, or `file:record` in a JSON array."""
     reason: str
     record: str
-    """The first 200 characters of the record as it was read."""
+    """First 200 characters of the record."""
 
 
 def nfc(text: str) -> str:
@@ -78,22 +78,22 @@ def read_documents(
     text_unit: TextUnit = "block",
     rejected: list[RejectedRecord] | None = None,
 ) -> Iterator[Document]:
-    """Read a file's documents one by one, in constant memory but for the source's own ids.
+    """Read the documents of a file one by one, in constant memory except for the ids of the source.
 
     Args:
-        path: `.jsonl`, `.json`, `.csv`, `.tsv` or `.txt`, or any of them with `.gz` behind. `.json` is an array of
-            objects, which is parsed as a whole: the one format that needs memory for all of the file.
-        fields: which column holds what, e.g. `{"text": "기사본문"}`; unnamed ones are found by `FIELD_NAMES`.
+        path: `.jsonl`, `.json`, `.csv`, `.tsv` or `.txt`, each also with `.gz`. `.json` is an array of
+            objects and is parsed as a whole, which needs memory for the whole file.
+        fields: column of each field, e.g. `{"text": "기사본문"}`; others are found by `FIELD_NAMES`.
         text_unit: what a document is in plain text: a `block` between blank lines, a `line`, or the whole `file`.
-        rejected: bad records are appended here and reading goes on; without it the first one raises.
+        rejected: bad records are appended to this list; without it the first one raises.
 
     Yields:
         Documents in file order.
 
     Raises:
         DataError: the file cannot be read at all (missing, zero bytes, not UTF-8, truncated gzip, unknown suffix, no
-            text column, not a JSON array), or, without `rejected`, holds a bad record (truncated JSON, missing column,
-            empty document, duplicate id).
+            text column, not a JSON array), or, without `rejected`, contains a bad record (truncated JSON, missing
+            column, empty document, duplicate id).
     """
     suffix = format_of(path)
     if suffix not in FORMATS:
@@ -115,7 +115,7 @@ def read_documents(
                 raise
             rejected.append(RejectedRecord(where, error.what, raw[:200]))
             continue
-        # An id made of the record's place is unique anyway; millions of them would fill the memory.
+        # Ids made of line numbers are unique; keeping millions of them would fill the memory.
         if document.id != place:
             seen.add(document.id)
         yield document
@@ -124,12 +124,12 @@ def read_documents(
 
 
 def format_of(path: Path) -> str:
-    """Return the suffix that tells the format: in lower case, the one before `.gz`."""
+    """Return the suffix of the format in lower case; `.gz` is ignored."""
     return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, gzipped or not, with their line ends; a byte order mark is dropped.
+    """Yield the lines of a UTF-8 text file, gzipped or not, with their line ends; without a byte order mark.
 
     Raises:
         DataError: the file is missing, unreadable, has zero bytes, is not UTF-8, or is a broken gzip.
@@ -158,7 +158,7 @@ def read_text(path: Path) -> str:
 
 
 def _guess_encoding(block: bytes) -> str:
-    """Say what the bytes look like. The block may end inside a character, so its last bytes do not count."""
+    """Guess the encoding. A block may end inside a character, so its last byte may be ignored."""
     for cut in range(2):
         try:
             block[: len(block) - cut].decode("cp949")
@@ -207,7 +207,7 @@ def _read_records(lines: Iterator[str], path: Path, suffix: str) -> Iterator[_Re
 
 
 def parse_json_object(line: str, where: str) -> dict[str, Any] | DataError:
-    """Parse one JSON object; what is wrong with it is returned, for the caller to raise or to list."""
+    """Parse one JSON object; an error is returned, not raised, so that the caller can list it."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:

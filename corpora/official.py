@@ -1,7 +1,7 @@
-"""Official data files: where they are published, what bytes they have, and how they come under the data root.
+"""Official data files: where they are published, their digests, and downloads.
 
-The data root is `--data`, else `PRESSBERT_DATA`, else the user's cache. A file that is missing there is downloaded from
-its official public location and kept only if its SHA-256 is the one on record.
+The data root is `--data`, else `PRESSBERT_DATA`, else the user's cache. A missing file is downloaded from its
+official public location and kept only if its SHA-256 is the recorded one.
 """
 
 import functools
@@ -31,13 +31,13 @@ class OfficialFile:
     """One published file."""
 
     path: str
-    """Place under the data root, as its publisher lays it out."""
+    """Path under the data root, as published."""
     url: str
     """Official public location."""
     licence: str
     """SPDX expression, or the publisher's words."""
     sha256: str | None = None
-    """Of the published bytes; None where no trustworthy record was found (the reader's counts still hold)."""
+    """Of the published bytes; None if no trustworthy record was found."""
     size_bytes: int | None = None
     """Of the published bytes; None where not on record."""
 
@@ -61,12 +61,12 @@ def cache_root() -> Path:
 
 
 def locate(file: OfficialFile, root: Path) -> Path:
-    """Return where FILE lies, downloading it if it is missing.
+    """Return the path of FILE, and download it if it is missing.
 
-    Looked for under ROOT, then in the user's cache; downloaded to ROOT where that can be written, else to the cache.
+    ROOT is searched first, then the user's cache. Downloads go to ROOT if it is writable, else to the cache.
 
     Raises:
-        DataUnavailableError: it is not there and cannot be downloaded; the message holds the command that would help.
+        DataUnavailableError: it is missing and cannot be downloaded; the message has the command that would help.
         DataError: the downloaded bytes are not the published ones.
     """
     roots = list(dict.fromkeys([root, cache_root()]))
@@ -88,12 +88,12 @@ def locate(file: OfficialFile, root: Path) -> Path:
 
 @functools.cache
 def _unreachable(host: str) -> str | None:
-    """Say why HOST cannot be reached, asked once per process, so that twenty cells do not wait twenty times."""
+    """Return why HOST cannot be reached, or None; cached, so that each process waits once."""
     try:
         with _web().open(f"https://{host}/", timeout=TIMEOUT_S):
             return None
     except urllib.error.HTTPError:
-        return None  # it answered, if only to say that its front page is not for us
+        return None  # it answered
     except (urllib.error.URLError, TimeoutError, OSError) as error:
         return str(getattr(error, "reason", error))
 
@@ -115,11 +115,11 @@ def _web() -> urllib.request.OpenerDirector:
 
 
 def download(file: OfficialFile, target: Path) -> None:
-    """Download FILE to TARGET with a progress bar; the old TARGET stays until the new bytes are proven.
+    """Download FILE to TARGET with a progress bar; TARGET is replaced after its digest is checked.
 
     Raises:
         DataError: the bytes are not the published ones.
-        urllib.error.URLError, http.client.HTTPException: the server does not deliver, or not all of it.
+        urllib.error.URLError, http.client.HTTPException: the server fails or sends too little.
     """
     logger.info("downloading %s to %s", file.url, target)
     part = target.with_name(target.name + ".download")
@@ -137,23 +137,23 @@ def download(file: OfficialFile, target: Path) -> None:
 
 
 def _blocks(response: IO[bytes], total: int | None) -> Iterator[bytes]:
-    """Yield what arrives; a connection that ends too early is an error, whatever way it ends."""
+    """Yield received blocks; a connection that ends early is an error."""
     received = 0
     try:
         while block := response.read(1 << 16):
             received += len(block)
             yield block
-    except OSError as error:  # apart from the disk's, which atomic_file tells of
+    except OSError as error:  # of the connection; atomic_file reports those of the disk
         raise http.client.HTTPException(f"broken off: {error}") from error
     if total is not None and received < total:
         raise http.client.HTTPException(f"broken off after {received:,} of {total:,} bytes")
 
 
 def verify(file: OfficialFile, path: Path) -> None:
-    """Check PATH's bytes against the record of FILE.
+    """Check the digest of PATH against the record of FILE.
 
     Raises:
-        DataError: they differ.
+        DataError: the digests differ.
     """
     if file.sha256 is not None and (seen := sha256(path)) != file.sha256:
         what = f"sha256 {seen[:12]}… is not the published {file.sha256[:12]}…"

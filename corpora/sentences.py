@@ -30,7 +30,7 @@ NOTE = re.compile(r"(?<=[.!?”\"])(?:\[[^\[\]]*\]|\([^()]*\))+$")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence and its place: `text == source[start:end]`, in code points, end excluded."""
+    """A sentence and its offsets: `text == source[start:end]`, in code points, end excluded."""
 
     text: str
     start: int
@@ -39,14 +39,14 @@ class Sentence:
 
 @functools.cache
 def kiwi() -> "Kiwi":
-    """Load the analyser once per process (about a second); who splits by rule never pays for it."""
+    """Load the analyzer once per process (about a second); splitting by rule does not need it."""
     from kiwipiepy import Kiwi
 
     return Kiwi(num_workers=1)
 
 
 def split_sentences(text: str) -> list[Sentence]:
-    """Split TEXT into sentences; together with the white space between them they are TEXT again.
+    """Split TEXT into sentences; only white space lies between them.
 
     A line break always ends a sentence: in news it separates paragraphs, captions and bylines, and joining across it
     fuses sentences that the page keeps apart.
@@ -60,7 +60,7 @@ def split_sentences(text: str) -> list[Sentence]:
     sentences: list[Sentence] = []
     for line in re.finditer(r"[^\r\n]+", text):
         starts = [span.start for span in kiwi().split_into_sents(line.group())]
-        # Each piece runs to the start of the next, so that nothing the analyser leaves out is lost.
+        # Each span runs to the start of the next, so that text which the analyzer skips is kept.
         for start, end in pairwise([0, *starts[1:], len(line.group())]):
             piece = line.group()[start:end]
             if piece.strip():
@@ -73,7 +73,7 @@ def ends_sentence(eojeol: str) -> bool:
     """Tell by rule whether a sentence ends with this eojeol.
 
     It does if the last character before closing quotes and brackets is one of `. ! ? …` or their wide forms. A word
-    that goes on behind the quote (“갔다.”라고) does not, nor do list numbers, dates and initials.
+    that continues after the quotation (“갔다.”라고) does not, nor do list numbers, dates and initials.
 
     >>> [word for word in "J. 김 씨는 “갔다.”라고 3.5초 만에 (2). 답했다.”".split() if ends_sentence(word)]
     ['답했다.”']
@@ -117,7 +117,7 @@ GLUED = re.compile(r"(?<=[가-힣][다요죠까])[.!?](?=[가-힣“\"‘(\[])")
 OPENING = re.compile("[“‘\"'「『]")
 QUOTES = {"“": "”", "‘": "’", '"': '"', "'": "'", "「": "」", "『": "』"}
 # “가자.” 하고, “왜?” 라는
-GOES_ON = re.compile(r"\s(?:이?라[고며는]|하[고며는])\s")
+CONTINUES = re.compile(r"\s(?:이?라[고며는]|하[고며는])\s")
 LONGEST_QUOTE = 400
 """Characters that a quotation has at most; a closing mark farther on belongs to another one."""
 LONG = 150
@@ -133,9 +133,9 @@ BEFORE_DA = frozenset("니이없같") | {chr(code) for last in (4, 20) for code 
 def split_article(text: str) -> list[Sentence]:
     """Split a news article into sentences by rule.
 
-    It knows more than `split_by_rules`: a quotation that stands inside a sentence (“갔다. 왔다.”라고) is not cut, a
-    forgotten blank behind a full stop fuses nothing, and in a long stretch without full stops verb endings stand in for
-    them. A quotation that is no part of a sentence is split like any text.
+    It knows more than `split_by_rules`: a quotation inside a sentence (“갔다. 왔다.”라고) is not cut, a
+    missing blank after a full stop joins nothing, and a long stretch without full stops is split at verb endings. A
+    quotation that is no part of a sentence is split like any text.
 
     Args:
         text: any string of any length; Hangul is understood in its composed form (NFC).
@@ -171,10 +171,10 @@ def _ends(line: str) -> list[int]:
 
 
 def _quoted(line: str, ends: Collection[int]) -> bytearray:
-    """Mark the places inside quotations that belong to a sentence: it began before them or goes on behind (”라고).
+    """Mark positions inside quotations that belong to a sentence: it began before them or continues after (”라고).
 
     Returns:
-        A byte for each place between characters, `len(line) + 1` of them.
+        A byte for each position between characters, `len(line) + 1` of them.
     """
     marks = bytearray(len(line) + 1)
     known_ends = frozenset(ends)
@@ -192,5 +192,5 @@ def _quoted(line: str, ends: Collection[int]) -> bytearray:
         behind = line[cursor : cursor + 1]
         if behind.isalpha() or behind == "," or (before and before not in known_ends):
             marks[start + 1 : cursor] = b"\1" * (close - start)
-            marks[cursor] = GOES_ON.match(line, cursor) is not None
+            marks[cursor] = CONTINUES.match(line, cursor) is not None
     return marks

@@ -1,4 +1,4 @@
-"""Where a corpus comes from: files and how they are read, and recipes that list them with their licences. TOML.
+"""Sources of a corpus, and TOML recipes that list them with their licences.
 
 licence = "CC-BY-SA-4.0"
 exclude = ["nsmc/ratings_test.txt"]
@@ -31,31 +31,31 @@ RECIPES = package_path("corpora", "recipes")
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder to read, and how."""
+    """A file or folder, and how it is read."""
 
     path: Path
     text_unit: TextUnit | None = None
-    """What a document is in plain text; None for the build's."""
+    """What a document is in plain text; None: the setting of the build."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Which column holds what, beyond the build's."""
+    """Column of each field, in addition to those of the build."""
     share: float = 1.0
-    """Of its documents that are taken; a text's digest decides."""
+    """Share of its documents that is used, chosen by a hash of their texts."""
 
 
 def find_inputs(
     sources: Sequence[Source | Path], out: Path, text_unit: TextUnit, fields: Mapping[str, str]
 ) -> list[tuple[Path, SourceFile]]:
-    """Return the files of SOURCES in the order in which they are read, with their digests.
+    """Return the files of SOURCES in reading order, with their digests.
 
     Args:
         sources: files and folders.
         out: folder of the corpus.
-        text_unit: what a document is in plain text, where a source does not say.
-        fields: which column holds what, for all sources.
+        text_unit: what a document is in plain text, unless the source sets it.
+        fields: column of each field, for all sources.
 
     Raises:
         DataError: a source is missing, or a folder has nothing to read.
-        UsageError: OUT lies inside a source, or a source is to be read in a way that its format does not know.
+        UsageError: OUT is inside a source, or a source has an option that its format does not support.
     """
     inputs: list[tuple[Path, SourceFile]] = []
     names: set[str] = set()
@@ -101,7 +101,7 @@ def _unique(name: str, names: set[str]) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file that may not be readable."""
+    """Return the SHA-256 of a file; one that cannot be read is a `DataError`."""
     try:
         return sha256(path)
     except OSError as error:
@@ -150,39 +150,39 @@ class SourceEntry(Config):
     path: str
     """File or folder, under the data root."""
     title: str
-    """What it is, in a few words."""
+    """Short description."""
     origin: str
-    """Who publishes it, where."""
+    """Publisher and location."""
     licence: str
     text_unit: TextUnit | None = None
     """What a document is in plain text."""
     fields: dict[str, str] = Field(default_factory=dict)
-    """Which column holds what, where the usual names do not tell."""
+    """Column of each field, where the names are unusual."""
     share: float = Field(default=1.0, gt=0, le=1)
-    """Of its documents that are taken, to weigh sources against each other; a text's digest decides."""
+    """Share of its documents that is used, to balance sources; chosen by a hash of their texts."""
 
 
 class CorpusRecipe(Config):
-    """Everything that decides a corpus but the files themselves."""
+    """Everything that decides a corpus except the files."""
 
     sources: list[SourceEntry] = Field(min_length=1)
-    """In the order in which they are read: of two equal texts the first is kept."""
+    """In reading order: of two equal texts the first is kept."""
     licence: str
-    """Of what is learned from all of them."""
+    """Licence of models trained on all of them."""
     exclude: list[str] = Field(default_factory=list)
     """Evaluation data under the data root, as patterns; each must match something."""
     held_out: float = Field(default=0.01, ge=0, lt=1)
     cleaning: CleaningConfig = CleaningConfig()
 
     def sources_under(self, root: Path) -> list[Source]:
-        """Return the sources, whose files lie under ROOT.
+        """Return the sources with their paths under ROOT.
 
         Raises:
-            DataError: one is not there.
+            DataError: a file is missing.
         """
         for entry in self.sources:
             if not (root / entry.path).exists():
-                raise DataError(root / entry.path, f"not there ({entry.title})", f"get it from {entry.origin}")
+                raise DataError(root / entry.path, f"missing ({entry.title})", f"get it from {entry.origin}")
         return [Source(root / entry.path, entry.text_unit, entry.fields, entry.share) for entry in self.sources]
 
     def excluded_under(self, root: Path) -> tuple[Path, ...]:
@@ -195,14 +195,14 @@ class CorpusRecipe(Config):
         for pattern in self.exclude:
             found = sorted(root.glob(pattern))
             if not found:
-                what = "there is no such evaluation data, so its texts could not be kept out"
-                raise DataError(root / pattern, what, "give the data root with --data, or take the pattern out")
+                what = "no evaluation file matches, so its texts cannot be excluded"
+                raise DataError(root / pattern, what, "give the data root with --data, or remove the pattern")
             files += found
         return tuple(files)
 
 
 def read_corpus_recipe(name: str) -> CorpusRecipe:
-    """Read a recipe: a TOML file, or one of those that come with the package, such as `open_korean`.
+    """Read a recipe: a TOML file or a bundled one such as `open_korean`.
 
     Raises:
         RecipeError: there is none of that name, or it has an unknown key or a wrong value.
@@ -210,5 +210,5 @@ def read_corpus_recipe(name: str) -> CorpusRecipe:
     known = {path.stem: path for path in RECIPES.glob("*.toml")}
     path = known.get(name, Path(name))
     if not path.is_file():
-        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {suggest(name, known)}")
+        raise RecipeError(name, "no such recipe", f"give a TOML file or a bundled recipe: {suggest(name, known)}")
     return validate(CorpusRecipe, load_toml(path), path)

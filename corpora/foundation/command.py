@@ -22,7 +22,7 @@ class ArgumentParser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str) -> None:
         """Start a parser for PROG; every command has `--verbose`."""
         super().__init__(prog=prog, description=description, allow_abbrev=False)
-        self.add_argument("--verbose", action="store_true", help="log what is done, not only warnings")
+        self.add_argument("--verbose", action="store_true", help="log progress, not only warnings")
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing usage and exiting."""
@@ -57,10 +57,10 @@ def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
         sys.stderr.write(f"{error}\n")
         code = EXIT_USER_MUST_FIX
     except BrokenPipeError:
-        # The reader of our stdout is gone (… | head): nothing left to say, and nothing went wrong.
+        # The reader of stdout closed it (… | head), which is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_DONE
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; what was finished is kept, run the same command again to go on\n")
+        sys.stderr.write("interrupted; finished work is kept, run the same command again to continue\n")
         code = 130
     sys.exit(code)

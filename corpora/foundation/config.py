@@ -23,7 +23,7 @@ ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 def validate(config: type[ConfigT], values: dict[str, Any], where: object) -> ConfigT:
-    """Build CONFIG from VALUES, or tell in one line which key is wrong.
+    """Build CONFIG from VALUES; an error names the wrong key.
 
     Raises:
         RecipeError: a key is unknown or a value has the wrong type or range.
@@ -31,7 +31,7 @@ def validate(config: type[ConfigT], values: dict[str, Any], where: object) -> Co
     try:
         return config(**values)
     except ValidationError as error:
-        # A misspelt key is often the reason for a missing one, so it is told first.
+        # A misspelt key often causes a missing one, so it is reported first.
         first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
@@ -40,9 +40,9 @@ def validate(config: type[ConfigT], values: dict[str, Any], where: object) -> Co
         raise RecipeError(where, f"{key}={first['input']!r}: {first['msg']}", "correct the value") from error
 
 
-def _fields_at(config: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
-    """Return the keys that are known at a place inside CONFIG, e.g. under `loop`."""
-    for name in place:
+def _fields_at(config: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys of a nested configuration, e.g. of `loop`."""
+    for name in location:
         field = config.model_fields.get(str(name))
         if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
             return []

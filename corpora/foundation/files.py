@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def package_path(package: str, *names: str) -> Path:
-    """Return the path of a file or folder that comes with PACKAGE, wherever the module that asks for it lives."""
+    """Return the path of a file or folder that is part of PACKAGE."""
     return Path(str(importlib.resources.files(package).joinpath(*names)))
 
 
@@ -43,16 +43,16 @@ def fingerprint(value: object) -> str:
 
 @contextlib.contextmanager
 def atomic_file(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file beside PATH for writing and rename it to PATH at the end.
+    """Open a temporary file beside PATH and rename it to PATH at the end.
 
-    A reader sees the old content or the new, never half of it; a kill or a full disk leaves the old file.
+    Readers see the old or the new content, never a part; a kill or a full disk leaves the old file.
 
     Args:
-        path: final place; its folder is made if missing.
+        path: final path; its folder is created if missing.
         mode: `w` for UTF-8 text, `wb` for bytes.
 
     Raises:
-        ResultError: the folder cannot be made or written, or the disk is full.
+        ResultError: the folder cannot be created or written, or the disk is full.
     """
     scratch: Path | None = None
     try:
@@ -85,14 +85,14 @@ def write_json(path: Path, value: object, *, indent: int | None = 1) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, label: str = "") -> Iterator[None]:
-    """Let one process at a time do what the lock file PATH stands for; a lock ends with its process, however it ends.
+    """Hold the lock file PATH, so that one process at a time does the work. A lock ends with its process.
 
     Args:
-        path: of the lock file; its folder is made if missing.
-        label: names the work in the line that says another process does it and this one waits; empty: no line.
+        path: of the lock file; its folder is created if missing.
+        label: name of the work in the line that says this process waits; empty: no line.
 
     Raises:
-        ResultError: the lock file cannot be made.
+        ResultError: the lock file cannot be created.
     """
     lock = filelock.FileLock(path)
     try:

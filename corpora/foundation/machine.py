@@ -1,4 +1,4 @@
-"""The machine a run is on: its processor, precision, speed and memory, its console, and the versions of libraries."""
+"""The machine: processor, precision, threads, memory, and versions of libraries."""
 
 import contextlib
 import ctypes
@@ -21,7 +21,7 @@ Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
 
 
 def training_precision(asked: Precision = "auto") -> Literal["bf16", "fp32"]:
-    """Return ASKED, or what suits this machine: emulated, bf16 is a hundred times slower than fp32."""
+    """Return ASKED, or the faster precision of this machine; emulated bf16 is a hundred times slower than fp32."""
     import torch
 
     if asked != "auto":
@@ -34,7 +34,7 @@ def training_precision(asked: Precision = "auto") -> Literal["bf16", "fp32"]:
 
 @contextlib.contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Have torch compute on COUNT threads inside, and as before afterwards."""
+    """Set the number of threads of torch to COUNT inside the context."""
     import torch
 
     before = torch.get_num_threads()
@@ -67,7 +67,7 @@ def environment() -> dict[str, str]:
 
 
 def cpu_name() -> str:
-    """Return the processor's marketing name where the system tells it."""
+    """Return the model name of the processor, if the system reports it."""
     path = Path("/proc/cpuinfo")
     if path.is_file():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -77,7 +77,7 @@ def cpu_name() -> str:
 
 
 def matmul_flops_per_s(device: "torch.device", dtype: "torch.dtype", *, rounds: int = 8) -> float:
-    """Measure the rate of a large square matrix product: what a training could reach and never does.
+    """Measure the rate of a large square matrix product, an upper bound for training.
 
     Args:
         device: where.
@@ -102,14 +102,14 @@ def matmul_flops_per_s(device: "torch.device", dtype: "torch.dtype", *, rounds: 
 
 
 def keep_freed_memory() -> bool:
-    """Have the C library keep the memory it is given back, instead of returning it to the system.
+    """Make the C library keep freed memory instead of returning it to the system.
 
-    A training step on a CPU frees and asks for the same large tensors over and over; with glibc's defaults each of
-    them is a fresh mapping whose pages the system zeroes at first touch.
-    `benchmarks/pretraining.py` tells what that costs.
+    A training step on a CPU frees and allocates the same large tensors; by default glibc maps each of them again, and
+    the system zeroes the pages at first touch.
+    `benchmarks/pretraining.py` measures the cost.
 
     Returns:
-        Whether it was possible: on Linux with glibc.
+        Whether it worked: on Linux with glibc.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -123,7 +123,7 @@ def keep_freed_memory() -> bool:
 
 @contextlib.contextmanager
 def no_file_bars() -> Iterator[None]:
-    """Silence transformers' bars for reading and writing files inside: they flash by and litter logs."""
+    """Disable the progress bars of transformers for reading and writing files, which litter logs."""
     import transformers
 
     library: Any = transformers.utils.logging  # annotates only parts of itself

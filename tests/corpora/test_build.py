@@ -475,7 +475,7 @@ def test_what_is_no_corpus_is_one_line(write: Write, tmp_path: Path, fails: Fail
     out = tmp_path / "out"
     build([write("a.jsonl", news(0, 60))], out, ALL)
     (out / "documents-00000.jsonl").write_text("{}", encoding="utf-8")
-    with fails(DataError, out / "documents-00000.jsonl", "not as it was written"):
+    with fails(DataError, out / "documents-00000.jsonl", "missing or changed"):
         corpus_files(out)
     write("out/manifest.json", '{"schema": 2}')
     with fails(DataError, out / "manifest.json", "not the manifest of a corpus"):

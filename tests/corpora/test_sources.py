@@ -74,7 +74,7 @@ def test_a_missing_source_tells_who_publishes_it(root: Path, write: Write, fails
 def test_evaluation_data_that_is_not_there_cannot_be_kept_out(root: Path, write: Write, fails: Fails) -> None:
     recipe = read_corpus_recipe(str(write("ours.toml", RECIPE)))
     (root / "tests" / "reviews.txt").unlink()
-    with fails(DataError, root / "tests/*.txt", "kept out"):
+    with fails(DataError, root / "tests/*.txt", "cannot be excluded"):
         recipe_inputs(recipe, root)
 
 
