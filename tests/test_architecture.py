@@ -40,11 +40,10 @@ KNOWN_LONG_FILES = {
     "downstream/finetune.py",
     "eval/contamination/check.py",
     "eval/cells/run.py",
-    "eval/contestants/contestant.py",
     "apps/demo_pages/texts.py",
 }
 KNOWN_LONG_FUNCTIONS = {"downstream.finetune._train_and_score"}
-KNOWN_PLACES = {"eval.contamination.check", "eval.contestants.contestant", "apps.fonts.make_font"}
+KNOWN_PLACES = {"eval.contamination.check", "apps.fonts.make_font"}
 FORBIDDEN_STEMS = {"utils", "util", "helpers", "helper", "common"}
 
 

@@ -1,15 +1,17 @@
 """Files: those that come with a package, digests, and atomic writing."""
 
+import ast
 import contextlib
+import functools
 import hashlib
-import importlib
 import importlib.resources
+import importlib.util
 import json
 import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +41,36 @@ def fingerprint(value: object) -> str:
     """Return a SHA-256 of VALUE's canonical JSON: equal values give equal digits on every machine."""
     canonical = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
+
+
+def code_digest(modules: Iterable[str]) -> str:
+    """Return a SHA-256 of the code of MODULES, given by their dotted names; see `syntax_of` for what counts."""
+    return fingerprint([module_syntax(name) for name in sorted(set(modules))])
+
+
+@functools.cache
+def module_syntax(name: str) -> str:
+    """Return the syntax of the module called NAME; see `syntax_of`."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    return syntax_of(Path(spec.origin).read_text(encoding="utf-8"))
+
+
+def syntax_of(source: str) -> str:
+    """Return the syntax tree of Python code as text, without comments, layout, docstrings and imports.
+
+    Imports are left out so that moving a module, or one that it imports, changes no digest.
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        for body in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
+            body[:] = [item for item in body if not (_is_text(item) or isinstance(item, ast.Import | ast.ImportFrom))]
+    return ast.dump(tree)
+
+
+def _is_text(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 @contextlib.contextmanager

@@ -1,14 +1,12 @@
 """The compared models, and how one of them fills one cell (model × task × seed) of the leaderboard."""
 
-import ast
-import importlib
 import importlib.util
 import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -17,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, suggest
-from corpora.foundation.files import fingerprint, package_path, sha256
+from corpora.foundation.files import code_digest, fingerprint, package_path, sha256
 from corpora.foundation.machine import versions
 from downstream.encoders.hub import HUB_ID, bundled, encoder_digest, resolve
 from downstream.families.classification import Regression
@@ -281,28 +279,7 @@ def code_sha256(entry: ModelEntry, task: Task) -> str:
         modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]
     if entry.kind == "scratch":
         modules += ["eval.contestants.contestant", "pretraining.vocab"]
-    return fingerprint([_syntax(module) for module in sorted(set(modules))])
-
-
-@cache
-def _syntax(module: str) -> str:
-    return syntax_of(Path(importlib.import_module(module).__file__ or "").read_text(encoding="utf-8"))
-
-
-def syntax_of(source: str) -> str:
-    """Return the syntax tree of Python code as text, without comments, layout, docstrings and imports.
-
-    Imports are left out so that moving a module, or one that it imports, changes no digest.
-    """
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        for body in (value for _, value in ast.iter_fields(node) if isinstance(value, list)):
-            body[:] = [item for item in body if not (_is_text(item) or isinstance(item, ast.Import | ast.ImportFrom))]
-    return ast.dump(tree)
-
-
-def _is_text(node: object) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return code_digest(modules)
 
 
 def _finetune_config(entry: ModelEntry, task: Task) -> FinetuneConfig:

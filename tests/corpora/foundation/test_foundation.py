@@ -17,7 +17,7 @@ from corpora.foundation import command
 from corpora.foundation.command import ArgumentParser, run_command
 from corpora.foundation.config import Config, discover, load_recipe, validate
 from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError, suggest
-from corpora.foundation.files import atomic_file, fingerprint, sha256, write_json, write_text
+from corpora.foundation.files import atomic_file, code_digest, fingerprint, sha256, syntax_of, write_json, write_text
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -166,6 +166,27 @@ def test_a_fingerprint_depends_on_values_not_on_key_order() -> None:
 def test_sha256_reads_several_files_as_one(write: Write) -> None:
     parts = [write("a", b"ab"), write("b", b"c")]
     assert sha256(*parts) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180: "abc"
+
+
+CODE = '''
+"""What it does."""
+def f(x: int) -> int:
+    """Double."""
+    return 2 * x
+'''
+
+
+def test_only_what_python_runs_counts_as_code() -> None:
+    cases = {
+        "docstring": (CODE.replace("Double.", "Return twice X."), True),
+        "layout": (CODE.replace("    return 2 * x", "    # so\n    return (2 *\n        x)"), True),
+        "import": ("from corpora import documents\n" + CODE, True),
+        "number": (CODE.replace("2 * x", "3 * x"), False),
+        "text": (CODE.replace("2 * x", "'2 * x'"), False),
+    }
+    for name, (changed, is_same) in cases.items():
+        assert (syntax_of(CODE) == syntax_of(changed)) == is_same, name
+    assert code_digest(["corpora.overlap", "eval"]) == code_digest(["eval", "corpora.overlap"]) != code_digest(["eval"])
 
 
 def test_discover_collects_public_modules_by_the_name_of_their_constant(

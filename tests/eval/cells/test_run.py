@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from corpora.foundation import files
 from corpora.foundation.errors import DataUnavailableError, ResultError
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
@@ -26,7 +27,6 @@ from eval.cells import run as filling
 from eval.cells.files import cell_path, find_gaps, gap_path
 from eval.cells.run import Cell, Filler, fill_cell, plan_cells, share_of
 from eval.cells.workers import Worker, part_of_machine, use_one_device
-from eval.contestants import contestant
 from eval.contestants.contestant import Filled, ModelEntry, cell_recipe, load_leaderboard
 from eval.contestants.contestant import run_cell as real_run_cell
 
@@ -147,9 +147,9 @@ def test_code_that_changed_is_told_of_and_throws_no_training_away(
     cells = plan_cells([KNOWN["tfidf"], KNOWN["pressbert-scratch"]], [NSMC], 2)
     filler_of(out, *cells).fill()
     ran.clear()
-    syntax = contestant._syntax
+    syntax = files.module_syntax
     changed = {"eval.contestants.baselines", "downstream.finetune"}
-    monkeypatch.setattr(contestant, "_syntax", lambda module: syntax(module) + ("!" if module in changed else ""))
+    monkeypatch.setattr(files, "module_syntax", lambda module: syntax(module) + ("!" if module in changed else ""))
     capsys.readouterr()
     filler_of(out, *cells).fill()
     assert ran == [("tfidf", "nsmc-sample", 0)]
