@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from corpora.foundation.errors import CheckpointError, SuiteError
-from downstream.embed import PIPELINE
+from downstream.embeddings.pipeline import PIPELINE
 from downstream.encoders.hub import BUNDLED
 from downstream.families.classification import Classification
 from downstream.families.span_qa import SpanQA

@@ -19,13 +19,6 @@ LARGEST_FOLDER = {"downstream": 20}
 KNOWN_CYCLES: list[set[str]] = [
     {"pretraining.data.tokens", "pretraining.vocab", "pretraining.vocabulary.report"},
     {"pretraining.run", "pretraining.training.estimate"},
-    {
-        "downstream.embed",
-        "downstream.embeddings.recipe",
-        "downstream.embeddings.similarity",
-        "downstream.embeddings.trainer",
-        "downstream.embeddings.training",
-    },
     {"downstream.summaries.evaluation", "downstream.summaries.training", "downstream.summarize"},
     {"apps.stories.images", "apps.stories.page"},
 ]
@@ -36,7 +29,6 @@ KNOWN_LONG_FILES = {
     "pretraining/vocab.py",
     "pretraining/training/loop.py",
     "downstream/bundle.py",
-    "downstream/embed.py",
     "downstream/finetune.py",
     "eval/contamination/check.py",
     "eval/cells/run.py",

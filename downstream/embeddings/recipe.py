@@ -37,7 +37,7 @@ from corpora.documents import Document
 from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import DataError, RecipeError, UsageError, suggest
 from corpora.foundation.files import package_path, sha256
-from downstream.embed import clean_text
+from downstream.embeddings.embedder import clean_text
 from downstream.embeddings.similarity import similarity_task
 from downstream.families.classification import Classification, Regression
 from downstream.task import SAMPLE_ROOT, Task, TextExample, all_tasks, get_task

@@ -20,7 +20,7 @@ from corpora.foundation.errors import UsageError
 from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import versions
 from corpora.official import data_root
-from downstream.embed import BATCH_SIZE, Embedder
+from downstream.embeddings.embedder import BATCH_SIZE, Embedder
 from downstream.families.classification import Regression
 from downstream.finetuning.result import Result, score
 from downstream.metrics import FloatArray, pearson, spearman

@@ -22,15 +22,9 @@ from corpora.foundation.errors import DataUnavailableError, RecipeError, ResultE
 from corpora.foundation.files import fingerprint, sha256, write_json, write_text
 from corpora.foundation.machine import cpu_name, training_precision, versions
 from corpora.official import data_root
-from downstream.embed import (
-    MANIFEST_FILE,
-    PIPELINE,
-    Embedder,
-    default_device,
-    model_files,
-    open_sentence_transformer,
-    quiet_transformers,
-)
+from downstream.embeddings.embedder import Embedder, model_files
+from downstream.embeddings.pipeline import PIPELINE, open_sentence_transformer, quiet_transformers
+from downstream.embeddings.pooling import default_device
 from downstream.embeddings.recipe import EmbedRecipe, Rows, Stage, read_rows, text_key
 from downstream.embeddings.similarity import LEXICAL, evaluate_split, lexical_split, similarity_task
 from downstream.encoders.hub import resolve
@@ -44,6 +38,7 @@ logger = logging.getLogger(__name__)
 WORK = "stages"
 """Folder of finished stages and of checkpoints, until the run is finished."""
 STAGE_FILE = "stage.json"
+MANIFEST_FILE = "manifest.json"
 METRICS_FILE = "metrics.jsonl"
 SEEDS_BETWEEN = 1_000_003
 """Between the seeds of two stages, so that those of other runs are not met."""

@@ -195,7 +195,7 @@ def fast_embedder(
         advance(len(texts))
         return np.stack(rows)
 
-    fast = replace(embedder, _device="cpu", _compute_for=lambda _: compute)
+    fast = replace(embedder, encoder=replace(embedder.encoder, device="cpu", compute_for=lambda _: compute))
     texts = trial_texts(tokenizer, lognormal_lengths(EMBEDDER_CHECKS))
     own, other = embedder.encode(texts), compute(texts, 1, int)
     if own.shape != other.shape or share_parallel(list(own), list(other)) < 1:

@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, RecipeError
 from corpora.foundation.files import fingerprint
-from downstream.embed import quiet_transformers
+from downstream.embeddings.pipeline import quiet_transformers
 from downstream.encoders.hub import encoder_digest, resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model

@@ -215,7 +215,7 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
             "versions": versions("numpy", "kiwipiepy"),
         }
     if entry.kind == "embedder":
-        from downstream.embed import bundled_embedder, model_files
+        from downstream.embeddings.embedder import bundled_embedder, model_files
 
         files = model_files(resolve(entry.encoder) if entry.encoder else bundled_embedder())
         return about | {"embedder_sha256": sha256(*files), "versions": versions("torch", "transformers", "tokenizers")}
@@ -273,7 +273,7 @@ def code_sha256(entry: ModelEntry, task: Task) -> str:
     elif entry.kind == "summary":
         modules = ["downstream.summaries.family", "downstream.summaries.evaluation", "downstream.summarize"]
     elif entry.kind == "embedder":
-        modules = ["downstream.embed", "downstream.embeddings.similarity"]
+        modules = [f"downstream.embeddings.{name}" for name in ("embedder", "pipeline", "pooling", "similarity")]
     elif entry.kind != "majority":
         reader = getattr(task.read, "func", task.read)  # of a partial
         modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]

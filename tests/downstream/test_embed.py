@@ -22,9 +22,11 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModel
 
-import downstream.embed
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
-from downstream.embed import CHARACTERS_PER_TOKEN, Embedder, bundled_embedder, encode, main
+from downstream.embed import Embedder, bundled_embedder, encode, main
+from downstream.embeddings import embedder as embedder_module
+from downstream.embeddings import pooling
+from downstream.embeddings.embedder import CHARACTERS_PER_TOKEN
 from downstream.encoders.tokenizers import load_tokenizer
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -133,7 +135,7 @@ def test_a_text_has_its_vector_alone_and_in_any_batch(embedder: Embedder, texts:
 
 
 def test_rows_follow_the_order_of_the_texts(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downstream.embed, "WINDOW", 3)
+    monkeypatch.setattr(embedder_module, "WINDOW", 3)
     texts = [f"{'예산 ' * (k * 7 % 11)}{k}" for k in range(10)]
     forwards = encode(texts, model=embedder, batch_size=2)
     backwards = encode(texts[::-1], model=embedder, batch_size=3)
@@ -254,7 +256,7 @@ def test_half_precision_weights_are_computed_in_single_precision(build: Callable
 def test_many_texts_have_the_vectors_of_few(build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build(Pooling(32, "mean"))
     few = Embedder.load(folder).encode(TEXTS)
-    monkeypatch.setattr(downstream.embed, "NUMPY_PRODUCTS", 0)
+    monkeypatch.setattr(pooling, "NUMPY_PRODUCTS", 0)
     many = Embedder.load(folder).encode(TEXTS, batch_size=2)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -300,14 +302,14 @@ def test_nothing_is_asked_of_the_network(build: Callable[..., Path], monkeypatch
 
 
 def test_a_missing_bundle_tells_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
-    monkeypatch.setattr(downstream.embed, "BUNDLED", tmp_path / "embedder")
+    monkeypatch.setattr(embedder_module, "BUNDLED", tmp_path / "embedder")
     with fails(CheckpointError, tmp_path / "embedder", "no embedder is bundled", "model=", "downstream.embed train"):
         encode(["글"])
 
 
 def test_the_bundle_is_what_is_used_by_default(build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build(Pooling(32, "mean"))
-    monkeypatch.setattr(downstream.embed, "BUNDLED", folder)
+    monkeypatch.setattr(embedder_module, "BUNDLED", folder)
     assert bundled_embedder() == folder
     assert np.array_equal(encode(TEXTS), encode(TEXTS, model=folder))
 

@@ -18,7 +18,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import Trainer
 
 from corpora.foundation.errors import RecipeError, ResultError, UsageError
-from downstream.embed import Embedder, encode, main, open_sentence_transformer
+from downstream.embed import Embedder, encode, main
+from downstream.embeddings.pipeline import open_sentence_transformer
 from downstream.embeddings.recipe import STAGES, EmbedRecipe, read_embed_recipe, read_rows
 from downstream.embeddings.similarity import evaluate_embedder, evaluate_lexical
 from downstream.embeddings.trainer import run_stage

@@ -295,13 +295,15 @@ def test_an_embedder_keeps_its_vectors(way: str, standins: dict[str, Path], root
 
 def test_an_embedder_that_pools_otherwise_is_refused(standins: dict[str, Path], root: Path, fails: Fails) -> None:
     embedder = Embedder.load(standins["kpfbert"], device="cpu")
-    own = embedder._compute_for(0)
+    own = embedder.encoder.compute_for(0)
 
     def turned(texts: Any, batch_size: int, advance: Any) -> Any:
         return own(texts, batch_size, advance)[:, ::-1]
 
     with fails(CheckpointError, standins["kpfbert"], "not the means"):
-        fast_embedder(replace(embedder, _compute_for=lambda _: turned), "onnx-fp32", root=root)
+        fast_embedder(
+            replace(embedder, encoder=replace(embedder.encoder, compute_for=lambda _: turned)), "onnx-fp32", root=root
+        )
 
 
 # --- batches and lengths ----------------------------------------------------------------------------------------------

@@ -1,0 +1,166 @@
+"""A sentence-transformers folder: what its files say of it, and how it is opened without running its code."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.machine import no_file_bars
+from downstream.encoders.weights import PICKLED_WEIGHTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PIPELINE = "modules.json"
+"""What tells a sentence-transformers folder from a plain encoder."""
+MAX_LENGTH = 512
+"""Tokens that a model reads of which no file says so: BERT's."""
+
+
+def check_is_safe(folder: Path) -> None:
+    """Refuse a sentence-transformers folder with pickled weights or with modules of its own.
+
+    Raises:
+        CheckpointError: it is one.
+    """
+    if not (folder / PIPELINE).is_file():
+        return
+    for module in _read_json(folder / PIPELINE, list):
+        kind, place = str(module.get("type")), folder / str(module.get("path", ""))
+        if not kind.startswith("sentence_transformers."):
+            fix = "load it with sentence_transformers yourself if you trust it"
+            raise CheckpointError(folder / PIPELINE, f"module {kind} is code of its own, which is not run", fix)
+        pickled = [place / name for name in PICKLED_WEIGHTS if (place / name).is_file()]
+        if pickled and not any(place.glob("*.safetensors")):
+            raise CheckpointError(pickled[0], "pickled weights", "save the model again as safetensors")
+
+
+def _read_json(path: Path, kind: type[Any]) -> Any:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else kind()
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(path, f"not valid JSON ({error})", "download it again") from error
+    if not isinstance(value, kind):
+        raise CheckpointError(
+            path, f"a {type(value).__name__} where a {kind.__name__} is expected", "download it again"
+        )
+    return value
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return what a sentence-transformers folder says of itself, from its several files."""
+    modules = _read_json(folder / PIPELINE, list)
+    kinds = [str(module.get("type")).rsplit(".", 1)[-1] for module in modules]
+    pooling = [module for module, kind in zip(modules, kinds, strict=True) if kind == "Pooling"]
+    return {
+        "kinds": kinds,
+        "is_flat": not modules or not modules[0].get("path"),
+        "transformer": _read_json(folder / "sentence_bert_config.json", dict),
+        "pooling": _read_json(folder / str(pooling[0]["path"]) / "config.json", dict) if pooling else {},
+        "whole": _read_json(folder / "config_sentence_transformers.json", dict),
+    }
+
+
+def is_mean_pooling(settings: dict[str, Any]) -> bool:
+    """Whether the folder is an encoder and the mean over its tokens, and nothing that changes a direction.
+
+    Such a folder, which is what training here makes, is run without sentence_transformers: importing that takes longer
+    than importing all the rest.
+    """
+    pooling, transformer, whole = settings["pooling"], settings["transformer"], settings["whole"]
+    modes = [name for name, is_on in pooling.items() if name.startswith("pooling_mode_") and is_on is True]
+    return (
+        settings["kinds"] in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+        and settings["is_flat"]
+        and (pooling.get("pooling_mode", "mean") == "mean" and modes in ([], ["pooling_mode_mean_tokens"]))
+        and not transformer.get("do_lower_case")
+        and not transformer.get("processing_kwargs")
+        and transformer.get("transformer_task", "feature-extraction") == "feature-extraction"
+        and not whole.get("default_prompt_name")
+        and not whole.get("truncate_dim")
+    )
+
+
+def open_tokenizer(folder: Path, settings: dict[str, Any]) -> "PreTrainedTokenizerBase":
+    """Open the tokenizer of a sentence-transformers folder as it was saved: whoever trained it settled its quirks."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
+        raise CheckpointError(folder, f"the tokenizer files are damaged ({error})", "download them again") from error
+    tokenizer.model_max_length = pipeline_max_length(folder, settings)
+    return tokenizer
+
+
+def pipeline_max_length(folder: Path, settings: dict[str, Any]) -> int:
+    """Return how many tokens a sentence-transformers folder reads: the least of what its files say."""
+    config = _read_json(folder / "config.json", dict)
+    # RoBERTa numbers positions from pad_token_id + 1.
+    offset = int(config.get("pad_token_id") or 0) + 1 if "roberta" in str(config.get("model_type")) else 0
+    said = (
+        int(config.get("max_position_embeddings") or 0) - offset,
+        int(settings["transformer"].get("max_seq_length") or 0),
+        int(_read_json(folder / "tokenizer_config.json", dict).get("model_max_length") or 0),
+    )
+    return min((length for length in said if length > 0), default=MAX_LENGTH)
+
+
+def open_sentence_transformer(folder: Path, device: str) -> Any:
+    """Open a sentence-transformers folder with that library, in single precision, without network or foreign code.
+
+    Raises:
+        CheckpointError: the folder is unsafe or cannot be read.
+    """
+    from safetensors import SafetensorError
+    from sentence_transformers import SentenceTransformer
+
+    check_is_safe(folder)
+    try:
+        with quiet_transformers():
+            model = SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True, "dtype": "float32"},
+            )
+    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, ImportError) as error:
+        raise CheckpointError(folder, f"the model cannot be read ({error})", "download the folder again") from error
+    _check_complete(folder, model.transformers_model)
+    return model
+
+
+def _check_complete(folder: Path, encoder: Any) -> None:
+    """Refuse weights with gaps, which sentence_transformers would fill at random with no more than a warning."""
+    from safetensors import safe_open
+
+    places = [folder / str(module.get("path", "")) for module in _read_json(folder / PIPELINE, list)[:1]]
+    stored: set[str] = set()
+    for path in (path for place in places for path in place.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            stored.update(file.keys())
+    # Checkpoints older than 2019 name LayerNorm's tensors gamma and beta; some have the encoder below a head.
+    known = {name.replace("gamma", "weight").replace("beta", "bias") for name in stored}
+    known |= {name.partition(".")[2] for name in known}
+    names = [] if encoder is None else encoder.state_dict()
+    lost = [name for name in names if name.startswith(("encoder.layer", "embeddings.")) and name not in known]
+    if lost:
+        what = f"{len(lost)} encoder weights are missing, e.g. {lost[0]}"
+        raise CheckpointError(folder, what, "give the weights that belong to the config")
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence reports on heads and poolers inside, which sentence embeddings leave out on purpose."""
+    import transformers
+
+    library: Any = transformers.utils.logging  # annotates only parts of itself
+    before = library.get_verbosity()
+    library.set_verbosity_error()
+    try:
+        with no_file_bars():
+            yield
+    finally:
+        library.set_verbosity(before)

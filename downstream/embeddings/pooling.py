@@ -1,0 +1,183 @@
+"""Encoders with their pooling: the mean of token vectors on NumPy or PyTorch, or any other pipeline on PyTorch."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from corpora.foundation.machine import num_threads, torch_threads
+from downstream.embeddings.pipeline import (
+    open_sentence_transformer,
+    open_tokenizer,
+    pipeline_max_length,
+    quiet_transformers,
+)
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.encoders.weights import load_model
+from downstream.runtimes.numpy_bert import NumpyBert, is_plain_bert
+
+Vectors: TypeAlias = NDArray[np.float32]
+Compute: TypeAlias = Callable[[Sequence[str], int, Callable[[int], object]], Vectors]
+"""Clean texts, batch size and what to call with the number of texts done → float32 (N, D), of any length."""
+
+MAX_SIDE_BY_SIDE = 8
+"""Batches that are computed at once; each takes memory of its own."""
+SMALL_WIDTH = 384
+"""Of a model that has too little to do in one operation to share it among threads."""
+NUMPY_PRODUCTS = 2e12
+"""Multiplications, one token for each character, up to which NumPy is done before PyTorch, which has to be imported:
+those of 600,000 characters for the bundled embedder, of 20,000 for one of BERT's base size. Measured on two cores."""
+
+
+@dataclass(frozen=True)
+class PooledEncoder:
+    """An encoder with its pooling, ready to compute."""
+
+    dimension: int
+    """Length D of the vectors."""
+    max_length: int
+    """Tokens that are read of a text, special tokens included."""
+    num_parameters: int
+    device: str | None
+    """Of PyTorch; None: to be found when it is needed."""
+    compute_for: Callable[[int], Compute]
+    """Characters of all texts → what computes them."""
+
+
+def default_device() -> str:
+    """Return `cuda` where there is a GPU, else `cpu`."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str | None) -> PooledEncoder:
+    """Load an encoder, whose vectors are pooled by the mean.
+
+    Args:
+        folder: of the encoder.
+        settings: what makes it a sentence-transformers folder; None: it is a plain encoder.
+        device: of PyTorch; None: NumPy computes what is too little to import PyTorch for (`NUMPY_PRODUCTS`).
+    """
+    if device is not None or not is_plain_bert(folder):
+        return _load_with_torch(folder, settings, device or default_device())
+    bert = NumpyBert.load(folder)
+    max_length = bert.tokenizer.model_max_length if settings is None else pipeline_max_length(folder, settings)
+    padding = int(bert.tokenizer.pad_token_id or 0)
+
+    def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
+        rows = bert.tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+        workers = min(num_threads(), MAX_SIDE_BY_SIDE)
+        with ThreadpoolController().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+            return _by_batches(
+                rows, batch_size, bert.hidden_size, lambda rows: bert.means(*_pad(rows, padding)), pool.map, advance
+            )
+
+    with_torch = functools.cache(lambda: _load_with_torch(folder, settings, default_device()))
+    return PooledEncoder(
+        dimension=bert.hidden_size,
+        max_length=max_length,
+        num_parameters=bert.num_parameters,
+        device=None,
+        compute_for=lambda characters: (
+            compute if characters * bert.products_per_token <= NUMPY_PRODUCTS else with_torch().compute_for(characters)
+        ),
+    )
+
+
+def _load_with_torch(folder: Path, settings: dict[str, Any] | None, device: str) -> PooledEncoder:
+    import torch
+
+    tokenizer = load_tokenizer(folder) if settings is None else open_tokenizer(folder, settings)
+    with quiet_transformers():
+        model = load_model(folder, tokenizer, "AutoModel", {}).eval().to(device)
+    max_length = int(tokenizer.model_max_length)
+
+    @torch.inference_mode()
+    def means(rows: Sequence[Sequence[int]]) -> Vectors:
+        ids, mask = (torch.from_numpy(array).to(device) for array in _pad(rows, int(tokenizer.pad_token_id or 0)))
+        tokens = model(input_ids=ids, attention_mask=mask).last_hidden_state  # (B, T, D)
+        seen = mask.unsqueeze(-1)
+        mean: Vectors = ((tokens * seen).sum(dim=1) / seen.sum(dim=1)).cpu().numpy()
+        return mean
+
+    def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
+        rows = tokenizer(list(texts), truncation=True, max_length=max_length)["input_ids"]
+        width = int(model.config.hidden_size)
+        if device.partition(":")[0] != "cpu" or width > SMALL_WIDTH:
+            return _by_batches(rows, batch_size, width, means, map, advance)
+        with _side_by_side() as run:
+            return _by_batches(rows, batch_size, width, means, run, advance)
+
+    return PooledEncoder(
+        dimension=int(model.config.hidden_size),
+        max_length=max_length,
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        device=device,
+        compute_for=lambda _: compute,
+    )
+
+
+def _by_batches(
+    rows: Sequence[Sequence[int]],
+    batch_size: int,
+    dimension: int,
+    means: Callable[[Sequence[Sequence[int]]], Vectors],
+    run: Callable[..., Iterable[Vectors]],
+    advance: Callable[[int], object],
+) -> Vectors:
+    """Compute rows of ids in batches of like length, the longest first; RUN is a `map`."""
+    order = sorted(range(len(rows)), key=lambda k: -len(rows[k]))
+    batches = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    vectors = np.empty((len(rows), dimension), dtype=np.float32)
+    for chosen, found in zip(batches, run(means, [[rows[k] for k in batch] for batch in batches]), strict=True):
+        vectors[chosen] = found
+        advance(len(chosen))
+    return vectors
+
+
+def _pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return ids and mask, (B, T) each."""
+    ids = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)], mask[place, : len(row)] = row, 1
+    return ids, mask
+
+
+@contextlib.contextmanager
+def _side_by_side() -> Iterator[Callable[..., Iterable[Any]]]:
+    """Give a `map` that runs batches of a small model on the threads that PyTorch may use, one thread for each batch.
+
+    Threads that share one small operation spend more time waiting for each other than computing.
+    """
+    import torch
+
+    workers = min(torch.get_num_threads(), MAX_SIDE_BY_SIDE)
+    with torch_threads(1), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield pool.map
+
+
+def load_pipeline(folder: Path, device: str) -> PooledEncoder:
+    """Load any other sentence-transformers folder, e.g. with [CLS] pooling, a dense layer or a prompt."""
+    model = open_sentence_transformer(folder, device)
+
+    def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
+        vectors: Vectors = np.asarray(model.encode(list(texts), batch_size=batch_size, show_progress_bar=False))
+        advance(len(texts))
+        return vectors
+
+    return PooledEncoder(
+        dimension=int(model.get_embedding_dimension()),
+        max_length=int(model.max_seq_length),
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        device=device,
+        compute_for=lambda _: compute,
+    )
