@@ -596,7 +596,7 @@ def test_nothing_is_reported_to_the_makers_of_the_libraries(folders: Callable[..
     home = tmp_path / "home"
     home.mkdir()
     code = (
-        "import sys; from pathlib import Path; from downstream.runtime import Runtime\n"
+        "import sys; from pathlib import Path; from downstream.runtimes.predictor import Runtime\n"
         "for way in ('onnx-fp32', 'openvino-fp32'): Runtime.load(Path(sys.argv[1]), way, root=Path(sys.argv[2]))"
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "ORT_"))} | {"HOME": str(home)}
