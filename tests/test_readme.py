@@ -42,7 +42,7 @@ FIGURE = re.compile(r"\d+\.\d{2,}")
 FOLDERS = "corpora|pretraining|downstream|eval|apps|tests|benchmarks|docs|examples"
 PLACES = rf"(?<![\w/.-])(?:(?:{FOLDERS})/[\w./-]*|\.ci/\w+)"
 NOT_OURS = {"pytest", "streamlit"}
-PLAIN = (README[1], EVALUATION[1], "docs/pretraining.en.md", "docs/experiments.en.md", "examples/README.md")
+PLAIN = (README[1], EVALUATION[1], "docs/pretraining.en.md", "docs/experiments.en.md", "docs/serving.en.md")
 UNCLEAR = ("told apart", "to be had", "untold", "goes on", "as it stands")
 """Phrases that had a private meaning in this project."""
 
@@ -296,6 +296,14 @@ def test_what_was_tried_has_the_figures_of_the_studies() -> None:
     for figures, page in rows:
         scores = re.findall(r"(?<=\| )(\d+\.\d\d)(?= \[)", read(f"docs/{page}"))
         assert set(re.findall(r"\d+\.\d\d", figures)) <= set(scores), page
+
+
+def test_the_times_of_serving_are_the_benchmarks() -> None:
+    measured = set(FIGURE.findall(read("docs/benchmarks/serving.md")))
+    for name in ("docs/serving.md", "docs/serving.en.md"):
+        quoted = [figure for table in tables(name) for row in table for cell in row for figure in FIGURE.findall(cell)]
+        assert len(quoted) > 20, name
+        assert set(quoted) <= measured, name
 
 
 def test_the_sources_of_the_sample_count_what_is_there() -> None:
