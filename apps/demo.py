@@ -28,7 +28,7 @@ from apps.demo_pages.frame import Desk, choose_language, choose_model, shared_sh
 from apps.demo_pages.inputs import MAX_UPLOAD_MB
 from apps.demo_pages.texts import Say
 from corpora.foundation.files import package_path
-from downstream.catalogue import Kind
+from downstream.encoders.folder import Kind
 
 STYLE = package_path("apps", "demo_pages", "style.css")
 

@@ -23,7 +23,7 @@ from benchmarks.serving_load import LOAD_SECONDS, Load, load_command, send
 from corpora.foundation.command import run_command
 from corpora.foundation.files import write_json, write_text
 from corpora.foundation.machine import cpu_name, versions
-from downstream.finetune import TASK_KEY
+from downstream.encoders.folder import TASK_KEY
 from downstream.runtimes.network import lognormal_lengths, trial_texts
 from downstream.task import SAMPLE_ROOT, get_task
 

@@ -91,7 +91,8 @@ def make_models(work: Path, shapes: set[str]) -> None:
     from safetensors.torch import save_file
     from transformers import BertConfig, BertModel
 
-    from downstream.summaries.scorer import HEAD_CONFIG_FILE, HEAD_FILE, HeadConfig, build_head
+    from downstream.encoders.folder import SCORER_FILE
+    from downstream.summaries.scorer import HEAD_FILE, HeadConfig, build_head
     from pretraining.vocab import save_tokenizer, train_wordpiece
 
     articles = list(read_labelled(SAMPLE_ROOT / "news.jsonl"))
@@ -114,7 +115,7 @@ def make_models(work: Path, shapes: set[str]) -> None:
         state = build_head(encoder.config.hidden_size, head).state_dict()
         save_file({name: value.contiguous() for name, value in state.items()}, work / shape / HEAD_FILE)
         settings = {"head": head.model_dump(), "max_length": 512, "recipe": {}, "metrics": {}}
-        (work / shape / HEAD_CONFIG_FILE).write_text(json.dumps(settings), encoding="utf-8")
+        (work / shape / SCORER_FILE).write_text(json.dumps(settings), encoding="utf-8")
 
 
 def measure(name: str, work: Path, seconds: float) -> dict[str, float]:

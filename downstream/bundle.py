@@ -37,7 +37,7 @@ from corpora.sources import CorpusRecipe, read_corpus_recipe
 from downstream.distill import DistillConfig, distill
 from downstream.embeddings.recipe import EmbedRecipe
 from downstream.embeddings.training import train_embedder
-from downstream.encoders.hub import BUNDLED, encoder_digest
+from downstream.encoders.folder import BUNDLED, ModelFolder
 from downstream.finetune import finetune, load_finetuned, predict
 from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm
@@ -209,7 +209,7 @@ class Bundle:
 
     @staticmethod
     def _encoder_sha256(folder: Path) -> str:
-        return encoder_digest(folder)
+        return ModelFolder(folder).digest()
 
     def _phase(self, number: int, values: Mapping[str, Any]) -> Recipe:
         data = dict(values.get("data", {})) | {"corpus": str(self.corpus), "tokenizer": str(self.vocabulary)}
@@ -404,10 +404,8 @@ def halve(source: Path, out: Path) -> None:
         for path in out.glob("*.safetensors"):
             weights = {name: part.to(torch.float16).contiguous() for name, part in load_file(path).items()}
             save_file(weights, path, metadata={"format": "pt"})
-        config = _read_json(out / "config.json")
-        # The stored precision is what transformers computes with unless told otherwise, and few CPUs are made for it.
-        config["dtype"] = "float32"
-        write_json(out / "config.json", config)
+        # transformers computes in the stored precision by default, and few CPUs have units for half precision.
+        ModelFolder(out).save_config({"dtype": "float32"})
     except OSError as error:
         raise cannot_write(out, error) from error
 

@@ -41,7 +41,8 @@ from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
 from corpora.foundation.files import sha256
 from corpora.foundation.machine import no_file_bars
 from corpora.official import data_root
-from downstream.encoders.hub import encoder_digest, resolve
+from downstream.encoders.folder import ModelFolder
+from downstream.encoders.hub import resolve
 from downstream.encoders.weights import load_model
 from downstream.families.classification import Classification, Regression
 from downstream.families.span_qa import SpanQA
@@ -143,7 +144,7 @@ def distill(
     config = config.model_copy(update={"layers": teaching.num_layers(config.layers)})
     splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
     name = model or f"{taught.model if taught else folder.resolve().name}-{config.layers}l"
-    recipe = finetune_recipe(task, name, encoder_digest(folder), config, splits)
+    recipe = finetune_recipe(task, name, ModelFolder(folder).digest(), config, splits)
     labelled = some_of(splits.train.examples, config.train_examples)
     texts: list[str] = []
     if unlabelled:
@@ -286,7 +287,7 @@ class _Council:
             if (other := load_finetuned(folder)[2]).name != task.name:
                 what = f"it was fine-tuned on {other.name}, the first teacher on {task.name}"
                 raise UsageError(folder, what, "give teachers of one task")
-        return {"further_teachers_sha256": [encoder_digest(folder) for folder in further]}
+        return {"further_teachers_sha256": [ModelFolder(folder).digest() for folder in further]}
 
     def goals(self, task: Task, workshop: Path) -> "npt.NDArray[np.float32]":
         """Return the logits (N, C) to be learned, labelled examples first; what is found once is kept in WORKSHOP."""

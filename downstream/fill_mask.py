@@ -10,7 +10,7 @@ would have it begin a new word, which in front of it asks for another word than 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 from corpora.documents import nfc
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import no_file_bars
+from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import bundled
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
@@ -27,9 +28,6 @@ from downstream.runtimes.numpy_bert import FloatArray, NumpyBert, is_plain_bert
 
 BLANK = re.compile(r"\[MASK\]|\[mask\]|_{2,}|□")
 """What stands for a blank: the encoder's own token, or what one writes on paper."""
-MASKED_LM, BERT_PRETRAINING = "ForMaskedLM", "BertForPreTraining"
-"""Ending and name of what a config.json calls a model with a head that predicts tokens. ELECTRA's `ForPreTraining` has
-none: it tells tokens that were replaced."""
 GLUED = re.compile(r"[^\W_]+")
 """Letters and digits behind a blank."""
 CONTINUATION, WORD_START = "##", "▁"
@@ -107,9 +105,9 @@ class MaskFiller:
         tokenizer = load_tokenizer(folder)
         with no_file_bars():
             model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {}).eval()
-        named = model.config.architectures or []
-        if not predicts_tokens(named):
-            raise _headless(folder, ", ".join(named) or "a bare encoder")
+        found = ModelFolder(folder)
+        if not found.has_masked_lm_head:
+            raise _headless(folder, ", ".join(found.architectures) or "a bare encoder")
 
         @torch.inference_mode()
         def score(ids: list[int], places: list[int]) -> FloatArray:
@@ -199,11 +197,6 @@ class MaskFiller:
         goes_on = piece.startswith(CONTINUATION) if self._mark == CONTINUATION else not piece.startswith(WORD_START)
         text = piece.removeprefix(CONTINUATION).strip(WORD_START).removesuffix("_")
         return Candidate(text, probability, bool(self._mark) and goes_on)
-
-
-def predicts_tokens(architectures: Sequence[str]) -> bool:
-    """Whether one of the names in a config.json is of a model with a head that predicts tokens."""
-    return any(name.endswith(MASKED_LM) or name == BERT_PRETRAINING for name in architectures)
 
 
 def _headless(folder: Path, what: str) -> CheckpointError:

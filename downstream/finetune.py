@@ -20,17 +20,18 @@ import numpy as np
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
-from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
+from corpora.foundation.errors import UsageError, cannot_write
 from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import no_file_bars, training_precision, versions
 from corpora.official import data_root
-from downstream.encoders.hub import encoder_digest, resolve
+from downstream.encoders.folder import TASK_KEY, ModelFolder
+from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.families.multiple_choice import pad_choices
 from downstream.finetuning.result import Result, read_result, score, write_result
 from downstream.finetuning.subword_dropout import SubwordDropout
-from downstream.task import BILSTM_KEY, Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
+from downstream.task import Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
 from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ logger = logging.getLogger(__name__)
 RESULT_FILE = "result.json"
 METRICS_FILE = "metrics.jsonl"
 """Of training: a line of loss and learning rate every fiftieth part of a run."""
-TASK_KEY = "finetuning_task"
-"""Entry of a fine-tuned model's config.json, by transformers' name for it."""
 # Runs below this are quicker to repeat than their checkpoints are to write.
 CHECKPOINT_STEPS = 500
 DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -142,7 +141,7 @@ def finetune(
     splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
     folder = resolve(str(encoder))
     name = model or Path(str(encoder)).name
-    recipe = finetune_recipe(task, name, encoder_digest(folder), config, splits)
+    recipe = finetune_recipe(task, name, ModelFolder(folder).digest(), config, splits)
     lesson = lesson_of(config)
     return complete(task, folder, out=out, seed=seed, splits=splits, config=config, recipe=recipe, lesson=lesson)
 
@@ -492,17 +491,10 @@ def load_finetuned(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase", Task]:
     Raises:
         CheckpointError: the folder is no finished fine-tuning.
     """
-    path = folder / "config.json"
-    if not path.is_file():
-        raise CheckpointError(folder, "no config.json in it", "finish it with python -m downstream.finetune")
-    entries = json.loads(path.read_text(encoding="utf-8"))
-    name = entries.get(TASK_KEY)
-    if not name:
-        what = "its config.json does not say which task it was fine-tuned on"
-        raise CheckpointError(folder, what, "give a folder of python -m downstream.finetune")
-    task = get_task(str(name))
+    model = ModelFolder(folder)
+    task = get_task(model.task_name)
     tokenizer = load_tokenizer(folder)
-    if BILSTM_KEY in entries:
+    if model.has_bilstm:
         from downstream.finetuning import bilstm
 
         return bilstm.load(folder, task.family), tokenizer, task

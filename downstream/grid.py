@@ -28,7 +28,8 @@ from corpora.foundation.config import validate
 from corpora.foundation.errors import DataError, UsageError, suggest
 from corpora.foundation.files import fingerprint
 from corpora.official import data_root
-from downstream.encoders.hub import encoder_digest, resolve
+from downstream.encoders.folder import ModelFolder
+from downstream.encoders.hub import resolve
 from downstream.finetune import (
     RESULT_FILE,
     TaskData,
@@ -172,7 +173,7 @@ def choose(
 def _score_point(task: Task, encoder: str | Path, out: Path, data: TaskData, settings: dict[str, Any]) -> Result:
     """Train a point and keep its result alone: a grid's models would fill the disk."""
     config = validate(FinetuneConfig, task.finetune.model_dump() | settings, f"{task.name} fine-tuning")
-    recipe = finetune_recipe(task, Path(str(encoder)).name, encoder_digest(resolve(str(encoder))), config, data)
+    recipe = finetune_recipe(task, Path(str(encoder)).name, ModelFolder(resolve(str(encoder))).digest(), config, data)
     folder = out / fingerprint(recipe)[:16]
     result = finetune(task, encoder, out=folder, seed=SEARCH_SEED, data=data, overrides=settings)
     for path in folder.iterdir():
@@ -220,7 +221,7 @@ def finetune_by_grid(
     )
     config = validate(FinetuneConfig, task.finetune.model_dump() | choice.settings, f"{task.name} fine-tuning")
     folder = resolve(str(encoder))
-    recipe = finetune_recipe(task, model or Path(str(encoder)).name, encoder_digest(folder), config, splits) | {
+    recipe = finetune_recipe(task, model or Path(str(encoder)).name, ModelFolder(folder).digest(), config, splits) | {
         "grid": choice.record
     }
     return [

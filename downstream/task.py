@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 SAMPLE_ROOT = Path(str(files("corpora"))) / "sample"
 SAMPLE_SUFFIX = "-sample"
-BILSTM_KEY = "bilstm"
-"""Entry of config.json that a model with a BiLSTM on top of its encoder has, and no other."""
 DIVISION_SALT = "pressbert division 1"
 SPLIT_TITLES: Mapping[str, str] = {"train": "학습셋", "dev": "개발셋", "test": "평가셋"}
 

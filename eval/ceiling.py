@@ -21,6 +21,7 @@ import numpy as np
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from corpora.official import data_root
+from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.families.span_qa import SpanQA
@@ -89,7 +90,7 @@ def open_tokenizer(entry: ModelEntry) -> "PreTrainedTokenizerBase":
     if entry.kind not in {"encoder", "finetuned"}:
         raise UsageError("--models", f"'{entry.name}' is no encoder", "give encoders, or NAME=FOLDER")
     folder = entry.finetuned_folder if entry.kind == "finetuned" else resolve(entry.encoder or entry.name)
-    if (folder / "config.json").is_file() or not (folder / "tokenizer.json").is_file():
+    if ModelFolder(folder).has_config or not (folder / "tokenizer.json").is_file():
         return load_tokenizer(folder)
     from transformers import AutoTokenizer
 

@@ -162,6 +162,29 @@ def test_nothing_that_comes_with_a_package_is_found_by_the_place_of_a_module() -
     assert named - {"eval.run_all", "apps.demo"} <= KNOWN_PLACES
 
 
+def is_config_file(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value in {"config.json", "bert_config.json"}
+
+
+def test_one_class_reads_the_config_of_model_folders() -> None:
+    """`ModelFolder` reads and writes config.json. `pretraining`, which may not import it, asks whether it is there."""
+    named, asked = set(), set()
+    for module, source in sources().items():
+        nodes = list(ast.walk(ast.parse(source)))
+        if not any(map(is_config_file, nodes)):
+            continue
+        named.add(module)
+        questions = [
+            node
+            for node in nodes
+            if isinstance(node, ast.Attribute) and node.attr == "is_file" and any(map(is_config_file, ast.walk(node)))
+        ]
+        if len(questions) == sum(map(is_config_file, nodes)):
+            asked.add(module)
+    assert named - asked == {"downstream.encoders.folder"}
+    assert {module.split(".")[0] for module in asked} <= {"pretraining"}
+
+
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
     assert [name for name in sources() if name.split(".")[-1] in FORBIDDEN_STEMS] == []
 

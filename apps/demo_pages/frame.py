@@ -16,13 +16,13 @@ from apps.demo_pages.texts import LANGUAGES, Say
 from apps.demo_pages.work import Job, Progress
 from corpora.documents import RejectedRecord
 from corpora.foundation.errors import CheckpointError, SuiteError
-from downstream.catalogue import Kind, ModelFolder, describe_model, find_models
-from downstream.encoders.hub import BUNDLED
+from downstream.encoders.folder import BUNDLED, Kind, ModelFolder, find_models
 
 T = TypeVar("T")
 MODELS = "PRESSBERT_MODELS"
 """Environment variable: folders with models, or of models, divided like PATH."""
 LETTERS = "letters"
+FINETUNED: tuple[Kind, ...] = ("classifier", "reader")
 POLL_S = 0.8
 FIRST_LOOK_S = 0.3
 """Work that is done by then is shown without a bar."""
@@ -96,7 +96,7 @@ def choose_language() -> Say:
 
 def choose_model(say: Say, kind: Kind) -> ModelChoice | None:
     """Show the choice of model and runtime for a page; returns None if there is no model for it."""
-    models = {str(model.folder): model for model in find_models(_model_folders()) if model.kind == kind}
+    models = {str(model.path): model for model in find_models(_model_folders()) if model.kind == kind}
     options = [*models, *([LETTERS] if kind in BY_LETTERS else [])]
     with st.sidebar:
         st.subheader(say("sidebar.model"))
@@ -136,7 +136,7 @@ def _model_title(model: ModelFolder | None, say: Say) -> str:
     if model is None:
         return say("model.letters")
     size = f"{model.size_bytes / 1e6:.1f} MB" if model.size_bytes >= 100_000 else f"{model.size_bytes / 1e3:.0f} KB"
-    facts = " · ".join(fact for fact in (model.task, size) if fact)
+    facts = " · ".join(fact for fact in (model.task_name if model.kind in FINETUNED else "", size) if fact)
     return f"{say('model.bundled') if model.is_bundled else model.name} ({facts})"
 
 
@@ -154,7 +154,7 @@ def _add_folder(say: Say) -> None:
         if error := st.session_state.get("folder-error"):
             st.error(literal(explain(error, say)), icon=":material/error:")
         elif added := st.session_state.get("added-folders"):
-            found = describe_model(added[-1])
+            found = ModelFolder(added[-1])
             text = say("sidebar.added", name=found.name, kind=say(f"kind.{found.kind}"))
             st.success(literal(text), icon=":material/check:")
 
@@ -165,12 +165,12 @@ def _added() -> None:
     if name:
         folder = Path(name).expanduser()
         try:
-            found = describe_model(folder)
+            kind = ModelFolder(folder).kind
         except SuiteError as error:
             st.session_state["folder-error"] = error
         else:
             # Who names a folder wants to use it.
-            st.session_state[f"{found.kind}-model"] = str(folder)
+            st.session_state[f"{kind}-model"] = str(folder)
             st.session_state["added-folders"] = [*st.session_state.get("added-folders", []), folder]
 
 

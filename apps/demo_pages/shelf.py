@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from downstream.catalogue import Kind
+from downstream.encoders.folder import Kind
 
 MAX_LOADED = 6
 """Models that are kept; the one that was not used for the longest time makes way."""

@@ -16,9 +16,10 @@ import numpy as np
 from corpora.documents import nfc
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import package_path, sha256
-from downstream.embeddings.pipeline import PIPELINE, check_is_safe, is_mean_pooling, read_settings
+from downstream.embeddings.pipeline import check_is_safe, is_mean_pooling, read_settings
 from downstream.embeddings.pooling import PooledEncoder, Vectors, default_device, load_mean_pooled, load_pipeline
-from downstream.encoders.hub import resolve, weights_sha256_paths
+from downstream.encoders.folder import PIPELINE_FILE, ModelFolder
+from downstream.encoders.hub import resolve
 
 BUNDLED = package_path("downstream", "bundled", "embedder")
 BATCH_SIZE = 64
@@ -136,7 +137,7 @@ def bundled_embedder() -> Path:
     Raises:
         CheckpointError: there is none in this installation.
     """
-    if not (BUNDLED / PIPELINE).is_file():
+    if not (BUNDLED / PIPELINE_FILE).is_file():
         train = "python -m downstream.embed train RECIPE --model ENCODER --out DIR"
         raise CheckpointError(BUNDLED, "no embedder is bundled", f"name one with model=…, or train one: {train}")
     return BUNDLED
@@ -156,14 +157,14 @@ def clean_text(text: object, limit: int | None = None) -> str:
 def model_files(folder: Path) -> list[Path]:
     """Return the files that decide the vectors of a model, in a fixed order."""
     modules = [path for kind in ("*/*.json", "*/*.safetensors") for path in folder.glob(kind)]
-    return weights_sha256_paths(folder) + sorted(path for path in modules if (folder / PIPELINE).is_file())
+    return ModelFolder(folder).digest_files() + sorted(path for path in modules if (folder / PIPELINE_FILE).is_file())
 
 
 @functools.lru_cache(maxsize=1)
 def _load(folder: Path, device: str | None, _stamps: tuple[tuple[str, int], ...]) -> Embedder:
     """Load a model; STAMPS make a folder that was written anew another one."""
     check_is_safe(folder)
-    settings = read_settings(folder) if (folder / PIPELINE).is_file() else None
+    settings = read_settings(folder) if (folder / PIPELINE_FILE).is_file() else None
     if settings is None or is_mean_pooling(settings):
         return Embedder(folder, load_mean_pooled(folder, settings, device))
     return Embedder(folder, load_pipeline(folder, device or default_device()))

@@ -2,19 +2,18 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import no_file_bars
+from downstream.encoders.folder import PIPELINE_FILE, ModelFolder
 from downstream.encoders.weights import PICKLED_WEIGHTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-PIPELINE = "modules.json"
-"""What tells a sentence-transformers folder from a plain encoder."""
 MAX_LENGTH = 512
 """Tokens that a model reads of which no file says so: BERT's."""
 
@@ -25,13 +24,13 @@ def check_is_safe(folder: Path) -> None:
     Raises:
         CheckpointError: it is one.
     """
-    if not (folder / PIPELINE).is_file():
+    if not (folder / PIPELINE_FILE).is_file():
         return
-    for module in _read_json(folder / PIPELINE, list):
+    for module in _read_json(folder / PIPELINE_FILE, list):
         kind, place = str(module.get("type")), folder / str(module.get("path", ""))
         if not kind.startswith("sentence_transformers."):
             fix = "load it with sentence_transformers yourself if you trust it"
-            raise CheckpointError(folder / PIPELINE, f"module {kind} is code of its own, which is not run", fix)
+            raise CheckpointError(folder / PIPELINE_FILE, f"module {kind} is code of its own, which is not run", fix)
         pickled = [place / name for name in PICKLED_WEIGHTS if (place / name).is_file()]
         if pickled and not any(place.glob("*.safetensors")):
             raise CheckpointError(pickled[0], "pickled weights", "save the model again as safetensors")
@@ -49,16 +48,22 @@ def _read_json(path: Path, kind: type[Any]) -> Any:
     return value
 
 
+def _config_of(folder: Path) -> Mapping[str, Any]:
+    """Return what config.json says; nothing where there is none."""
+    model = ModelFolder(folder)
+    return model.config if model.has_config else {}
+
+
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return what a sentence-transformers folder says of itself, from its several files."""
-    modules = _read_json(folder / PIPELINE, list)
+    modules = _read_json(folder / PIPELINE_FILE, list)
     kinds = [str(module.get("type")).rsplit(".", 1)[-1] for module in modules]
     pooling = [module for module, kind in zip(modules, kinds, strict=True) if kind == "Pooling"]
     return {
         "kinds": kinds,
         "is_flat": not modules or not modules[0].get("path"),
         "transformer": _read_json(folder / "sentence_bert_config.json", dict),
-        "pooling": _read_json(folder / str(pooling[0]["path"]) / "config.json", dict) if pooling else {},
+        "pooling": _config_of(folder / str(pooling[0]["path"])) if pooling else {},
         "whole": _read_json(folder / "config_sentence_transformers.json", dict),
     }
 
@@ -97,11 +102,9 @@ def open_tokenizer(folder: Path, settings: dict[str, Any]) -> "PreTrainedTokeniz
 
 def pipeline_max_length(folder: Path, settings: dict[str, Any]) -> int:
     """Return how many tokens a sentence-transformers folder reads: the least of what its files say."""
-    config = _read_json(folder / "config.json", dict)
-    # RoBERTa numbers positions from pad_token_id + 1.
-    offset = int(config.get("pad_token_id") or 0) + 1 if "roberta" in str(config.get("model_type")) else 0
+    model = ModelFolder(folder)
     said = (
-        int(config.get("max_position_embeddings") or 0) - offset,
+        (model.max_positions if model.has_config else None) or 0,
         int(settings["transformer"].get("max_seq_length") or 0),
         int(_read_json(folder / "tokenizer_config.json", dict).get("model_max_length") or 0),
     )
@@ -136,7 +139,7 @@ def _check_complete(folder: Path, encoder: Any) -> None:
     """Refuse weights with gaps, which sentence_transformers would fill at random with no more than a warning."""
     from safetensors import safe_open
 
-    places = [folder / str(module.get("path", "")) for module in _read_json(folder / PIPELINE, list)[:1]]
+    places = [folder / str(module.get("path", "")) for module in _read_json(folder / PIPELINE_FILE, list)[:1]]
     stored: set[str] = set()
     for path in (path for place in places for path in place.glob("*.safetensors")):
         with safe_open(path, "pt") as file:

@@ -23,10 +23,11 @@ from corpora.foundation.files import fingerprint, sha256, write_json, write_text
 from corpora.foundation.machine import cpu_name, training_precision, versions
 from corpora.official import data_root
 from downstream.embeddings.embedder import Embedder, model_files
-from downstream.embeddings.pipeline import PIPELINE, open_sentence_transformer, quiet_transformers
+from downstream.embeddings.pipeline import open_sentence_transformer, quiet_transformers
 from downstream.embeddings.pooling import default_device
 from downstream.embeddings.recipe import EmbedRecipe, Rows, Stage, read_rows, text_key
 from downstream.embeddings.similarity import LEXICAL, evaluate_split, lexical_split, similarity_task
+from downstream.encoders.folder import PIPELINE_FILE
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
@@ -166,7 +167,7 @@ def _prepare(folder: Path, target: Path, recipe: EmbedRecipe, exam: Exam) -> Pat
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
 
-    if (folder / PIPELINE).is_file():
+    if (folder / PIPELINE_FILE).is_file():
         model: Any = open_sentence_transformer(folder, "cpu")
     else:
         with tempfile.TemporaryDirectory() as scratch:

@@ -16,18 +16,13 @@ Quirks (sources: the models' repositories and model cards):
 * Only BERT, XLNet and ELECTRA take `token_type_ids`.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError, suggest
-from corpora.foundation.files import package_path, sha256
-
-if TYPE_CHECKING:
-    pass
+from downstream.encoders.folder import BUNDLED, SAFE_FILES, ModelFolder
 
 
 class EncoderUnavailableError(CheckpointError):
@@ -47,10 +42,6 @@ class Encoder:
     """Where it lies if it comes with the package."""
 
 
-BUNDLED = package_path("downstream", "bundled")
-"""The models that come with the package; see `downstream.bundle`."""
-
-
 ENCODERS: Mapping[str, Encoder] = {
     "pressbert-mini": Encoder("PressBERT mini", None, 16_000, "comes with the package", BUNDLED / "encoder"),
     "kpfbert": Encoder("kpfBERT", "jinmang2/kpfbert", 36_440, "third-party upload of KPFBERT/kpfbert"),
@@ -61,10 +52,6 @@ ENCODERS: Mapping[str, Encoder] = {
 }
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
-KORBERT_VOCAB = "vocab.korean.rawtext.list"
-SAFE_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", KORBERT_VOCAB)
-NOTES = ("result.json", "manifest.json", "recipe.json", "data.json", "held-out-*.json")
-"""What the suite writes beside a model: how it was made and how it scored."""
 
 
 def bundled(name: str) -> Path:
@@ -74,7 +61,7 @@ def bundled(name: str) -> Path:
         CheckpointError: it is not there in this installation.
     """
     folder = BUNDLED / name
-    if not (folder / "config.json").is_file():
+    if not ModelFolder(folder).has_config:
         raise EncoderUnavailableError(folder, f"no {name} is bundled", "make it: make bundled")
     return folder
 
@@ -119,25 +106,3 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
         fix = f"convert once: python -m downstream.encoders {name} --out DIR, then --models {name.split('/')[-1]}=DIR"
         raise CheckpointError(name, f"'{hub_id}' is published as pickled weights only", fix)
     return folder
-
-
-def weights_sha256_paths(folder: Path) -> list[Path]:
-    """Return the files that decide what the encoder computes: weights, config and tokenizer, in a fixed order."""
-    found = sorted(path for pattern in SAFE_FILES for path in folder.glob(pattern))
-    return [path for path in found if not any(path.match(note) for note in NOTES)]
-
-
-def encoder_digest(folder: Path) -> str:
-    """Return the sha256 of the files that decide what the encoder computes."""
-    return sha256(*weights_sha256_paths(folder))
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    for name in ("config.json", "bert_config.json"):
-        if (folder / name).is_file():
-            try:
-                config = json.loads((folder / name).read_text(encoding="utf-8"))
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise CheckpointError(folder / name, f"not valid JSON ({error})", "download it again") from error
-            return config if isinstance(config, dict) else {}
-    raise CheckpointError(folder, "no config.json in it", "give the folder of a transformers model")

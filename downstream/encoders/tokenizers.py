@@ -17,7 +17,6 @@ Quirks (sources: the models' repositories and model cards):
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +25,11 @@ from pretraining.vocab import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-from downstream.encoders.hub import KORBERT_VOCAB, _read_config
+from downstream.encoders.folder import KORBERT_VOCAB, ModelFolder
 
 SENTENCEPIECE_BPE = 2  # TrainerSpec.ModelType
 TYPED_MODELS = {"bert", "xlnet", "electra"}
+DEFAULT_MAX_LENGTH = 512
 TYPED_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 
 
@@ -39,31 +39,29 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     Raises:
         CheckpointError: the folder holds no vocabulary that is understood, or a damaged one.
     """
-    config = _read_config(folder)
+    model = ModelFolder(folder)
+    model_type = model.model_type
     try:
-        tokenizer = _open_tokenizer(folder, config)
+        tokenizer = _open_tokenizer(folder, model_type)
     except SuiteError:
         raise
     except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
         raise CheckpointError(folder, f"the tokenizer files are damaged ({error})", "download them again") from error
-    if config.get("model_type", "bert") in TYPED_MODELS:
+    if model_type in TYPED_MODELS:
         tokenizer.model_input_names = TYPED_INPUTS
     else:
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
-    positions = int(config.get("max_position_embeddings", 512))
-    # RoBERTa numbers positions from pad_token_id + 1.
-    offset = int(config.get("pad_token_id", 1)) + 1 if config.get("model_type") in {"roberta", "xlm-roberta"} else 0
-    tokenizer.model_max_length = positions - offset
+    tokenizer.model_max_length = model.max_positions or DEFAULT_MAX_LENGTH
     return tokenizer
 
 
-def _open_tokenizer(folder: Path, config: Mapping[str, Any]) -> "PreTrainedTokenizerBase":
+def _open_tokenizer(folder: Path, model_type: str) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer, BertTokenizer
 
     pieces = sorted(folder.glob("*.model"))
     if (folder / KORBERT_VOCAB).is_file():
         return _korbert_tokenizer(folder / KORBERT_VOCAB)
-    if pieces and config.get("model_type", "bert") == "bert" and not _is_plain(folder):
+    if pieces and model_type == "bert" and not _is_plain(folder):
         return _sentencepiece_tokenizer(pieces[0])
     tokenizer: PreTrainedTokenizerBase
     if (folder / "vocab.txt").is_file():

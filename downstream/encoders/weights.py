@@ -27,7 +27,8 @@ from pretraining.vocab import save_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-from downstream.encoders.hub import SAFE_FILES, _read_config, resolve
+from downstream.encoders.folder import SAFE_FILES, ModelFolder
+from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 
 PICKLED_WEIGHTS = ("pytorch_model.bin",)
@@ -100,7 +101,8 @@ def convert(source: str, out: Path) -> None:
 
     folder = resolve(source, patterns=(*SAFE_FILES, *PICKLED_WEIGHTS))
     tokenizer = load_tokenizer(folder)
-    config = BertConfig(**{k: v for k, v in _read_config(folder).items() if k not in {"architectures", "dtype"}})
+    settings = ModelFolder(folder).config
+    config = BertConfig(**{k: v for k, v in settings.items() if k not in {"architectures", "dtype"}})
     config.pad_token_id = tokenizer.pad_token_id
     pickled = next((folder / name for name in PICKLED_WEIGHTS if (folder / name).is_file()), None)
     with tempfile.TemporaryDirectory() as scratch:

@@ -19,8 +19,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from corpora.foundation.errors import CheckpointError, RecipeError
+from downstream.encoders.folder import BILSTM_KEY
 from downstream.encoders.weights import load_model
-from downstream.task import BILSTM_KEY, Family, FinetuneConfig
+from downstream.task import Family, FinetuneConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

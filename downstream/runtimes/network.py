@@ -11,7 +11,6 @@ tokens of kpfBERT's vocabulary in the mean and 18 in the median, and their logar
 """
 
 import functools
-import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -26,16 +25,16 @@ from numpy.typing import NDArray
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import no_file_bars
-from downstream.encoders.hub import encoder_digest
+from downstream.encoders.folder import ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.families.classification import Regression
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import Tagging
-from downstream.finetune import RESULT_FILE, TASK_KEY, load_finetuned
+from downstream.finetune import RESULT_FILE, load_finetuned
 from downstream.finetuning.result import read_result
 from downstream.runtimes.numpy_bert import NumpyBert, PlainTokenizer, is_plain_bert
-from downstream.task import BILSTM_KEY, SAMPLE_ROOT, Family, Features, Task, TextExample, get_task
+from downstream.task import SAMPLE_ROOT, Family, Features, Task, TextExample, get_task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -123,8 +122,11 @@ class Finetuned:
     """One of `downstream.runtimes.numpy_bert`, which is ready sooner, where it can do all that the family asks for."""
     max_length: int
     """Longest input in tokens, as the model was trained."""
-    config: Mapping[str, Any]
-    """Contents of config.json."""
+
+    @property
+    def model(self) -> ModelFolder:
+        """The folder as such."""
+        return ModelFolder(self.folder)
 
     @property
     def family(self) -> Family:
@@ -133,21 +135,13 @@ class Finetuned:
 
     @property
     def num_parameters(self) -> int:
-        """Of the encoder, head left out, as in results; read from the headers of its files."""
-        from safetensors import safe_open
-
-        counts: dict[str, int] = {}
-        for path in sorted(self.folder.glob("*.safetensors")):
-            with safe_open(path, "numpy") as file:
-                names: list[str] = list(file.keys())
-                counts |= {name: math.prod(file.get_slice(name).get_shape()) for name in names}
-        encoder = next((name.partition(".")[0] for name in counts if ".embeddings." in f".{name}"), "")
-        return sum(count for name, count in counts.items() if name.startswith(f"{encoder}."))
+        """Of the encoder, head left out, as in results."""
+        return self.model.num_parameters
 
     @property
     def size_bytes(self) -> int:
         """Of the weights on disk, head included."""
-        return sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
+        return self.model.weights_bytes
 
 
 def read_finetuned(folder: Path) -> Finetuned:
@@ -156,27 +150,14 @@ def read_finetuned(folder: Path) -> Finetuned:
     Raises:
         CheckpointError: the folder is no finished fine-tuning.
     """
-    config = _read_config(folder)
-    name = config.get(TASK_KEY)
-    if not name:
-        what = "its config.json does not say which task it was fine-tuned on"
-        raise CheckpointError(folder, what, "give a folder of python -m downstream.finetune")
-    task = get_task(str(name))
+    task = get_task(ModelFolder(folder).task_name)
     is_light = task.family.auto_class == SEQUENCE_HEAD and is_plain_bert(folder)
     tokenizer: Any = PlainTokenizer.load(folder) if is_light else load_tokenizer(folder)
     max_length = task.finetune.max_length
     if (folder / RESULT_FILE).is_file():
         recipe = read_result(folder / RESULT_FILE).recipe
         max_length = int(recipe.get("finetune", {}).get("max_length", max_length))
-    return Finetuned(folder, task, tokenizer, min(max_length, int(tokenizer.model_max_length)), config)
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(folder, f"config.json cannot be read ({error})", "download the folder again") from error
-    return config
+    return Finetuned(folder, task, tokenizer, min(max_length, int(tokenizer.model_max_length)))
 
 
 def finetuned_network(finetuned: Finetuned) -> Network:
@@ -186,7 +167,7 @@ def finetuned_network(finetuned: Finetuned) -> Network:
         CheckpointError: the model cannot be exported.
     """
     family, names = finetuned.family, tuple(finetuned.tokenizer.model_input_names)
-    if BILSTM_KEY in finetuned.config:
+    if finetuned.model.has_bilstm:
         what = "a BiLSTM on top of its encoder cannot be exported"
         raise CheckpointError(finetuned.folder, what, "use downstream.finetune.predict, or fine-tune without features=")
 
@@ -198,7 +179,7 @@ def finetuned_network(finetuned: Finetuned) -> Network:
         where=str(finetuned.folder),
         digest=fingerprint(
             {
-                "files": encoder_digest(finetuned.folder),
+                "files": ModelFolder(finetuned.folder).digest(),
                 "head": family.auto_class,
                 "max_length": finetuned.max_length,
             }
@@ -210,16 +191,14 @@ def finetuned_network(finetuned: Finetuned) -> Network:
         if isinstance(finetuned.tokenizer, PlainTokenizer)
         else None,
         trial=functools.cache(lambda: _task_trial(finetuned)),
-        **_attention_of(finetuned.config),
+        **_attention_of(finetuned.folder),
     )
 
 
-def _attention_of(config: Mapping[str, Any]) -> dict[str, int]:
+def _attention_of(folder: Path) -> dict[str, int]:
     """Return the two numbers by which attention is known; 0 for a network that has none of that kind."""
-    return {
-        "num_heads": int(config.get("num_attention_heads", 0)),
-        "hidden_size": int(config.get("hidden_size", 0)),
-    }
+    model = ModelFolder(folder)
+    return {"num_heads": model.num_attention_heads, "hidden_size": model.hidden_size}
 
 
 def headed(model: Any, family: Family, names: Sequence[str]) -> "nn.Module":
@@ -387,7 +366,7 @@ def pooled_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Networ
 
     return Network(
         where=str(folder),
-        digest=fingerprint({"files": encoder_digest(folder), "head": "mean"}),
+        digest=fingerprint({"files": ModelFolder(folder).digest(), "head": "mean"}),
         inputs=names,
         build=lambda: build("sdpa"),
         build_exported=lambda: build("eager"),
@@ -395,7 +374,7 @@ def pooled_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Networ
         if is_plain_bert(folder)
         else None,
         trial=functools.cache(trial),
-        **_attention_of(_read_config(folder)),
+        **_attention_of(folder),
     )
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpora.foundation.errors import CheckpointError
+from downstream.encoders.folder import ModelFolder
 
 if TYPE_CHECKING:
     import tokenizers
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 FloatArray: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.int64]
 
-WEIGHTS_FILE, TOKENIZER_FILE, CONFIG_FILE = "model.safetensors", "tokenizer.json", "config.json"
+WEIGHTS_FILE, TOKENIZER_FILE = "model.safetensors", "tokenizer.json"
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 PLAIN_NORMALIZER = {"type": "BertNormalizer", "strip_accents": False, "lowercase": False}
 """What every tokenizer of ours does before it splits, besides `clean_text` and spaces around Chinese characters."""
@@ -46,16 +47,16 @@ def is_plain_bert(folder: Path) -> bool:
     """Whether a folder is a BERT that this module reads: one file of weights, a cased WordPiece, nothing unusual."""
     from safetensors import SafetensorError, safe_open
 
-    paths = [folder / name for name in (CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE)]
-    if not all(path.is_file() for path in paths):
+    model = ModelFolder(folder)
+    if not (model.has_config and all((folder / name).is_file() for name in (TOKENIZER_FILE, WEIGHTS_FILE))):
         return False
     try:
-        config, tokenizer = (json.loads(path.read_text(encoding="utf-8")) for path in paths[:2])
-        with safe_open(paths[2], "numpy") as file:
+        config, tokenizer = model.config, json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+        with safe_open(folder / WEIGHTS_FILE, "numpy") as file:
             found = {name.removeprefix("bert."): file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, SafetensorError):
+    except (CheckpointError, OSError, UnicodeDecodeError, json.JSONDecodeError, SafetensorError):
         return False  # transformers says what is wrong with it
-    if not (isinstance(config, dict) and isinstance(tokenizer, dict)):
+    if not isinstance(tokenizer, dict):
         return False
     normalizer = tokenizer.get("normalizer") or {}
     return (
@@ -102,7 +103,7 @@ class PlainTokenizer:
         """
         from tokenizers import Tokenizer
 
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = ModelFolder(folder).config
         try:
             tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
         except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
@@ -184,7 +185,7 @@ class NumpyBert:
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = ModelFolder(folder).config
         tokenizer = PlainTokenizer.load(folder)
         try:
             stored = load_file(str(folder / WEIGHTS_FILE))

@@ -17,10 +17,10 @@ from pydantic import Field, ValidationError, field_validator
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, suggest
 from corpora.foundation.files import write_json, write_text
+from downstream.encoders.folder import SCORER_FILE, SUMMARIZER_FILE
 from downstream.encoders.hub import resolve
 from downstream.summaries.features import FEATURES, NEEDS_ENCODER, NEEDS_SCORER, Encode, Score
 
-MODEL_FILE = "summarizer.json"
 BUNDLED_ENCODER = "bundled"
 
 
@@ -69,16 +69,14 @@ def open_model(source: str | Path, runtime: str = "auto") -> tuple[SummaryModel,
     Raises:
         CheckpointError: there is no such folder, or its files are missing or damaged.
     """
-    from downstream.summaries.scorer import HEAD_CONFIG_FILE
-
     folder = resolve(str(source))
-    if (folder / MODEL_FILE).is_file():
-        model = _read(folder / MODEL_FILE)
-    elif (folder / HEAD_CONFIG_FILE).is_file():
+    if (folder / SUMMARIZER_FILE).is_file():
+        model = _read(folder / SUMMARIZER_FILE)
+    elif (folder / SCORER_FILE).is_file():
         model = SummaryModel(weights={"scorer": 1.0}, scorer=".")
     else:
         fix = "give a folder that downstream.summarize or downstream.extractive saved"
-        raise CheckpointError(folder, f"neither {MODEL_FILE} nor {HEAD_CONFIG_FILE} in it", fix)
+        raise CheckpointError(folder, f"neither {SUMMARIZER_FILE} nor {SCORER_FILE} in it", fix)
     encode = _opener(folder, model.encoder, "encoder", open_encoder, runtime) if model.needs_encoder else None
     score = _opener(folder, model.scorer, "scorer", open_scorer, runtime) if model.needs_scorer else None
     return model, encode, score
@@ -97,7 +95,9 @@ def _opener(
 ) -> Callable[..., Any]:
     """Return a function that opens the part when it is first called, and then computes with it."""
     if name is None:
-        raise CheckpointError(folder / MODEL_FILE, f"its features need an {what}, and it names none", "train it again")
+        raise CheckpointError(
+            folder / SUMMARIZER_FILE, f"its features need an {what}, and it names none", "train it again"
+        )
     inside = folder / name
     source = str(inside) if inside.is_dir() else name
     loaded = functools.cache(lambda: open_part(source, runtime))
@@ -139,7 +139,7 @@ def save_model(folder: Path, model: SummaryModel, figures: Mapping[str, float]) 
     Raises:
         ResultError: the folder cannot be written.
     """
-    write_json(folder / MODEL_FILE, model.model_dump(by_alias=True))
+    write_json(folder / SUMMARIZER_FILE, model.model_dump(by_alias=True))
     write_text(folder / "README.md", model_card(model, figures))
 
 

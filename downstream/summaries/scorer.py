@@ -12,7 +12,6 @@ The folder holds an encoder that transformers loads as it is, and beside it `hea
 """
 
 import functools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, RecipeError
 from corpora.foundation.files import fingerprint
 from downstream.embeddings.pipeline import quiet_transformers
-from downstream.encoders.hub import encoder_digest, resolve
+from downstream.encoders.folder import SCORER_FILE, ModelFolder
+from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from downstream.runtimes.network import Network
 
 
-HEAD_CONFIG_FILE = "head.json"
 HEAD_FILE = "head.safetensors"
 HEADED = "AutoModelForSequenceClassification"
 """The encoder is taken out of this: `load_model` finds gaps in its weights by the names they have below a head."""
@@ -292,7 +291,7 @@ class SentenceScorer:
         from safetensors.torch import load_file
 
         folder = resolve(str(source))
-        settings = read_settings(folder / HEAD_CONFIG_FILE)
+        settings = read_settings(folder / SCORER_FILE)
         tokenizer = load_tokenizer(folder)
         head = build_head(int(_hidden_size(folder)), settings.head)
         try:
@@ -353,7 +352,7 @@ def states_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> "Netwo
     from downstream.runtimes.network import Network, Trial, trial_texts
 
     names = tuple(tokenizer.model_input_names)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    model = ModelFolder(folder)
 
     class States(nn.Module):
         def __init__(self, attention: str) -> None:
@@ -373,13 +372,13 @@ def states_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> "Netwo
 
     return Network(
         where=str(folder),
-        digest=fingerprint({"files": encoder_digest(folder), "head": "states"}),
+        digest=fingerprint({"files": ModelFolder(folder).digest(), "head": "states"}),
         inputs=names,
         build=lambda: States("sdpa").eval(),
         build_exported=lambda: States("eager").eval(),
         trial=functools.cache(trial),
-        num_heads=int(config["num_attention_heads"]),
-        hidden_size=int(config["hidden_size"]),
+        num_heads=model.num_attention_heads,
+        hidden_size=model.hidden_size,
     )
 
 

@@ -20,12 +20,12 @@ from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import DataError, UsageError, cannot_write
 from corpora.foundation.files import fingerprint, sha256, write_json, write_text
 from corpora.foundation.machine import no_file_bars, training_precision, versions
-from downstream.encoders.hub import encoder_digest, resolve
+from downstream.encoders.folder import SCORER_FILE, ModelFolder
+from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.finetune import parse_overrides
 from downstream.summaries.labelled import Article, Skipped, of_split, read_labelled
 from downstream.summaries.scorer import (
-    HEAD_CONFIG_FILE,
     HEAD_FILE,
     HeadConfig,
     SentenceScorer,
@@ -103,7 +103,7 @@ def train(
     if not training:
         raise DataError("training data", "no labelled articles", "give a file with labels, or with headlines")
     recipe = {
-        "encoder_sha256": encoder_digest(folder),
+        "encoder_sha256": ModelFolder(folder).digest(),
         "data": dict(data or {}),
         "num_articles": len(training),
         "config": config.model_dump(),
@@ -111,8 +111,8 @@ def train(
         "precision": training_precision(),
         "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
     }
-    if (out / HEAD_CONFIG_FILE).is_file():
-        finished = read_settings(out / HEAD_CONFIG_FILE)
+    if (out / SCORER_FILE).is_file():
+        finished = read_settings(out / SCORER_FILE)
         if fingerprint(finished.recipe) == fingerprint(recipe):
             logger.info("%s is finished", out)
             return finished.metrics
@@ -168,7 +168,7 @@ def _train_and_save(
     settings = Settings(head=config.head, max_length=max_length, recipe=recipe, metrics=metrics)
     write_text(out / "README.md", model_card(settings))
     # Written last: it says that the folder is complete.
-    write_json(out / HEAD_CONFIG_FILE, settings.model_dump())
+    write_json(out / SCORER_FILE, settings.model_dump())
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     return metrics
 

@@ -17,11 +17,11 @@ from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, suggest
 from corpora.foundation.files import code_digest, fingerprint, package_path, sha256
 from corpora.foundation.machine import versions
-from downstream.encoders.hub import HUB_ID, bundled, encoder_digest, resolve
+from downstream.encoders.folder import ModelFolder
+from downstream.encoders.hub import HUB_ID, bundled, resolve
 from downstream.families.classification import Regression
 from downstream.finetune import (
     METRICS_FILE,
-    TASK_KEY,
     TaskData,
     finetune,
     finetune_recipe,
@@ -98,7 +98,7 @@ class ModelEntry(Config):
             return self.kind == "summary" and isinstance(task.family, SentenceChoice)
         if self.kind == "embedder":
             return isinstance(task.family, Regression)
-        return self.kind != "finetuned" or _task_of(self.finetuned_folder) == task.name
+        return self.kind != "finetuned" or ModelFolder(self.finetuned_folder).task_name == task.name
 
     def with_overrides(self, overrides: dict[str, Any]) -> "ModelEntry":
         """Return this entry with further departures on every task."""
@@ -220,7 +220,7 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
         files = model_files(resolve(entry.encoder) if entry.encoder else bundled_embedder())
         return about | {"embedder_sha256": sha256(*files), "versions": versions("torch", "transformers", "tokenizers")}
     if entry.kind == "finetuned":
-        weights = encoder_digest(entry.finetuned_folder)
+        weights = ModelFolder(entry.finetuned_folder).digest()
         libraries = ["torch", "transformers", "tokenizers"]
         if entry.runtime != "torch":
             libraries += [name for name in RUNTIME_LIBRARIES if importlib.util.find_spec(name)]
@@ -232,7 +232,7 @@ def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]
             "finetune": config.model_dump(),
             "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
         }
-    digest = entry.encoder_sha256 or encoder_digest(resolve(entry.encoder or entry.name))
+    digest = entry.encoder_sha256 or ModelFolder(resolve(entry.encoder or entry.name)).digest()
     recipe = finetune_recipe(task, entry.name, digest, config, data)
     return recipe | ({"grid": entry.choice} if entry.choice else {})
 
@@ -245,18 +245,6 @@ def _summarizer_sha256(entry: ModelEntry) -> str:
         return ""
     folder = resolve(entry.encoder) if entry.encoder else BUNDLED
     return sha256(*sorted(path for path in folder.rglob("*") if path.suffix in {".json", ".safetensors"}))
-
-
-def _task_of(folder: Path) -> str:
-    """Return the name of the task that a folder of `downstream.finetune` was trained on."""
-    fix = "give a folder of python -m downstream.finetune"
-    try:
-        name = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(TASK_KEY)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(folder, "no readable config.json in it", fix) from error
-    if not name:
-        raise CheckpointError(folder, "its config.json does not say which task it was fine-tuned on", fix)
-    return str(name)
 
 
 def code_sha256(entry: ModelEntry, task: Task) -> str:
@@ -386,7 +374,7 @@ def _run_embedder(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[st
 
     def cost(examples: Sequence[Any]) -> Cost:
         on_cpu = Embedder.load(embedder.folder, device="cpu")
-        size = sum(path.stat().st_size for path in embedder.folder.rglob("*.safetensors"))
+        size = ModelFolder(embedder.folder).weights_bytes
         return measure(partial(similarities, on_cpu, task), examples, size_bytes=size, **facts)
 
     fitted = Fitted(partial(similarities, embedder, task), cost)

@@ -22,6 +22,7 @@ import numpy as np
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import cpu_name
+from downstream.encoders.folder import ModelFolder
 from downstream.task import Task
 from eval.measures.noise import Predict, sample
 
@@ -162,8 +163,8 @@ def measure_model(
     """
     from downstream.finetune import predict
 
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
+    saved = ModelFolder(folder)
+    if not saved.weight_files:
         raise CheckpointError(folder, "no *.safetensors in it", "give the folder the model was saved to")
     device, was_training = model.device, model.training
     try:
@@ -171,7 +172,7 @@ def measure_model(
             partial(predict, model.to("cpu"), tokenizer, task.family, max_length=max_length),
             examples,
             num_parameters=sum(p.numel() for p in model.base_model.parameters()),
-            size_bytes=sum(path.stat().st_size for path in weights),
+            size_bytes=saved.weights_bytes,
             seed=seed,
             budget_s=budget_s,
         )

@@ -20,7 +20,8 @@ from corpora.foundation.config import validate
 from corpora.foundation.errors import SuiteError
 from corpora.foundation.files import fingerprint, write_json
 from corpora.sources import read_corpus_recipe
-from downstream.encoders.hub import encoder_digest, resolve
+from downstream.encoders.folder import ModelFolder
+from downstream.encoders.hub import resolve
 from downstream.task import get_task
 from eval.board.rows import Table, build_table
 from eval.cells.archive import ARMS
@@ -124,7 +125,7 @@ class StudyRun:
         record = ArmRecord(
             arm=arm,
             encoder=folder.relative_to(self.work).as_posix(),
-            encoder_sha256=encoder_digest(folder),
+            encoder_sha256=ModelFolder(folder).digest(),
             recipe=_without_paths(plan.recipe),
             **facts,
         )
@@ -144,10 +145,11 @@ class StudyRun:
             return record
         folder = self._folder(arm, plan)
         # The last file that a run writes; first weights come without one.
-        if not (folder / ("config.json" if self.study.arms[arm].is_random else MANIFEST)).is_file():
+        is_random = self.study.arms[arm].is_random
+        if not (ModelFolder(folder).has_config if is_random else (folder / MANIFEST).is_file()):
             return None
         name = folder.relative_to(self.work).as_posix()
-        digest = encoder_digest(folder)
+        digest = ModelFolder(folder).digest()
         return ArmRecord(arm=arm, encoder=name, encoder_sha256=digest, recipe=_without_paths(plan.recipe))
 
     def finished(self, arm: str, plan: Plan) -> ArmRecord | None:
@@ -275,7 +277,7 @@ class StudyRun:
         corpus = self._corpus()
         path = encoder / f"held-out-{corpus.name}.json"
         if not path.is_file():
-            architectures = _read(encoder / "config.json").get("architectures") or []
+            architectures = ModelFolder(encoder).architectures
             has_head = any("MaskedLM" in name or "PreTraining" in name for name in architectures)
             is_told = has_head and any(corpus_files(corpus, "held-out"))
             max_length = validate(DataConfig, self.study.pretraining.get("data", {}), "data").max_length
@@ -309,7 +311,7 @@ class StudyRun:
 
 def _taken(arm: str, encoder: str) -> ArmRecord:
     """Return the record of an arm that takes an encoder as it is."""
-    return ArmRecord(arm=arm, encoder=encoder, encoder_sha256=encoder_digest(resolve(encoder)))
+    return ArmRecord(arm=arm, encoder=encoder, encoder_sha256=ModelFolder(resolve(encoder)).digest())
 
 
 def _without_paths(recipe: Recipe) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from apps.serving.services import Service, Settings, TextItem, UnsuitableError, 
 from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 from downstream.embed import encode
-from downstream.finetune import TASK_KEY
+from downstream.encoders.folder import TASK_KEY
 from downstream.runtimes.predictor import Predictor
 from downstream.summarize import Summarizer, summarize
 from downstream.task import SAMPLE_ROOT, QuestionExample, TextExample, get_task

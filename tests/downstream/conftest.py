@@ -12,7 +12,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from corpora.documents import read_documents
-from downstream.encoders.hub import KORBERT_VOCAB
+from downstream.encoders.folder import KORBERT_VOCAB
 from downstream.task import SAMPLE_ROOT
 from pretraining.vocab import SPECIAL_TOKENS, train_wordpiece
 

@@ -13,10 +13,10 @@ import torch
 from corpora.foundation.errors import CheckpointError
 from corpora.sentences import split_article
 from downstream.answer import Reader, SentenceFinder
+from downstream.encoders.folder import TASK_KEY
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.families.span_qa import SpanQA
-from downstream.finetune import TASK_KEY
 from downstream.runtimes.predictor import Predictor
 from downstream.task import SAMPLE_ROOT, get_task
 from pretraining.vocab import save_tokenizer

@@ -17,7 +17,7 @@ from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from corpora.foundation.files import sha256
 from downstream.bundle import MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
 from downstream.embed import encode
-from downstream.encoders.hub import BUNDLED, encoder_digest
+from downstream.encoders.folder import BUNDLED, ModelFolder
 from downstream.finetune import load_finetuned
 
 Write = Callable[[str, str | bytes], Path]
@@ -136,7 +136,7 @@ def test_scores_are_those_of_the_stored_weights(made: Path) -> None:
         assert before.keys() == after.keys()
         assert all(torch.equal(before[key].to(torch.float16), after[key]) for key in before)
     # Whoever fine-tunes the bundled encoder gets this classifier.
-    assert result["recipe"]["encoder_sha256"] == encoder_digest(made / "out" / "encoder")
+    assert result["recipe"]["encoder_sha256"] == ModelFolder(made / "out" / "encoder").digest()
 
 
 @pytest.mark.parametrize("name", ["encoder", "classifier", "embedder"])

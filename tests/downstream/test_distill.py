@@ -21,9 +21,9 @@ import downstream.distill
 import downstream.finetune
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
 from downstream.distill import DistillConfig, Teaching, distill, kept_layers, soft_loss
-from downstream.encoders.hub import encoder_digest
+from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
-from downstream.finetune import TASK_KEY, TaskData, _Collator, _Columns, finetune, load_finetuned, some_of
+from downstream.finetune import TaskData, _Collator, _Columns, finetune, load_finetuned, some_of
 from downstream.finetuning.ngrams import NgramClassifier
 from downstream.finetuning.result import Result, read_result
 from downstream.runtimes.network import read_finetuned
@@ -357,7 +357,7 @@ def test_of_several_teachers_the_mean_is_learned_and_ngrams_speak_of_texts_witho
     ngrams = NgramClassifier([e.text for e in labelled], [str(e.label) for e in labelled])
     expected[64:] += 2.0 * ngrams.log_probabilities([e.text for e in fresh], ("negative", "positive"))
     np.testing.assert_allclose(goals, expected, atol=1e-4)
-    assert result.recipe["further_teachers_sha256"] == [encoder_digest(colleague)]
+    assert result.recipe["further_teachers_sha256"] == [ModelFolder(colleague).digest()]
     card = ModelCard.load(tmp_path / "out" / "README.md").text
     assert "4 of its teacher's 4 layers, of 2 teachers, taught with 40 further texts" in card
     assert "python -m downstream.distill TEACHER TEACHER --unlabelled FILE" in card

@@ -18,7 +18,7 @@ from PIL import Image
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS
 from corpora.foundation.errors import RecipeError, UsageError
 from corpora.foundation.files import fingerprint
-from downstream.encoders.hub import encoder_digest
+from downstream.encoders.folder import ModelFolder
 from downstream.finetuning.result import read_result
 from downstream.task import get_task
 from eval.board.rows import Row
@@ -443,7 +443,7 @@ finetune = { peak_lr = 1e-5 }
     assert run(path) == EXIT_DONE
     assert not list((tmp_path / "work").glob("encoder-*"))
     page = (tmp_path / "out" / "small" / "small.en.md").read_text(encoding="utf-8")
-    weights = encoder_digest(encoder)
+    weights = ModelFolder(encoder).digest()
     assert f"not pretrained here: `{encoder.name}` (sha256 {weights[:12]}…)." in page
     # Nothing is known of time and losses of any arm: no such columns.
     assert "| arm | parameters | tokens seen |\n" in page

@@ -9,9 +9,9 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from corpora.documents import read_documents
+from downstream.encoders.folder import TASK_KEY
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
-from downstream.finetune import TASK_KEY
 from downstream.task import SAMPLE_ROOT, get_task
 from pretraining.vocab import save_tokenizer, train_wordpiece
 

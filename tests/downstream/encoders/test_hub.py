@@ -18,13 +18,11 @@ from transformers.convert_slow_tokenizer import convert_slow_tokenizer
 
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from downstream.encoders.__main__ import main
+from downstream.encoders.folder import KORBERT_VOCAB
 from downstream.encoders.hub import (
     ENCODERS,
-    KORBERT_VOCAB,
     EncoderUnavailableError,
-    encoder_digest,
     resolve,
-    weights_sha256_paths,
 )
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import convert, load_model
@@ -304,25 +302,6 @@ def test_a_saved_model_says_which_output_means_what(standins: dict[str, Path], t
     assert config["id2label"] == {"0": "entailment", "1": "contradiction", "2": "neutral"}
     assert config["label2id"] == {"entailment": 0, "contradiction": 1, "neutral": 2}
     assert config["problem_type"] == "single_label_classification"
-
-
-def test_the_fingerprinted_files_decide_the_encoder(standins: dict[str, Path]) -> None:
-    names = {kind: [path.name for path in weights_sha256_paths(folder)] for kind, folder in standins.items()}
-    assert all({"config.json", "model.safetensors"} <= set(listed) for listed in names.values())
-    assert "vocab.txt" in names["mbert"]
-    assert "spiece.model" in names["kobert"]
-    assert KORBERT_VOCAB in names["korbert"]
-    assert all(listed == sorted(listed) for listed in names.values())
-
-
-def test_how_an_encoder_was_made_is_no_part_of_it(standins: dict[str, Path], tmp_path: Path) -> None:
-    folder = shutil.copytree(standins["mbert"], tmp_path / "mbert")
-    before = encoder_digest(folder)
-    for name in ("manifest.json", "recipe.json", "data.json", "result.json", "held-out-corpus.json"):
-        (folder / name).write_text("{}", encoding="utf-8")
-    assert encoder_digest(folder) == before
-    (folder / "config.json").write_text("{}", encoding="utf-8")
-    assert encoder_digest(folder) != before
 
 
 # --- what cannot be had ---------------------------------------------------------------------------------------------

@@ -18,15 +18,15 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 
 from corpora.foundation.errors import CheckpointError
 from downstream.classify import Classifier
+from downstream.encoders.folder import BILSTM_KEY, TASK_KEY
 from downstream.encoders.hub import is_bundled
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
-from downstream.finetune import TASK_KEY
 from downstream.runtimes.backends import WAYS
 from downstream.runtimes.network import read_finetuned
 from downstream.runtimes.numpy_bert import NumpyBert, PlainTokenizer, gelu, is_plain_bert
 from downstream.runtimes.predictor import Predictor
-from downstream.task import BILSTM_KEY, TextExample
+from downstream.task import TextExample
 from pretraining.vocab import save_tokenizer
 
 Fails = Callable[..., AbstractContextManager[None]]

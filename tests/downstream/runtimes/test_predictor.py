@@ -25,11 +25,12 @@ import downstream.runtimes.network
 import downstream.runtimes.selection
 from corpora.foundation.errors import CheckpointError, UsageError
 from downstream.embed import Embedder
+from downstream.encoders.folder import TASK_KEY
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.families.classification import Regression
 from downstream.families.span_qa import SpanQA
-from downstream.finetune import TASK_KEY, finetune, load_finetuned, predict, read_task
+from downstream.finetune import finetune, load_finetuned, predict, read_task
 from downstream.runtime import main
 from downstream.runtimes.backends import REFERENCE, WAYS, obstacle, open_engine, ways_of
 from downstream.runtimes.graph import (
