@@ -1,0 +1,92 @@
+"""The command `pressbert`: a verb, and the arguments of the module that does the work.
+
+    pressbert summarize article.txt          # as python -m apps.summarize article.txt
+    pressbert eval --tasks nsmc-sample       # as python eval/run_all.py --tasks nsmc-sample
+
+Every verb has the parser of its module; `pressbert VERB --help` shows it.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata, util
+from typing import NoReturn
+
+from corpora.foundation.command import EXIT_DONE, run_command
+from corpora.foundation.errors import UsageError, suggest
+from corpora.foundation.files import package_path
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What a verb runs."""
+
+    module: str
+    """Its `main` takes the arguments after the verb."""
+    about: str
+    """One line for `pressbert --help`."""
+
+
+VERBS: Mapping[str, Verb] = {
+    "summarize": Verb("apps.summarize", "summarize articles"),
+    "stories": Verb("apps.clustering", "group the articles of a day into stories"),
+    "duplicates": Verb("apps.duplicates", "find articles that print the same text"),
+    "classify": Verb("apps.classify", "label texts"),
+    "embed": Verb("downstream.embed", "encode texts as vectors, train and score embedders"),
+    "serve": Verb("apps.serve", "serve all of these over HTTP"),
+    "demo": Verb("streamlit", "open the demo in a browser"),
+    "corpus": Verb("corpora.build", "build a cleaned corpus from raw files"),
+    "vocab": Verb("pretraining.vocab", "train a WordPiece vocabulary"),
+    "pretrain": Verb("pretraining.run", "pretrain a BERT by a recipe"),
+    "finetune": Verb("downstream.finetune", "fine-tune an encoder on a task"),
+    "distill": Verb("downstream.distill", "distill a fine-tuned model into a smaller one"),
+    "eval": Verb("eval.run_all", "compare models on tasks, and write the leaderboard"),
+    "study": Verb("eval.study", "run a controlled experiment"),
+}
+
+
+def help_text() -> str:
+    """Return what `pressbert --help` prints."""
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {verb.about}" for name, verb in VERBS.items())
+    return f"usage: pressbert VERB …\n\n{verbs}\n\npressbert VERB --help shows the options of a verb.\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a verb.
+
+    Raises:
+        UsageError: there is no such verb, or the demo is not installed.
+    """
+    verb, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if verb in {"-h", "--help"}:
+        sys.stdout.write(help_text())
+        return EXIT_DONE
+    if verb == "--version":
+        sys.stdout.write(f"pressbert {metadata.version('pressbert')}\n")
+        return EXIT_DONE
+    if verb not in VERBS:
+        raise UsageError("pressbert", f"unknown verb '{verb}'", suggest(verb, VERBS))
+    if verb == "demo":
+        return _run_demo(rest)
+    code: int = importlib.import_module(VERBS[verb].module).main(rest)
+    return code
+
+
+def _run_demo(arguments: list[str]) -> int:
+    """Replace this process by Streamlit, which starts scripts by their path."""
+    if util.find_spec("streamlit") is None:
+        raise UsageError("pressbert demo", "streamlit is not installed", "pip install 'pressbert[demo]'")
+    path = str(package_path("apps", "demo.py"))
+    os.execv(sys.executable, [sys.executable, "-m", "streamlit", "run", path, *arguments])
+
+
+def run() -> NoReturn:
+    """Run as a process: the entry point of `[project.scripts]`."""
+    run_command(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,54 @@
+"""Find articles that print the same text: exact copies and near-duplicates.
+
+    python -m apps.duplicates titles.csv
+    python -m apps.duplicates articles.jsonl --by text --json > copies.jsonl
+
+Files are read as by `apps.clustering`: BigKinds exports, JSON, JSONL, CSV, TSV, or lines of titles. A record that
+cannot be read is reported with its line, and the command ends with exit code 1. From Python:
+`apps.clustering.find_duplicates`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from apps.stories.articles import read_articles
+from apps.stories.duplicates import find_duplicates
+from corpora.documents import RejectedRecord
+from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
+from corpora.foundation.errors import UsageError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Find duplicates from the command line."""
+    parser = ArgumentParser("python -m apps.duplicates", "Find articles that print the same text.")
+    parser.add_argument("file", type=Path, metavar="FILE", help="articles or titles")
+    parser.add_argument("--by", choices=["title", "text"], default="title", help="what is compared")
+    parser.add_argument("--column", action="append", default=[], metavar="FIELD=NAME", help="e.g. title=헤드라인")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line a group")
+    arguments = parser.parse(argv)
+    pairs = [item.partition("=") for item in arguments.column]
+    if wrong := next(("".join(pair) for pair in pairs if not (pair[0] and pair[2])), None):
+        raise UsageError("--column", f"'{wrong}' is not FIELD=NAME", "write for example title=헤드라인")
+    rejected: list[RejectedRecord] = []
+    columns = {name: column for name, _, column in pairs}
+    articles = read_articles(arguments.file, columns=columns, rejected=rejected)
+    texts = [article.title if arguments.by == "title" else article.text or article.title for article in articles]
+    groups = find_duplicates(texts)
+    for number, group in enumerate(groups):
+        members = [articles[index] for index in group.members]
+        if arguments.json:
+            record = {"id": articles[group.representative].id, "members": [article.id for article in members]}
+            sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+        else:
+            lines = "".join(f"{article.id}\t{article.title}\n" for article in members)
+            sys.stdout.write(("\n" if number else "") + lines)
+    copies = sum(len(group.members) - 1 for group in groups)
+    sys.stderr.write(f"{len(articles):,} articles, {copies:,} copies in {len(groups):,} groups\n")
+    for bad in rejected:
+        sys.stderr.write(f"{bad.where}: {bad.reason}; correct the record or remove it\n")
+    return EXIT_FAILED_CELLS if rejected else EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)
