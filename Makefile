@@ -8,7 +8,11 @@ JOBS ?= 2
 CONSTRAINTS ?= constraints.txt
 SOURCES := corpora pretraining downstream eval apps benchmarks examples tests
 
-.PHONY: leaderboard demo test check bundled reference format clean
+.DEFAULT_GOAL := help
+.PHONY: help leaderboard demo test quick coverage check bundled reference format clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 leaderboard: $(VENV)/run  ## Run what is missing on the embedded sample and write reports/
 	$(BIN)/python eval/run_all.py
@@ -19,6 +23,12 @@ demo: $(VENV)/demo  ## Open the demo in a browser; it listens on this machine al
 test: $(VENV)/dev  ## Run every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
+quick: $(VENV)/dev  ## Run the tests that take seconds, for work in progress
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
+
+coverage: $(VENV)/dev  ## Run every test and print the share of lines that they execute
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term:skip-covered
+
 check: $(VENV)/dev  ## Format, lint, types, spelling
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -28,10 +38,10 @@ check: $(VENV)/dev  ## Format, lint, types, spelling
 bundled: $(VENV)/run  ## Retrain the models that come with the package, from the text under PRESSBERT_DATA
 	$(BIN)/python -m downstream.bundle
 
-reference: $(VENV)/run  ## Make docs/reports/ anew from the data under PRESSBERT_DATA
+reference: $(VENV)/run  ## Regenerate docs/reports/ from the data under PRESSBERT_DATA
 	$(BIN)/python -m eval.reference
 
-format: $(VENV)/dev  ## Put the format right
+format: $(VENV)/dev  ## Format the source
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
