@@ -200,9 +200,8 @@ def test_importing_the_packages_is_silent() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_the_checker_sees_an_import_to_the_right(subtests: pytest.Subtests) -> None:
+    for source in [
         "import eval.cells.files",
         "import os, eval.cells.files as results",
         "from eval import results",
@@ -212,24 +211,28 @@ def test_importing_the_packages_is_silent() -> None:
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from apps.clustering import cluster",
         "try:\n    import torch\nexcept ImportError:\n    import apps.demo",
         "import importlib\ndef f():\n    importlib.import_module('eval.cells.files')",
-    ],
-)
-def test_the_checker_sees_an_import_to_the_right(source: str) -> None:
-    assert len(imports_to_the_right({"downstream.task": source})) == 1
+    ]:
+        with subtests.test(source=source):
+            assert len(imports_to_the_right({"downstream.task": source})) == 1
 
 
-@pytest.mark.parametrize("source", ["import evaluate", "from corpora import suggest", "from . import metrics"])
-def test_the_checker_lets_other_imports_pass(source: str) -> None:
-    assert imports_to_the_right({"downstream.task": source}) == []
+def test_the_checker_lets_other_imports_pass(subtests: pytest.Subtests) -> None:
+    for source in ["import evaluate", "from corpora import suggest", "from . import metrics"]:
+        with subtests.test(source=source):
+            assert imports_to_the_right({"downstream.task": source}) == []
 
 
-@pytest.mark.parametrize(
-    "back",
-    ["import corpora.a", "from corpora import a", "from corpora.a import f", "from . import a", "from .a import f"],
-)
-def test_the_checker_sees_a_cycle(back: str) -> None:
-    modules = {"corpora.__init__": "", "corpora.a": "from corpora.b import x", "corpora.b": back}
-    assert import_cycles(modules) == [{"corpora.a", "corpora.b"}]
+def test_the_checker_sees_a_cycle(subtests: pytest.Subtests) -> None:
+    for back in [
+        "import corpora.a",
+        "from corpora import a",
+        "from corpora.a import f",
+        "from . import a",
+        "from .a import f",
+    ]:
+        with subtests.test(back=back):
+            modules = {"corpora.__init__": "", "corpora.a": "from corpora.b import x", "corpora.b": back}
+            assert import_cycles(modules) == [{"corpora.a", "corpora.b"}]
 
 
 def test_a_deferred_import_closes_a_cycle_and_one_for_types_alone_does_not() -> None:
@@ -238,15 +241,13 @@ def test_a_deferred_import_closes_a_cycle_and_one_for_types_alone_does_not() -> 
         assert import_cycles(modules) == cycles, deferred
 
 
-@pytest.mark.parametrize(
-    ("source", "prints"),
-    [
+def test_the_checker_tells_printing_on_import_from_printing_when_called(subtests: pytest.Subtests) -> None:
+    for source, prints in [
         ("print('a')", True),
         ("if 1:\n    print('a')", True),
         ("class A:\n    print('a')", True),
         ("def f():\n    print('a')", False),
         ("if __name__ == '__main__':\n    print('a')", False),
-    ],
-)
-def test_the_checker_tells_printing_on_import_from_printing_when_called(source: str, prints: bool) -> None:
-    assert prints_at_import(source) == prints
+    ]:
+        with subtests.test(source=source, prints=prints):
+            assert prints_at_import(source) == prints

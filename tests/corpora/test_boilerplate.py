@@ -134,9 +134,10 @@ def test_there_are_enough_lines_of_either_sort() -> None:
     assert len(TEXT) >= 40
 
 
-@pytest.mark.parametrize(("kind", "line"), BOILERPLATE, ids=[line for _, line in BOILERPLATE])
-def test_a_line_that_is_no_text_is_told_by_its_kind(kind: str, line: str) -> None:
-    assert kinds_in(f"{BEFORE}\n{line}\n{BEHIND}") == [("", BEFORE), (kind, line), ("", BEHIND)]
+def test_a_line_that_is_no_text_is_told_by_its_kind(subtests: pytest.Subtests) -> None:
+    for kind, line in BOILERPLATE:
+        with subtests.test(kind=kind, line=line):
+            assert kinds_in(f"{BEFORE}\n{line}\n{BEHIND}") == [("", BEFORE), (kind, line), ("", BEHIND)]
 
 
 @pytest.mark.parametrize("line", TEXT)
@@ -151,22 +152,19 @@ def test_a_sentence_that_looks_like_it_is_kept(line: str, place: str) -> None:
     assert kinds_in("".join(parts)) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "dateline"),
-    [
+def test_a_dateline_is_parted_from_the_sentence_behind_it(subtests: pytest.Subtests) -> None:
+    for text, dateline in [
         ("(서울=물빛통신) 김하늘 기자 = 금리가 올랐다.", "(서울=물빛통신) 김하늘 기자 ="),
         ("[물빛일보 김하늘 기자] 금리가 올랐다.", "[물빛일보 김하늘 기자]"),
         ("【서울=물빛통신】 금리가 올랐다.", "【서울=물빛통신】"),
         ("[물빛경제=김하늘 기자]금리가 올랐다.", "[물빛경제=김하늘 기자]"),
-    ],
-)
-def test_a_dateline_is_parted_from_the_sentence_behind_it(text: str, dateline: str) -> None:
-    assert kinds_in(text) == [("dateline", dateline), ("", "금리가 올랐다.")]
+    ]:
+        with subtests.test(text=text, dateline=dateline):
+            assert kinds_in(text) == [("dateline", dateline), ("", "금리가 올랐다.")]
 
 
-@pytest.mark.parametrize(
-    ("tail", "kind"),
-    [
+def test_what_sticks_to_the_last_sentence_is_parted_from_it(subtests: pytest.Subtests) -> None:
+    for tail, kind in [
         (" 김하늘 기자 sky@mulbit.example", "byline"),
         ("/김하늘 기자", "byline"),
         (" /물빛=김하늘 기자 sky@mulbit.example", "byline"),
@@ -174,10 +172,9 @@ def test_a_dateline_is_parted_from_the_sentence_behind_it(text: str, dateline: s
         (" sky@mulbit.example", "email"),
         ("<저작권자 ⓒ 물빛통신, 무단 전재 금지>", "copyright"),
         (" (끝)", "end_mark"),
-    ],
-)
-def test_what_sticks_to_the_last_sentence_is_parted_from_it(tail: str, kind: str) -> None:
-    assert kinds_in(f"{BEFORE} {BEHIND}{tail}") == [("", BEFORE), ("", BEHIND), (kind, tail.strip())]
+    ]:
+        with subtests.test(tail=tail, kind=kind):
+            assert kinds_in(f"{BEFORE} {BEHIND}{tail}") == [("", BEFORE), ("", BEHIND), (kind, tail.strip())]
 
 
 def test_a_byline_sticks_to_a_sentence_without_a_full_stop() -> None:
@@ -250,14 +247,13 @@ def test_nothing_but_white_space_lies_between_segments(text: str) -> None:
     assert not text[cursor:].strip()
 
 
-@pytest.mark.parametrize(
-    "unit", ["기자 ", "김하늘 기자 ", "기자, ", "a@", "가·", "[사진", "김하늘 기자=", "(끝", "▲ ", "했다 김하늘 "]
-)
-def test_no_pattern_takes_long_over_a_line_that_repeats_itself(unit: str) -> None:
-    started = time.process_time()
-    for length in (40, 149, 3000):
-        segments_of("".join(itertools.islice(itertools.cycle(unit), length)))
-    assert time.process_time() - started < 2  # measured below 0.05
+def test_no_pattern_takes_long_over_a_line_that_repeats_itself(subtests: pytest.Subtests) -> None:
+    for unit in ["기자 ", "김하늘 기자 ", "기자, ", "a@", "가·", "[사진", "김하늘 기자=", "(끝", "▲ ", "했다 김하늘 "]:
+        with subtests.test(unit=unit):
+            started = time.process_time()
+            for length in (40, 149, 3000):
+                segments_of("".join(itertools.islice(itertools.cycle(unit), length)))
+            assert time.process_time() - started < 2  # measured below 0.05
 
 
 def test_every_kind_has_a_line_above() -> None:

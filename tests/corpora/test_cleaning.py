@@ -55,9 +55,8 @@ def test_the_documented_example_holds() -> None:
 # ---- characters and blanks ----
 
 
-@pytest.mark.parametrize(
-    ("text", "edited"),
-    [
+def test_what_is_not_seen_goes_and_blanks_are_single(subtests: pytest.Subtests) -> None:
+    for text, edited in [
         ("금\b리가\x00 올\u200b랐다\ufeff.\xad", "금리가 올랐다."),
         ("금리가\ufffd올랐다.\u3164총재는", "금리가 올랐다. 총재는"),
         ("금리가\u2060 올랐다.\u202e\u200e", "금리가 올랐다."),
@@ -70,10 +69,9 @@ def test_the_documented_example_holds() -> None:
         ),
         ("\n\n첫 단락\n \n\u3000\n\n둘째 단락\n\n", "첫 단락\n\n둘째 단락"),
         ("면적 84㎡, ２０２２년 “인용” … 李 대표", "면적 84㎡, ２０２２년 “인용” … 李 대표"),
-    ],
-)
-def test_what_is_not_seen_goes_and_blanks_are_single(text: str, edited: str) -> None:
-    assert edit(text, CONFIG)[0] == edited
+    ]:
+        with subtests.test(text=text, edited=edited):
+            assert edit(text, CONFIG)[0] == edited
 
 
 ODD = [
@@ -151,16 +149,16 @@ LINES_THAT_GO = {
 }
 
 
-@pytest.mark.parametrize(("kind", "line"), [(kind, line) for kind, lines in LINES_THAT_GO.items() for line in lines])
-def test_a_line_that_the_newsroom_put_there_goes_and_is_counted_by_its_kind(kind: str, line: str) -> None:
-    text = f"{BODY}\n{line}\n총재는 말을 아꼈다."
-    assert edit(text, CONFIG) == (f"{BODY}\n총재는 말을 아꼈다.", {kind})
-    assert edit(text, CleaningConfig(remove_boilerplate=False)) == (text, set())
+def test_a_line_that_the_newsroom_put_there_goes_and_is_counted_by_its_kind(subtests: pytest.Subtests) -> None:
+    for kind, line in [(kind, line) for kind, lines in LINES_THAT_GO.items() for line in lines]:
+        with subtests.test(kind=kind, line=line):
+            text = f"{BODY}\n{line}\n총재는 말을 아꼈다."
+            assert edit(text, CONFIG) == (f"{BODY}\n총재는 말을 아꼈다.", {kind})
+            assert edit(text, CleaningConfig(remove_boilerplate=False)) == (text, set())
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
+def test_the_head_of_agency_copy_goes_and_the_sentence_stays(subtests: pytest.Subtests) -> None:
+    for head in [
         *[
             "(서울=물빛통신) 김하늘 기자 = ",
             "[서울=물빛뉴스]",
@@ -174,15 +172,13 @@ def test_a_line_that_the_newsroom_put_there_goes_and_is_counted_by_its_kind(kind
             "[김하늘 기자] ",
         ],
         *["김하늘 기자 = ", "[사진=물빛통신] "],
-    ],
-)
-def test_the_head_of_agency_copy_goes_and_the_sentence_stays(head: str) -> None:
-    assert edit(head + BODY, CONFIG) == (BODY, {"dateline"})
+    ]:
+        with subtests.test(head=head):
+            assert edit(head + BODY, CONFIG) == (BODY, {"dateline"})
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_line_that_only_looks_like_it_stays(subtests: pytest.Subtests) -> None:
+    for line in [
         *["그는 20년 경력의 기자다.", "무단 전재를 금지하는 법안이 통과됐다.", "저작권자는 이 법에 따라 보호받는다."],
         *["문의는 sky@press.example 로 해 주세요.", "영화나 보며 즐기자", "매력 있는 연기자", "(A=B)라고 하자."],
         *[
@@ -198,11 +194,10 @@ def test_the_head_of_agency_copy_goes_and_the_sentence_stays(head: str) -> None:
             "아직도 들으면 설렘 ⓒⓞⓞⓛ",
         ],
         "저작권자 ⓒ " + "이름이 긴 회사 " * 20,
-    ],
-)
-def test_a_line_that_only_looks_like_it_stays(line: str) -> None:
-    text = f"{BODY}\n{line.strip()}\n총재는 말을 아꼈다."
-    assert edit(text, CONFIG) == (text, set())
+    ]:
+        with subtests.test(line=line):
+            text = f"{BODY}\n{line.strip()}\n총재는 말을 아꼈다."
+            assert edit(text, CONFIG) == (text, set())
 
 
 def test_several_triangles_are_a_list_and_a_single_one_is_a_caption() -> None:
@@ -211,9 +206,10 @@ def test_several_triangles_are_a_list_and_a_single_one_is_a_caption() -> None:
     assert edit("▲ 회의 모습\n회의가 열렸다.", CONFIG)[0] == "회의가 열렸다."
 
 
-@pytest.mark.parametrize("text", ["거대한 기자", "파일 구합니다 sky@press.example", "▲ 시에 두는 공무원 정원표"])
-def test_a_text_of_one_line_is_no_byline(text: str) -> None:
-    assert edit(text, CONFIG) == (text, set())
+def test_a_text_of_one_line_is_no_byline(subtests: pytest.Subtests) -> None:
+    for text in ["거대한 기자", "파일 구합니다 sky@press.example", "▲ 시에 두는 공무원 정원표"]:
+        with subtests.test(text=text):
+            assert edit(text, CONFIG) == (text, set())
 
 
 def test_the_sample_loses_its_boilerplate_and_no_sentence() -> None:
@@ -235,9 +231,8 @@ def test_the_sample_loses_its_boilerplate_and_no_sentence() -> None:
 # ---- reasons ----
 
 
-@pytest.mark.parametrize(
-    ("text", "config", "reason"),
-    [
+def test_a_text_goes_for_what_it_is(subtests: pytest.Subtests) -> None:
+    for text, config, reason in [
         ("", CONFIG, "empty"),
         ("재밌다.", CONFIG, "too_short"),
         ("재밌다..", CONFIG, None),
@@ -256,10 +251,9 @@ def test_the_sample_loses_its_boilerplate_and_no_sentence() -> None:
         ("정말.....................", CONFIG, None),
         ("와...ㅋㅋㅋ", CONFIG, None),  # 3 of 4 letters, but too few to say
         (BODY, CONFIG, None),
-    ],
-)
-def test_a_text_goes_for_what_it_is(text: str, config: CleaningConfig, reason: str | None) -> None:
-    assert reason_to_drop(text, config) == reason
+    ]:
+        with subtests.test(text=text, config=config, reason=reason):
+            assert reason_to_drop(text, config) == reason
 
 
 def test_shares_are_those_counted_by_hand() -> None:
@@ -291,9 +285,8 @@ def test_a_text_that_went_for_another_reason_is_not_remembered() -> None:
 SENTENCE = "미래도시 위원회는 17일 노후 청사를 헐기로 했다."
 
 
-@pytest.mark.parametrize(
-    ("exclude", "text"),
-    [
+def test_an_evaluation_text_does_not_come_through_nor_does_a_text_that_quotes_it(subtests: pytest.Subtests) -> None:
+    for exclude, text in [
         ("정말 재밌다", "정말재밌다"),
         (SENTENCE, SENTENCE.replace(" ", "\n")),
         (SENTENCE, f"{BODY}\n{SENTENCE}\n총재는 말을 아꼈다."),
@@ -301,12 +294,11 @@ SENTENCE = "미래도시 위원회는 17일 노후 청사를 헐기로 했다."
         (f"{BODY} {SENTENCE}", f"첫 줄이다.\n{BODY} {SENTENCE}\n끝 줄이다."),
         (f"(서울=물빛통신) 김하늘 기자 = {SENTENCE}", SENTENCE),
         (SENTENCE, f"(서울=물빛통신) 김하늘 기자 = {SENTENCE}"),
-    ],
-)
-def test_an_evaluation_text_does_not_come_through_nor_does_a_text_that_quotes_it(exclude: str, text: str) -> None:
-    kept, tally = clean([text, "다른 기사다."], exclude=[exclude])
-    assert kept == ["다른 기사다."]
-    assert tally.dropped == {"excluded": 1}
+    ]:
+        with subtests.test(exclude=exclude, text=text):
+            kept, tally = clean([text, "다른 기사다."], exclude=[exclude])
+            assert kept == ["다른 기사다."]
+            assert tally.dropped == {"excluded": 1}
 
 
 def test_an_evaluation_text_in_the_headline_counts_and_a_short_one_inside_a_text_does_not() -> None:
@@ -348,9 +340,8 @@ def test_digests_differ_where_letters_do() -> None:
 # ---- evaluation files ----
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "texts"),
-    [
+def test_every_string_of_an_evaluation_file_counts(write: Write, subtests: pytest.Subtests) -> None:
+    for name, content, texts in [
         (
             "ratings_test.txt",
             "id\tdocument\tlabel\n1\t굳 ㅋ\t1\n2\t뭐야 이 평점들은\t0\n",
@@ -370,26 +361,23 @@ def test_digests_differ_where_letters_do() -> None:
             {"김하늘 씨는 어제 서울에 갔다."},
         ),
         ("plain.txt", "한 줄이 글이다.\n또 한 줄.\n", {"한 줄이 글이다.", "또 한 줄."}),
-    ],
-)
-def test_every_string_of_an_evaluation_file_counts(write: Write, name: str, content: str, texts: set[str]) -> None:
-    assert texts <= set(evaluation_texts(write(name, content)))
-    assert texts <= set(evaluation_texts(write(name, unicodedata.normalize("NFD", content))))
-    assert texts <= set(evaluation_texts(write(f"{name}.gz", gzip.compress(content.encode()))))
+    ]:
+        with subtests.test(name=name, content=content, texts=texts):
+            assert texts <= set(evaluation_texts(write(name, content)))
+            assert texts <= set(evaluation_texts(write(name, unicodedata.normalize("NFD", content))))
+            assert texts <= set(evaluation_texts(write(f"{name}.gz", gzip.compress(content.encode()))))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "what"),
-    [
+def test_an_evaluation_file_that_cannot_be_read_is_one_line(
+    write: Write, fails: Fails, subtests: pytest.Subtests
+) -> None:
+    for name, content, what in [
         ("dev.json", "[{", "not valid JSON"),
         ("dev.jsonl", "{\n", "not valid JSON"),
         ("dev.xml", "<a/>", "unknown format '.xml'"),
         ("dev.tsv", "", "zero bytes"),
-    ],
-)
-def test_an_evaluation_file_that_cannot_be_read_is_one_line(
-    write: Write, fails: Fails, name: str, content: str, what: str
-) -> None:
-    path = write(name, content)
-    with fails(DataError, path, what):
-        list(evaluation_texts(path))
+    ]:
+        with subtests.test(name=name, content=content, what=what):
+            path = write(name, content)
+            with fails(DataError, path, what):
+                list(evaluation_texts(path))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora.documents import FIELD_NAMES, Document, RejectedRecord, TextUnit, nfc, read_documents
+from corpora.documents import FIELD_NAMES, Document, RejectedRecord, nfc, read_documents
 from corpora.foundation.errors import DataError
 
 Write = Callable[[str, str | bytes], Path]
@@ -69,14 +69,15 @@ def test_every_format_gives_the_same_texts_in_order(write: Write, suffix: str, p
         assert [(d.id, d.title, d.date) for d in documents] == [(r["id"], r["title"], r["date"]) for r in ROWS]
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_decomposed_hangul_comes_out_composed_also_in_column_names(write: Write, suffix: str) -> None:
-    rows = [{"본문" if name == "text" else name: value for name, value in row.items()} for row in ROWS]
-    content = as_txt(ROWS) if suffix == ".txt" else FORMATS[suffix](rows)
-    assert nfd(content) != content
-    documents = list(read_documents(write(f"news{suffix}", nfd(content))))
-    assert [document.text for document in documents] == [row["text"] for row in ROWS]
-    assert all(nfc(text) == text for document in documents for text in (document.text, document.title))
+def test_decomposed_hangul_comes_out_composed_also_in_column_names(write: Write, subtests: pytest.Subtests) -> None:
+    for suffix in FORMATS:
+        with subtests.test(suffix=suffix):
+            rows = [{"본문" if name == "text" else name: value for name, value in row.items()} for row in ROWS]
+            content = as_txt(ROWS) if suffix == ".txt" else FORMATS[suffix](rows)
+            assert nfd(content) != content
+            documents = list(read_documents(write(f"news{suffix}", nfd(content))))
+            assert [document.text for document in documents] == [row["text"] for row in ROWS]
+            assert all(nfc(text) == text for document in documents for text in (document.text, document.title))
 
 
 def test_composition_leaves_typography_as_it_is(write: Write) -> None:
@@ -88,12 +89,13 @@ def test_a_byte_order_mark_is_not_text(write: Write) -> None:
     assert next(read_documents(write("a.csv", b"\xef\xbb\xbf" + as_csv(ROWS).encode()))).id == "a1"
 
 
-@pytest.mark.parametrize(("name", "alias"), [(name, alias) for name in FIELD_NAMES for alias in FIELD_NAMES[name]])
-def test_fields_are_found_under_the_names_newsrooms_use(write: Write, name: str, alias: str) -> None:
-    record = {"text": "본문이다."} | {"쪽수": 3} if name != "text" else {"쪽수": 3}
-    document = next(read_documents(write("a.jsonl", json.dumps(record | {alias: "값"}))))
-    assert getattr(document, name) == "값"
-    assert document.extra == {"쪽수": 3}
+def test_fields_are_found_under_the_names_newsrooms_use(write: Write, subtests: pytest.Subtests) -> None:
+    for name, alias in [(field, column) for field, columns in FIELD_NAMES.items() for column in columns]:
+        with subtests.test(name=name, alias=alias):
+            record = {"text": "본문이다."} | {"쪽수": 3} if name != "text" else {"쪽수": 3}
+            document = next(read_documents(write("a.jsonl", json.dumps(record | {alias: "값"}))))
+            assert getattr(document, name) == "값"
+            assert document.extra == {"쪽수": 3}
 
 
 def test_a_field_named_by_the_caller_beats_the_usual_names(write: Write) -> None:
@@ -103,11 +105,12 @@ def test_a_field_named_by_the_caller_beats_the_usual_names(write: Write) -> None
     ]
 
 
-@pytest.mark.parametrize("value", ["null", '["목록"]', '{"가": 1}'])
-def test_a_named_field_that_holds_no_text_is_refused(write: Write, fails: Fails, value: str) -> None:
-    path = write("a.jsonl", f'{{"기사본문": {value}}}')
-    with fails(DataError, f"{path}:1", "기사본문"):
-        list(read_documents(path, fields={"text": "기사본문"}))
+def test_a_named_field_that_holds_no_text_is_refused(write: Write, fails: Fails, subtests: pytest.Subtests) -> None:
+    for value in ["null", '["목록"]', '{"가": 1}']:
+        with subtests.test(value=value):
+            path = write("a.jsonl", f'{{"기사본문": {value}}}')
+            with fails(DataError, f"{path}:1", "기사본문"):
+                list(read_documents(path, fields={"text": "기사본문"}))
 
 
 def test_a_misspelt_named_column_is_told_the_nearest_one(write: Write, fails: Fails) -> None:
@@ -116,20 +119,16 @@ def test_a_misspelt_named_column_is_told_the_nearest_one(write: Write, fails: Fa
         list(read_documents(path, fields={"text": "contnets"}))
 
 
-@pytest.mark.parametrize(
-    ("unit", "texts", "lines"),
-    [
+def test_plain_text_is_cut_at_blank_lines_at_lines_or_not_at_all(write: Write, subtests: pytest.Subtests) -> None:
+    for unit, texts, lines in [
         ("block", ["첫 단락\n둘째 줄", "둘째 단락"], [2, 6]),
         ("line", ["첫 단락", "둘째 줄", "둘째 단락"], [2, 3, 6]),
         ("file", ["\n첫 단락\n둘째 줄\n \n\n둘째 단락\n"], [1]),
-    ],
-)
-def test_plain_text_is_cut_at_blank_lines_at_lines_or_not_at_all(
-    write: Write, unit: TextUnit, texts: list[str], lines: list[int]
-) -> None:
-    documents = list(read_documents(write("a.txt", "\n첫 단락\n둘째 줄\n \n\n둘째 단락\n"), text_unit=unit))
-    assert [document.text for document in documents] == texts
-    assert [document.id for document in documents] == [f"a.txt:{line}" for line in lines]
+    ]:
+        with subtests.test(unit=unit, texts=texts, lines=lines):
+            documents = list(read_documents(write("a.txt", "\n첫 단락\n둘째 줄\n \n\n둘째 단락\n"), text_unit=unit))
+            assert [document.text for document in documents] == texts
+            assert [document.id for document in documents] == [f"a.txt:{line}" for line in lines]
 
 
 def test_windows_line_ends_cut_like_any_other(write: Write) -> None:
@@ -184,27 +183,25 @@ BAD_RECORDS = {
 }
 
 
-@pytest.mark.parametrize(("name", "content", "line", "what"), BAD_RECORDS.values(), ids=BAD_RECORDS)
-def test_a_bad_record_stops_strict_reading_with_its_line(
-    write: Write, fails: Fails, name: str, content: str, line: int, what: str
-) -> None:
-    path = write(name, content)
-    with fails(DataError, f"{path}:{line}: ", what):
-        list(read_documents(path))
+def test_a_bad_record_stops_strict_reading_with_its_line(write: Write, fails: Fails, subtests: pytest.Subtests) -> None:
+    for name, content, line, what in BAD_RECORDS.values():
+        with subtests.test(name=name, content=content, line=line, what=what):
+            path = write(name, content)
+            with fails(DataError, f"{path}:{line}: ", what):
+                list(read_documents(path))
 
 
-@pytest.mark.parametrize(("name", "content", "line", "what"), BAD_RECORDS.values(), ids=BAD_RECORDS)
-def test_lenient_reading_lists_a_bad_record_and_reads_on(
-    write: Write, name: str, content: str, line: int, what: str
-) -> None:
-    path = write(name, content)
-    rejected: list[RejectedRecord] = []
-    texts = [document.text for document in read_documents(path, rejected=rejected)]
-    assert (texts[0], texts[-1]) == ("첫 기사다.", "끝 기사다.")
-    assert [record.where for record in rejected] == [f"{path}:{line}"]
-    assert what in rejected[0].reason
-    if name == "n.jsonl":
-        assert rejected[0].record.strip() == content.splitlines()[line - 1][:200].strip()
+def test_lenient_reading_lists_a_bad_record_and_reads_on(write: Write, subtests: pytest.Subtests) -> None:
+    for name, content, line, what in BAD_RECORDS.values():
+        with subtests.test(name=name, content=content, line=line, what=what):
+            path = write(name, content)
+            rejected: list[RejectedRecord] = []
+            texts = [document.text for document in read_documents(path, rejected=rejected)]
+            assert (texts[0], texts[-1]) == ("첫 기사다.", "끝 기사다.")
+            assert [record.where for record in rejected] == [f"{path}:{line}"]
+            assert what in rejected[0].reason
+            if name == "n.jsonl":
+                assert rejected[0].record.strip() == content.splitlines()[line - 1][:200].strip()
 
 
 def test_the_record_of_a_duplicate_is_the_second_one(write: Write) -> None:

@@ -148,13 +148,14 @@ def test_a_download_with_other_bytes_leaves_nothing_behind(tmp_path: Path, publi
     assert names(target.parent) == []
 
 
-@pytest.mark.parametrize(("path", "sha256"), [("whole", WRONG), ("short", RIGHT), ("missing", None)])
-def test_a_failed_download_keeps_the_old_file(tmp_path: Path, publisher: str, path: str, sha256: str | None) -> None:
-    target = fill(tmp_path / "nsmc" / "ratings.txt", b"old")
-    with pytest.raises((DataError, OSError, HTTPException)):
-        download(published(f"{publisher}/{path}", sha256=sha256), target)
-    assert target.read_bytes() == b"old"
-    assert names(target.parent) == ["ratings.txt"]
+def test_a_failed_download_keeps_the_old_file(tmp_path: Path, publisher: str, subtests: pytest.Subtests) -> None:
+    for path, sha256 in [("whole", WRONG), ("short", RIGHT), ("missing", None)]:
+        with subtests.test(path=path, sha256=sha256):
+            target = fill(tmp_path / "nsmc" / "ratings.txt", b"old")
+            with pytest.raises((DataError, OSError, HTTPException)):
+                download(published(f"{publisher}/{path}", sha256=sha256), target)
+            assert target.read_bytes() == b"old"
+            assert names(target.parent) == ["ratings.txt"]
 
 
 def test_a_missing_file_is_downloaded_to_the_root(

@@ -59,17 +59,15 @@ def test_the_documented_example_holds() -> None:
     assert doctest.testmod(corpora.overlap).failed == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "letters"),
-    [
+def test_only_letters_and_digits_count(subtests: pytest.Subtests) -> None:
+    for text, letters in [
         ("금리가 3.5%로, “올랐다”!", "금리가35로올랐다"),
         ("KOSPI_200 Straße", "kospi200strasse"),
         ("👍👍 ^^ ~ ♥ \n", ""),
         ("ㅋㅋ ㅠ.ㅠ 李", "ㅋㅋㅠㅠ李"),
-    ],
-)
-def test_only_letters_and_digits_count(text: str, letters: str) -> None:
-    assert letters_of(text) == letters
+    ]:
+        with subtests.test(text=text, letters=letters):
+            assert letters_of(text) == letters
 
 
 # ---- each measure ----
@@ -186,21 +184,20 @@ def test_near_copies_are_found_and_nothing_else_is() -> None:
     assert [match.similarity for match in found] == pytest.approx([jaccard(*pairs[match.text]) for match in found])
 
 
-@pytest.mark.parametrize(
-    ("bands", "rows", "expected"), [(1, 1, 0.5), (4, 1, 1 - 0.5**4), (1, 4, 0.5**4), (16, 4, 1 - (1 - 0.5**4) ** 16)]
-)
-def test_signatures_agree_with_the_probability_that_theory_says(bands: int, rows: int, expected: float) -> None:
-    rng = np.random.default_rng(3)
-    pairs = []
-    for _ in range(3000):
-        letters = "".join(rng.permutation(SYLLABLES)[:84])
-        # 64 letters have 60 shingles; two texts that share 44 letters at one end share 40 of 80: Jaccard 1/2.
-        pairs.append((letters[:64], letters[:44] + letters[64:]))
-    assert {round(jaccard(*pair), 9) for pair in pairs[:50]} == {0.5}
-    config = OverlapConfig(min_jaccard=0.5, bands=bands, rows=rows)
-    found = find([text for text, _ in pairs], training(*(copy for _, copy in pairs)), config).matches("minhash")
-    deviation = (expected * (1 - expected) / len(pairs)) ** 0.5
-    assert abs(len(found) / len(pairs) - expected) < 4 * deviation
+def test_signatures_agree_with_the_probability_that_theory_says(subtests: pytest.Subtests) -> None:
+    for bands, rows, expected in [(1, 1, 0.5), (4, 1, 1 - 0.5**4), (1, 4, 0.5**4), (16, 4, 1 - (1 - 0.5**4) ** 16)]:
+        with subtests.test(bands=bands, rows=rows, expected=expected):
+            rng = np.random.default_rng(3)
+            pairs = []
+            for _ in range(3000):
+                letters = "".join(rng.permutation(SYLLABLES)[:84])
+                # 64 letters have 60 shingles; two texts that share 44 letters at one end share 40 of 80: Jaccard 1/2.
+                pairs.append((letters[:64], letters[:44] + letters[64:]))
+            assert {round(jaccard(*pair), 9) for pair in pairs[:50]} == {0.5}
+            config = OverlapConfig(min_jaccard=0.5, bands=bands, rows=rows)
+            found = find([text for text, _ in pairs], training(*(copy for _, copy in pairs)), config).matches("minhash")
+            deviation = (expected * (1 - expected) / len(pairs)) ** 0.5
+            assert abs(len(found) / len(pairs) - expected) < 4 * deviation
 
 
 def test_similar_sentences_are_found_inside_documents_if_they_are_long() -> None:

@@ -29,17 +29,18 @@ def test_there_are_a_hundred_articles_from_eight_sections() -> None:
     assert {article["split"] for article in ARTICLES} == {"train", "dev"}
 
 
-@pytest.mark.parametrize("article", ARTICLES, ids=BY_ID)
-def test_an_article_has_sentences_with_offsets_and_three_picks(article: dict[str, Any]) -> None:
-    assert 6 <= len(article["sentences"]) <= 20
-    cursor = 0  # captions, by-lines and subheads stand between sentences and are none
-    for start, end in article["sentences"]:
-        assert cursor <= start
-        assert article["text"][start:end] == article["text"][start:end].strip() != ""
-        cursor = end
-    assert cursor <= len(article["text"])
-    assert len(article["extractive"]) == len(set(article["extractive"])) == 3
-    assert set(article["extractive"]) < set(range(len(article["sentences"])))
+def test_an_article_has_sentences_with_offsets_and_three_picks(subtests: pytest.Subtests) -> None:
+    for article in ARTICLES:
+        with subtests.test(article=article):
+            assert 6 <= len(article["sentences"]) <= 20
+            cursor = 0  # captions, by-lines and subheads stand between sentences and are none
+            for start, end in article["sentences"]:
+                assert cursor <= start
+                assert article["text"][start:end] == article["text"][start:end].strip() != ""
+                cursor = end
+            assert cursor <= len(article["text"])
+            assert len(article["extractive"]) == len(set(article["extractive"])) == 3
+            assert set(article["extractive"]) < set(range(len(article["sentences"])))
 
 
 def test_related_articles_are_in_the_same_split() -> None:
@@ -63,11 +64,12 @@ def test_unrelated_articles_share_at_most_12_percent_of_their_character_6_grams(
     assert copies == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_files_are_composed_utf8_without_an_address_that_could_exist(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert unicodedata.is_normalized("NFC", text)
-    assert [found for found in re.findall(r"[\w.+-]+@[\w.-]*\w", text) if not found.endswith(".example")] == []
+def test_files_are_composed_utf8_without_an_address_that_could_exist(subtests: pytest.Subtests) -> None:
+    for path in FILES:
+        with subtests.test(path=path):
+            text = path.read_text(encoding="utf-8")
+            assert unicodedata.is_normalized("NFC", text)
+            assert [found for found in re.findall(r"[\w.+-]+@[\w.-]*\w", text) if not found.endswith(".example")] == []
 
 
 def test_sentiment_is_balanced_and_unrepeated() -> None:

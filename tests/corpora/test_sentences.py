@@ -16,9 +16,8 @@ from corpora.sentences import Sentence, ends_sentence, split_article, split_by_r
 SAMPLE = Path(corpora.sentences.__file__).parent / "sample" / "news.jsonl"
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [
+def test_sentences_end_where_a_reader_ends_them(subtests: pytest.Subtests) -> None:
+    for sentences in [
         ["서울 아파트값이 0.15% 올랐다.", "전셋값은 1.2% 내렸다."],
         ["A.B.C.사는 2.0 버전을 냈다.", "값은 1만2000원이다."],
         ["“오늘은 쉬자. 내일 하자.”고 그가 말했다.", "모두 동의했다."],
@@ -28,20 +27,20 @@ SAMPLE = Path(corpora.sentences.__file__).parent / "sample" / "news.jsonl"
         ["🎉👨‍👩‍👧‍👦🇰🇷 축제가 열렸다.", "시민이 모였다."],
         ["\x00금리가 올랐다.", "물가도 \ud83d올랐다.", "그러고는 \x00\udfff끝났다.", "다음 날이 왔다."],
         ["혼자인 문장"],
-    ],
-)
-def test_sentences_end_where_a_reader_ends_them(sentences: list[str]) -> None:
-    assert [sentence.text for sentence in split_sentences(" ".join(sentences))] == sentences
+    ]:
+        with subtests.test(sentences=sentences):
+            assert [sentence.text for sentence in split_sentences(" ".join(sentences))] == sentences
 
 
 def test_a_sentence_may_end_without_a_blank_after_it() -> None:
     assert [sentence.text for sentence in split_sentences("그는 왔다.그녀는 갔다.")] == ["그는 왔다.", "그녀는 갔다."]
 
 
-@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\n\n \n"])
-def test_a_line_break_ends_a_sentence_such_as_a_byline_or_a_caption(line_break: str) -> None:
-    lines = ["/사진=서율일보 길보미 기자", "정부가 대책을 내놨다.", "김하늘 기자 sky@press.example"]
-    assert [sentence.text for sentence in split_sentences(line_break.join(lines))] == lines
+def test_a_line_break_ends_a_sentence_such_as_a_byline_or_a_caption(subtests: pytest.Subtests) -> None:
+    for line_break in ["\n", "\r\n", "\r", "\n\n \n"]:
+        with subtests.test(line_break=line_break):
+            lines = ["/사진=서율일보 길보미 기자", "정부가 대책을 내놨다.", "김하늘 기자 sky@press.example"]
+            assert [sentence.text for sentence in split_sentences(line_break.join(lines))] == lines
 
 
 def test_decomposed_hangul_is_split_at_the_same_places_and_stays_decomposed() -> None:
@@ -49,9 +48,10 @@ def test_decomposed_hangul_is_split_at_the_same_places_and_stays_decomposed() ->
     assert [sentence.text for sentence in split_sentences(text)] == text.replace(". ", ".|").split("|")
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\r\n\t\u3000\u2028"])
-def test_blank_text_has_no_sentences(text: str) -> None:
-    assert split_sentences(text) == []
+def test_blank_text_has_no_sentences(subtests: pytest.Subtests) -> None:
+    for text in ["", " ", "\n\r\n\t\u3000\u2028"]:
+        with subtests.test(text=text):
+            assert split_sentences(text) == []
 
 
 def test_the_documented_example_holds() -> None:
@@ -104,9 +104,8 @@ def test_splits_agree_with_the_sample_s_authors() -> None:
     assert f1 > 0.97  # measured 0.976 with kiwipiepy 0.24.1
 
 
-@pytest.mark.parametrize(
-    "eojeol",
-    [
+def test_a_sentence_ends_with_these_words(subtests: pytest.Subtests) -> None:
+    for eojeol in [
         *["올랐다.", "그랬을까?", "몰랐다!", "정말…", "뭐?!", "그래요..", "했다。", "왜\uff1f", "와\uff01"],
         *[
             "갔다.”",
@@ -120,23 +119,20 @@ def test_splits_agree_with_the_sample_s_authors() -> None:
             "썼다.”(115쪽)",
         ],
         *["2020년.", "3.5%.", "것.", "KBS.", "U.S.는.", "1만2000원이다."],
-    ],
-)
-def test_a_sentence_ends_with_these_words(eojeol: str) -> None:
-    assert ends_sentence(eojeol)
+    ]:
+        with subtests.test(eojeol=eojeol):
+            assert ends_sentence(eojeol)
 
 
-@pytest.mark.parametrize(
-    "eojeol",
-    [
+def test_no_sentence_ends_with_these_words(subtests: pytest.Subtests) -> None:
+    for eojeol in [
         *["", "서울", "그리고,", "말했다", "”", "그래요~", "3.5", "3.5%로", "www.press.example", "A.B.C.사는"],
         *["1.", "(2).", "12.", "2024.", "12.17.", "1).", "[3].", "가.", "(나)."],
         *["J.", "(J.", "홀데인(F.", "U.S.", "‘A.’"],
         *["“갔다.”라고", "‘왜?’라는", "“…”라며", "했다.그리고", "(웃음)"],
-    ],
-)
-def test_no_sentence_ends_with_these_words(eojeol: str) -> None:
-    assert not ends_sentence(eojeol)
+    ]:
+        with subtests.test(eojeol=eojeol):
+            assert not ends_sentence(eojeol)
 
 
 def test_lines_are_borders_for_the_rules_and_no_eojeol_is_lost() -> None:
@@ -185,9 +181,8 @@ def test_the_rules_are_at_least_twenty_times_as_fast_as_the_analyser() -> None:
     assert seconds[split_sentences] > 20 * seconds[split_by_rules]  # measured 150
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [
+def test_sentences_of_an_article_end_where_a_reader_ends_them(subtests: pytest.Subtests) -> None:
+    for sentences in [
         ["서울 아파트값이 0.15% 올랐다.", "전셋값은 1.2% 내렸다."],
         ["그는 “우리는 노력했다. 앞으로도 그럴 것이다.”라고 말했다.", "모두 동의했다."],
         ['시장은 "다리를 놓겠다. 약속한다"며 웃었다.', "시민들은 반겼다."],
@@ -199,16 +194,16 @@ def test_the_rules_are_at_least_twenty_times_as_fast_as_the_analyser() -> None:
         ["왜 그랬을까?", "아무도 몰랐다!", "정말…"],
         ["🎉👨‍👩‍👧‍👦🇰🇷 축제가 열렸다.", "시민이 모였다."],
         ['그는 말했다: "끝나지 않은 말', "다음 날이 왔다."],
-    ],
-)
-def test_sentences_of_an_article_end_where_a_reader_ends_them(sentences: list[str]) -> None:
-    separator = "\n" if sentences[0].endswith("말") else " "
-    assert [sentence.text for sentence in split_article(separator.join(sentences))] == sentences
+    ]:
+        with subtests.test(sentences=sentences):
+            separator = "\n" if sentences[0].endswith("말") else " "
+            assert [sentence.text for sentence in split_article(separator.join(sentences))] == sentences
 
 
-@pytest.mark.parametrize("glued", ["그는 왔다.그녀는 갔다.", "그가 물었죠?“누구세요.”", "모두 놀랐다!(웃음)"])
-def test_a_forgotten_blank_fuses_no_sentences_of_an_article(glued: str) -> None:
-    assert len(split_article(glued)) == 2
+def test_a_forgotten_blank_fuses_no_sentences_of_an_article(subtests: pytest.Subtests) -> None:
+    for glued in ["그는 왔다.그녀는 갔다.", "그가 물었죠?“누구세요.”", "모두 놀랐다!(웃음)"]:
+        with subtests.test(glued=glued):
+            assert len(split_article(glued)) == 2
 
 
 def test_a_quotation_may_hold_what_looks_like_glued_sentences() -> None:
@@ -275,11 +270,10 @@ def test_articles_without_full_stops_are_split_better_than_by_the_analyser() -> 
     assert scores[split_article] > scores[split_sentences]
 
 
-@pytest.mark.parametrize(
-    "unit", ["가나다라 마바사 ", "가", "“", "“가. ", "했다 그리고 ", "했다.그리고", "\" '", ".", "다 ", " "]
-)
-def test_a_hostile_megabyte_is_split_in_seconds(unit: str) -> None:
-    text = unit * (1_000_000 // len(unit))
-    started = time.process_time()
-    split_article(text)
-    assert time.process_time() - started < 15  # measured 0.2 to 3
+def test_a_hostile_megabyte_is_split_in_seconds(subtests: pytest.Subtests) -> None:
+    for unit in ["가나다라 마바사 ", "가", "“", "“가. ", "했다 그리고 ", "했다.그리고", "\" '", ".", "다 ", " "]:
+        with subtests.test(unit=unit):
+            text = unit * (1_000_000 // len(unit))
+            started = time.process_time()
+            split_article(text)
+            assert time.process_time() - started < 15  # measured 0.2 to 3

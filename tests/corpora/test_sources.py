@@ -96,13 +96,14 @@ def test_a_recipe_and_settings_of_ones_own_contradict_each_other(root: Path, tmp
         main(["--out", str(tmp_path / "out")])
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_source_of_our_recipes_may_be_passed_on(path: Path) -> None:
-    recipe = read_corpus_recipe(path.stem)
-    free = ("CC0", "CC-BY", "KOGL-1.0", "public domain", "MIT")
-    assert all(entry.licence.startswith(free) for entry in recipe.sources)
-    assert not any("-NC" in entry.licence or "-ND" in entry.licence for entry in recipe.sources)
-    assert "nsmc/ratings_test.txt" in recipe.exclude
+def test_every_source_of_our_recipes_may_be_passed_on(subtests: pytest.Subtests) -> None:
+    for path in sorted(RECIPES.glob("*.toml")):
+        with subtests.test(path=path):
+            recipe = read_corpus_recipe(path.stem)
+            free = ("CC0", "CC-BY", "KOGL-1.0", "public domain", "MIT")
+            assert all(entry.licence.startswith(free) for entry in recipe.sources)
+            assert not any("-NC" in entry.licence or "-ND" in entry.licence for entry in recipe.sources)
+            assert "nsmc/ratings_test.txt" in recipe.exclude
 
 
 @pytest.mark.real_data

@@ -45,16 +45,14 @@ def test_an_error_is_one_line_of_where_what_and_fix() -> None:
     assert str(SuiteError(Path("a/b.csv"), "two\n lines", "do\tthis")) == "a/b.csv: two lines; do this"
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
+def test_nearest_names_the_closest_choice_or_all_of_them(subtests: pytest.Subtests) -> None:
+    for name, hint in [
         ("korqad", "did you mean 'korquad'?"),
         ("KLUE-NLI", "did you mean 'klue-nli'?"),
         ("xyz", "choose from: klue-nli, korquad, nsmc"),
-    ],
-)
-def test_nearest_names_the_closest_choice_or_all_of_them(name: str, hint: str) -> None:
-    assert suggest(name, ["nsmc", "korquad", "klue-nli"]) == hint
+    ]:
+        with subtests.test(name=name, hint=hint):
+            assert suggest(name, ["nsmc", "korquad", "klue-nli"]) == hint
 
 
 def test_a_recipe_holds_only_departures_from_the_defaults(write: Write) -> None:
@@ -62,23 +60,19 @@ def test_a_recipe_holds_only_departures_from_the_defaults(write: Write) -> None:
     assert recipe == RecipeConfig(objective="sop", loop=LoopConfig(steps=2_000, peak_lr=1e-4))
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
+def test_a_wrong_recipe_is_one_line_naming_file_and_key(write: Write, fails: Fails, subtests: pytest.Subtests) -> None:
+    for text, what in [
         ('objektive = "sop"', "unknown key 'objektive'; did you mean 'objective'?"),
         ("loop = { stpes = 3 }", "unknown key 'loop.stpes'; did you mean 'steps'?"),
         ("loop = { steps = 'many' }", "loop.steps='many'"),
         ("loop = { steps = 0 }", "loop.steps=0: Input should be greater than or equal to 1"),
         ("objective = ", "not a TOML file"),
         (b"objective = '\xb0\xa1'", "not a TOML file"),
-    ],
-)
-def test_a_wrong_recipe_is_one_line_naming_file_and_key(
-    write: Write, fails: Fails, text: str | bytes, what: str
-) -> None:
-    path = write("r.toml", text)
-    with fails(RecipeError, f"{path}: ", what):
-        load_recipe(path, RecipeConfig)
+    ]:
+        with subtests.test(text=text, what=what):
+            path = write("r.toml", text)
+            with fails(RecipeError, f"{path}: ", what):
+                load_recipe(path, RecipeConfig)
 
 
 def test_a_missing_recipe_and_a_folder_are_one_line(tmp_path: Path, fails: Fails) -> None:
@@ -147,15 +141,16 @@ def test_a_place_that_cannot_be_written_is_one_line(write: Write, fails: Fails) 
         write_text(path, "x")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [1.0, float("-inf")]}])
-def test_json_refuses_what_is_no_json_and_keeps_the_old_file(tmp_path: Path, value: object) -> None:
-    path = tmp_path / "a.json"
-    write_json(path, {"점수": 1.0})
-    with pytest.raises(ValueError, match="JSON"):
-        write_json(path, value)
-    assert names(tmp_path) == ["a.json"]
-    assert json.loads(path.read_text(encoding="utf-8")) == {"점수": 1.0}
-    assert "점수" in path.read_text(encoding="utf-8")
+def test_json_refuses_what_is_no_json_and_keeps_the_old_file(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for value in [float("nan"), float("inf"), {"a": [1.0, float("-inf")]}]:
+        with subtests.test(value=value):
+            path = tmp_path / "a.json"
+            write_json(path, {"점수": 1.0})
+            with pytest.raises(ValueError, match="JSON"):
+                write_json(path, value)
+            assert names(tmp_path) == ["a.json"]
+            assert json.loads(path.read_text(encoding="utf-8")) == {"점수": 1.0}
+            assert "점수" in path.read_text(encoding="utf-8")
 
 
 def test_a_fingerprint_depends_on_values_not_on_key_order() -> None:
@@ -218,18 +213,15 @@ def test_options_take_lists_and_defaults() -> None:
     assert (known.models, known.seeds, known.verbose) == (["a", "b"], 1, False)
 
 
-@pytest.mark.parametrize(
-    ("argv", "what"),
-    [
+def test_a_wrong_option_is_one_line_with_the_nearest_real_one(fails: Fails, subtests: pytest.Subtests) -> None:
+    for argv, what in [
         (["--modles", "a"], "unknown option '--modles'; did you mean '--models'?"),
         (["--model", "a"], "unknown option '--model'; did you mean '--models'?"),
         (["--modles=a"], "did you mean '--models'?"),
         (["--seeds", "many"], "invalid int value: 'many'"),
-    ],
-)
-def test_a_wrong_option_is_one_line_with_the_nearest_real_one(fails: Fails, argv: list[str], what: str) -> None:
-    with fails(UsageError, "python -m tool: ", what):
-        parser().parse(argv)
+    ]:
+        with subtests.test(argv=argv, what=what), fails(UsageError, "python -m tool: ", what):
+            parser().parse(argv)
 
 
 def test_a_command_turns_a_suite_error_into_one_line_and_code_2(capsys: pytest.CaptureFixture[str]) -> None:
