@@ -19,10 +19,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from downstream.metrics import FloatArray, Metric, bootstrap_ci95
-from downstream.summaries.features import Vectors, terms
-from downstream.summaries.labelled import Article
+from downstream.summaries.articles import Article
+from downstream.summaries.features import TfidfVectors, terms
 from downstream.summaries.rouge import TOKENIZERS, characters, greedy_oracle, rouge_l, rouge_n
-from downstream.summarize import Summarizer, Summary
+from downstream.summaries.summarizer import Summarizer, Summary
 
 NUM_SENTENCES = 3
 DAMPING = 0.85
@@ -61,7 +61,7 @@ def choose_textrank(article: Article) -> list[int]:
 
 def choose_lexrank(article: Article) -> list[int]:
     """Choose by continuous LexRank: PageRank on the cosines of TF-IDF vectors (Erkan and Radev 2004, section 3.3)."""
-    vectors = Vectors(article.texts)
+    vectors = TfidfVectors(article.texts)
     num = range(len(article.sentences))
     return _best(pagerank(np.array([[vectors.cosine(a, b) for b in num] for a in num])))
 

@@ -16,9 +16,11 @@ from typing import Any, NoReturn
 
 from corpora.foundation.errors import DataError, UsageError
 from downstream.metrics import Metric, mean_metric
+from downstream.summaries.articles import Article
 from downstream.summaries.evaluation import NUM_SENTENCES, RULES, chosen_by, reference_of, rouge_scores, sentence_scores
-from downstream.summaries.labelled import Article, read_labelled
+from downstream.summaries.labelled import read_labelled
 from downstream.summaries.rouge import TOKENIZERS
+from downstream.summaries.summarizer import Summarizer
 from downstream.task import Prediction
 
 ROUGE_TITLES = {"rouge_1": "R-1", "rouge_2": "R-2", "rouge_l": "R-L"}
@@ -84,8 +86,6 @@ def choose_sentences(system: str, source: str | Path | None = None) -> Callable[
         return lambda examples: [to_prediction(RULES[system](example.article)) for example in examples]
     if system != "summarizer":
         raise UsageError("system", f"'{system}' is unknown", f"choose from {', '.join([*RULES, 'summarizer'])}")
-    from downstream.summarize import Summarizer
-
     summarizer = Summarizer.load(source)
 
     def predict(examples: Sequence[Any]) -> list[Prediction]:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from downstream.summaries.labelled import Article
+from downstream.summaries.articles import Article
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Encode: TypeAlias = Callable[[list[str]], NDArray[np.float32]]
@@ -70,7 +70,7 @@ def terms(text: str) -> list[str]:
     return found
 
 
-class Vectors:
+class TfidfVectors:
     """TF-IDF vectors of an article's sentences, the sentences being the documents."""
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -115,7 +115,7 @@ def sentence_features(
     article: Article,
     names: Sequence[str],
     *,
-    vectors: Vectors | None = None,
+    vectors: TfidfVectors | None = None,
     encode: Encode | None = None,
     score: Score | None = None,
 ) -> FloatArray:
@@ -137,7 +137,7 @@ def sentence_features(
     texts = article.texts
     if not texts:
         return np.zeros((0, len(names)))
-    vectors = vectors or Vectors(texts)
+    vectors = vectors or TfidfVectors(texts)
     columns: dict[str, FloatArray] = {}
     if wanted := NEEDS_ENCODER.intersection(names):
         if encode is None:
@@ -153,7 +153,7 @@ def sentence_features(
     return np.stack([columns[name] for name in names], axis=1)
 
 
-def _lexical(article: Article, texts: Sequence[str], vectors: Vectors) -> dict[str, FloatArray]:
+def _lexical(article: Article, texts: Sequence[str], vectors: TfidfVectors) -> dict[str, FloatArray]:
     num = len(texts)
     places = np.arange(num)
     no = np.zeros(num)

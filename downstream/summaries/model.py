@@ -111,7 +111,7 @@ def open_encoder(source: str, runtime: str = "torch") -> Encode:
         source: the model.
         runtime: a word of `downstream.runtime`; `auto` is the GPU if there is one, else the fastest way on this CPU.
     """
-    from downstream.embed import Embedder
+    from downstream.embeddings.embedder import Embedder
 
     embedder = Embedder.load(None if source == BUNDLED_ENCODER else source)
     if runtime != "torch" and (runtime != "auto" or embedder.device == "cpu"):

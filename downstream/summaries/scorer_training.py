@@ -8,6 +8,7 @@ import json
 import logging
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,8 @@ from downstream.encoders.folder import SCORER_FILE, ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.finetune import parse_overrides
-from downstream.summaries.labelled import Article, Skipped, of_split, read_labelled
+from downstream.summaries.articles import Article
+from downstream.summaries.labelled import of_split, read_labelled
 from downstream.summaries.scorer import (
     HEAD_FILE,
     HeadConfig,
@@ -295,12 +297,12 @@ def read_training_data(paths: Sequence[Path]) -> tuple[list[Article], dict[str, 
         if not inside:
             raise DataError(path, "no files in it", "give the folder that holds the data")
         files += inside
-    skipped = Skipped()
+    skipped: Counter[str] = Counter()
     articles = [article for path in files for article in read_labelled(path, skipped)]
-    for reason, count in skipped.reasons.items():
+    for reason, count in skipped.items():
         logger.warning("%d articles left out: %s", count, reason)
     digests = {path.name: sha256(path) for path in files}
-    return articles, {"sha256": digests, "left_out": dict(skipped.reasons)}
+    return articles, {"sha256": digests, "left_out": dict(skipped)}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,6 +11,7 @@ same story never part, and the split that is reported has no say.
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from corpora.foundation.files import sha256
 from corpora.foundation.machine import versions
 from downstream.finetune import parse_overrides
 from downstream.metrics import FloatArray
+from downstream.summaries.articles import Article
 from downstream.summaries.evaluation import NUM_SENTENCES, as_json, evaluate, paired_p, sentence_scores, table
 from downstream.summaries.features import (
     FEATURES,
@@ -33,12 +35,12 @@ from downstream.summaries.features import (
     NEEDS_SCORER,
     Encode,
     Score,
-    Vectors,
+    TfidfVectors,
     sentence_features,
 )
-from downstream.summaries.labelled import Article, Skipped, of_split, read_labelled
+from downstream.summaries.labelled import of_split, read_labelled
 from downstream.summaries.model import SummaryModel, open_encoder, open_scorer, save_model
-from downstream.summarize import Judgement, Summarizer
+from downstream.summaries.summarizer import ScoredArticle, Summarizer
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +71,7 @@ class Example:
     """An article with all features of its sentences."""
 
     article: Article
-    vectors: Vectors
+    vectors: TfidfVectors
     features: Mapping[str, FloatArray]
     """Name → (S,)."""
 
@@ -90,7 +92,7 @@ def make_examples(
     examples = []
     for article in articles:
         if article.sentences:
-            vectors = Vectors(article.texts)
+            vectors = TfidfVectors(article.texts)
             matrix = sentence_features(article, names, vectors=vectors, encode=encode, score=score)
             examples.append(Example(article, vectors, {name: matrix[:, k] for k, name in enumerate(names)}))
     return examples
@@ -146,8 +148,8 @@ def cross_validate(
 def choose(model: SummaryModel, example: Example) -> list[int]:
     """Choose sentences of an article whose features are at hand."""
     parts = {name: weight * example.features[name] for name, weight in model.weights.items()}
-    judgement = Judgement(example.article, example.vectors, parts, model.bias, model.redundancy)
-    return judgement.choose(NUM_SENTENCES)
+    scored = ScoredArticle(example.article, example.vectors, parts, model.bias, model.redundancy)
+    return scored.choose(NUM_SENTENCES)
 
 
 @dataclass(frozen=True)
@@ -227,9 +229,9 @@ def read_pairs(paths: Sequence[Path], config: TrainingConfig) -> list[Article]:
     Raises:
         DataError: a file cannot be read.
     """
-    skipped = Skipped()
+    skipped: Counter[str] = Counter()
     articles = [article for path in paths for article in read_labelled(path, skipped)]
-    for reason, count in skipped.reasons.items():
+    for reason, count in skipped.items():
         logger.warning("%d pairs left out: %s", count, reason)
     return [a for a in articles if config.min_sentences <= len(a.sentences) <= config.max_sentences]
 

@@ -15,8 +15,8 @@ from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import BLANK, Tagging
 from downstream.finetuning.result import Result
 from downstream.metrics import korquad_f1
+from downstream.summaries.articles import Article
 from downstream.summaries.family import SentenceChoice, SummaryExample, indices_of
-from downstream.summaries.labelled import Article
 from downstream.task import Prediction, QuestionExample, Task, TextExample, get_task
 from eval.board.rows import Table
 

@@ -259,7 +259,7 @@ def code_sha256(entry: ModelEntry, task: Task) -> str:
     if entry.kind == "tfidf":
         modules += ["downstream.finetuning.ngrams"]
     elif entry.kind == "summary":
-        modules = ["downstream.summaries.family", "downstream.summaries.evaluation", "downstream.summarize"]
+        modules = ["downstream.summaries.family", "downstream.summaries.evaluation", "downstream.summaries.summarizer"]
     elif entry.kind == "embedder":
         modules = [f"downstream.embeddings.{name}" for name in ("embedder", "pipeline", "pooling", "similarity")]
     elif entry.kind != "majority":

@@ -20,7 +20,8 @@ from corpora.documents import Document
 from corpora.foundation.errors import CheckpointError
 from downstream.summaries.features import FEATURES
 from downstream.summaries.model import SummaryModel
-from downstream.summarize import Summarizer, Summary, _joins, summarize
+from downstream.summaries.summarizer import may_compose
+from downstream.summarize import Summarizer, Summary, summarize
 from downstream.task import SAMPLE_ROOT
 
 ROOT = Path(downstream.summarize.__file__).parents[1]
@@ -180,9 +181,9 @@ def test_whatever_composes_with_what_stands_before_it_is_known_to() -> None:
     for code in range(sys.maxunicode + 1):
         parts = unicodedata.normalize("NFD", chr(code))
         if len(parts) > 1 and unicodedata.is_normalized("NFC", chr(code)):
-            assert all(map(_joins, parts[1:]))
+            assert all(map(may_compose, parts[1:]))
         if unicodedata.combining(chr(code)):
-            assert _joins(chr(code))
+            assert may_compose(chr(code))
 
 
 def test_articles_come_out_one_by_one_as_they_would_alone(articles: list[str]) -> None:

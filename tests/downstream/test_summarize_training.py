@@ -13,6 +13,7 @@ import scipy.stats
 
 import downstream.summaries.evaluation as evaluation
 from corpora.foundation.errors import DataError, UsageError
+from downstream.summaries.articles import Article, join_sentences
 from downstream.summaries.evaluation import (
     RULES,
     chosen_by,
@@ -24,7 +25,7 @@ from downstream.summaries.evaluation import (
     table,
 )
 from downstream.summaries.features import terms
-from downstream.summaries.labelled import Article, join_sentences, of_split, read_labelled
+from downstream.summaries.labelled import of_split, read_labelled
 from downstream.summaries.training import LEXICAL, TrainingConfig, ablate, choose, cross_validate, fit, make_examples
 from downstream.summarize import Summarizer, main
 from downstream.task import SAMPLE_ROOT

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 import downstream.summaries.features
+from downstream.summaries.articles import Article, join_sentences, read_article
 from downstream.summaries.features import (
     FEATURES,
     NEEDS_ENCODER,
     NEEDS_SCORER,
     FloatArray,
-    Vectors,
+    TfidfVectors,
     relevance,
     sentence_features,
     standardise,
 )
-from downstream.summaries.labelled import Article, join_sentences, read_article
 
 LEXICAL = [name for name in FEATURES if name not in NEEDS_ENCODER | NEEDS_SCORER]
 
@@ -52,7 +52,7 @@ def test_a_headline_draws_sentences_that_share_its_words_whatever_their_particle
 
 
 def test_centrality_is_the_cosine_with_the_sum_of_all_sentences() -> None:
-    vectors = Vectors(["가나 다라", "가나 마바", "사아"])
+    vectors = TfidfVectors(["가나 다라", "가나 마바", "사아"])
     # idf of 가나 is log(1 + 3/2), of the others log 4; every row has length 1.
     common, rare = math.log(2.5), math.log(4)
     norm = math.hypot(common, rare)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from corpora.foundation.errors import DataError
-from downstream.summaries.labelled import Article, Skipped, label_by_oracle, of_split, read_article, read_labelled
+from downstream.summaries.articles import Article, read_article
+from downstream.summaries.labelled import label_by_oracle, of_split, read_labelled
 from downstream.task import SAMPLE_ROOT
 
 Write = Callable[[str, str | bytes], Path]
@@ -42,7 +44,7 @@ def test_a_raw_text_has_sentences_paragraphs_and_what_stands_around() -> None:
     )
     assert article.texts == ["물빛시가 다리를 놓는다.", "시민은 반겼다.", "공사는 3월에 시작한다."]
     assert article.starts_paragraph == [True, False, True]
-    assert [segment.kind for segment in article.around] == ["byline"]
+    assert [segment.kind for segment in article.excluded] == ["byline"]
 
 
 BODY = "물빛시가 다리를 놓는다. 시민은 반겼다. 공사는 3월에 시작한다."
@@ -52,7 +54,7 @@ BODY = "물빛시가 다리를 놓는다. 시민은 반겼다. 공사는 3월에
 def test_a_first_line_that_ends_like_a_headline_is_the_title(headline: str) -> None:
     article = read_article(f"{headline}\n\n{BODY}")
     assert (article.title, len(article.sentences)) == (headline, 3)
-    assert [segment.kind for segment in article.around] == ["headline"]
+    assert [segment.kind for segment in article.excluded] == ["headline"]
 
 
 def test_a_title_that_is_given_goes_before_one_that_is_found() -> None:
@@ -104,10 +106,10 @@ def test_blank_sentences_go_and_labels_move_up(write: Write) -> None:
 
 def test_articles_without_whole_labels_are_left_out_and_counted(write: Write) -> None:
     lines = [contest_line(extractive=[0, None, 2]), contest_line(article_original=["가.", " "], extractive=[1])]
-    skipped = Skipped()
+    skipped: Counter[str] = Counter()
     articles = list(read_labelled(write("train.jsonl", "".join([*lines, contest_line()])), skipped))
     assert len(articles) == 1
-    assert skipped.reasons == {"labels missing": 1, "a blank sentence is chosen": 1}
+    assert skipped == {"labels missing": 1, "a blank sentence is chosen": 1}
 
 
 @pytest.mark.parametrize(
@@ -115,10 +117,10 @@ def test_articles_without_whole_labels_are_left_out_and_counted(write: Write) ->
     [
         ("a.jsonl", contest_line(extractive=[0, 4]), "does not name sentences 0 to 3"),
         ("a.jsonl", contest_line(extractive=["0"]), "does not name sentences"),
-        ("a.jsonl", contest_line(article_original="가."), "no list of sentences"),
+        ("a.jsonl", contest_line(article_original="가."), "not a list of sentences"),
         ("a.jsonl", contest_line() + '{"article_ori', "not valid JSON"),
         ("a.json", ai_hub(text=["가."]), "no paragraphs of sentences"),
-        ("a.json", '{"documents": 3}', "no list"),
+        ("a.json", '{"documents": 3}', "not a list"),
         ("a.json", '{"documents": [', "not valid JSON"),
         ("a.jsonl", '{"text": "가.", "sentences": [[0, 9]], "extractive": [0]}', "offsets outside the text"),
         ("a.jsonl", '{"text": "가.", "sentences": 3, "extractive": [0]}', "sentence offsets"),
@@ -133,11 +135,11 @@ def test_damaged_data_are_told_with_their_place(name: str, content: str, what: s
 def test_articles_with_headlines_are_labelled_by_the_oracle_and_lose_the_headline(write: Write) -> None:
     body = "하늘은 맑았다. 물빛시가 새 다리를 놓기로 했다. 시민은 반겼다."
     content = f'제목,내용\n"물빛시, 새 다리 놓는다","{body}"\n,"{body}"\n"전혀 무관함 QZ","{body}"\n'
-    skipped = Skipped()
+    skipped: Counter[str] = Counter()
     (article,) = read_labelled(write("news.csv", content), skipped)
     assert (article.extractive, article.title) == ((1,), "")
     assert article.abstract == "물빛시, 새 다리 놓는다"
-    assert skipped.reasons == {"no headline": 1, "no sentence covers the headline": 1}
+    assert skipped == {"no headline": 1, "no sentence covers the headline": 1}
 
 
 def test_an_abstract_is_covered_by_f1_and_not_by_the_longest_sentence() -> None:

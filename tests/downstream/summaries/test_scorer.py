@@ -14,7 +14,8 @@ from transformers import AutoModel
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.extractive import main
-from downstream.summaries.labelled import Article, join_sentences, read_labelled
+from downstream.summaries.articles import Article, join_sentences
+from downstream.summaries.labelled import read_labelled
 from downstream.summaries.scorer import (
     HeadConfig,
     SentenceScorer,
