@@ -16,7 +16,7 @@ from pathlib import Path
 
 # Small models on a busy machine: threads that wait by spinning slow each other down tenfold.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# The tokenizers' own threads do not survive a fork, and say so on every one.
+# The tokenizers' own threads do not survive a fork, and warn on every one.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if not __package__:
     # Run by path, Python puts apps/ on the path and not the root that holds the five packages.
@@ -24,10 +24,10 @@ if not __package__:
 
 import streamlit as st
 
-from apps.demo_pages.frame import Desk, choose_language, choose_model, shared_shelf, tell_loaded
+from apps.demo_pages.frame import PageContext, choose_language, choose_model, shared_models, show_loaded
 from apps.demo_pages.inputs import MAX_UPLOAD_MB
-from apps.demo_pages.texts import Say
 from corpora.foundation.files import package_path
+from corpora.foundation.texts import Texts
 from downstream.encoders.folder import Kind
 
 STYLE = package_path("apps", "demo_pages", "style.css")
@@ -62,12 +62,12 @@ def draw(first: str = PAGES[0].name) -> None:
     """
     st.set_page_config(page_title="PressBERT", page_icon="📰", layout="wide")
     st.html(STYLE)
-    say = choose_language()
-    st.html(f"<style>{browser_texts(say)}</style>")
+    texts = choose_language()
+    st.html(f"<style>{browser_texts(texts)}</style>")
     pages = [
         st.Page(
-            partial(run_page, page, say),
-            title=say(f"{page.name}.title"),
+            partial(run_page, page, texts),
+            title=texts(f"{page.name}.title"),
             icon=page.icon,
             url_path=page.name,
             default=page.name == first,
@@ -77,20 +77,22 @@ def draw(first: str = PAGES[0].name) -> None:
     st.navigation(pages).run()
 
 
-def run_page(page: DemoPage, say: Say) -> None:
+def run_page(page: DemoPage, texts: Texts) -> None:
     """Draw one page with its sidebar."""
-    shelf = shared_shelf()
-    choice = choose_model(say, page.kind) if page.kind is not None else None
+    models = shared_models()
+    choice = choose_model(texts, page.kind) if page.kind is not None else None
     # Imported when it is looked at: the first page is not to wait for what the others need.
-    import_module(f"apps.demo_pages.{page.name}").show(Desk(say, shelf, choice))
+    import_module(f"apps.demo_pages.{page.name}").show(PageContext(texts, models, choice))
     with st.sidebar:
         # Last, so that what the page has just loaded is told.
-        tell_loaded(say, shelf)
+        show_loaded(texts, models)
 
 
-def browser_texts(say: Say) -> str:
+def browser_texts(texts: Texts) -> str:
     """Return CSS that says in the visitor's language what Streamlit's own file field says in English."""
-    drop, limit, refused = (say(key, limit=MAX_UPLOAD_MB) for key in ("upload.drop", "upload.limit", "upload.refused"))
+    drop, limit, refused = (
+        texts(key, limit=MAX_UPLOAD_MB) for key in ("upload.drop", "upload.limit", "upload.refused")
+    )
     return (
         f'[data-testid="stFileUploaderDropzone"] {{ --pb-drop: "{drop}"; --pb-limit: "{limit}"; }}'
         f'[data-testid="stFileUploader"] {{ --pb-refused: "{refused}"; }}'

@@ -31,7 +31,6 @@ KNOWN_LONG_FILES = {
     "downstream/finetune.py",
     "eval/contamination/check.py",
     "eval/cells/run.py",
-    "apps/demo_pages/texts.py",
 }
 KNOWN_LONG_FUNCTIONS = {"downstream.finetune._train_and_score"}
 KNOWN_PLACES = {"eval.contamination.check", "apps.fonts.make_font"}

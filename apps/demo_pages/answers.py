@@ -2,11 +2,20 @@
 
 import streamlit as st
 
-from apps.demo_pages.frame import Desk, Given, given_to, heading, missing_model, take, tell, tell_refusal
+from apps.demo_pages.frame import (
+    Given,
+    PageContext,
+    given_to,
+    heading,
+    show_error,
+    show_missing_model,
+    show_refusal,
+    take,
+)
 from apps.demo_pages.inputs import MAX_PASSAGE, check_text
 from apps.demo_pages.marking import Mark, escaped, literal, marked, one_line, paper
-from apps.demo_pages.texts import Say
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.texts import Texts
 from downstream.answer import Found, Reader, SentenceFinder
 from downstream.task import SAMPLE_ROOT, QuestionExample, get_task
 
@@ -14,24 +23,24 @@ NUM_EXAMPLES = 3
 LONGEST_QUESTION = 300
 
 
-def show(desk: Desk) -> None:
+def show(context: PageContext) -> None:
     """Draw the page."""
-    say = desk.say
-    heading(say, "answers")
-    _input(say)
-    tell_refusal("answers", say)
+    texts = context.texts
+    heading(texts, "answers")
+    _input(texts)
+    show_refusal("answers", texts)
     if given := given_to("answers"):
         question, passage = given.records
         try:
-            with desk.model() as reader:
+            with context.model() as reader:
                 found: Found = reader.answer(question, passage)
-                caption = _caption(say, reader, found)
+                caption = _caption(texts, reader, found)
         except (SuiteError, ValueError) as error:
-            tell(error, say)
+            show_error(error, texts)
         else:
-            _answer(say, question, passage, found, caption)
-    if desk.choice is not None and desk.choice.folder is None:
-        missing_model(say, "reader")
+            _answer(texts, question, passage, found, caption)
+    if context.choice is not None and context.choice.folder is None:
+        show_missing_model(texts, "reader")
 
 
 @st.cache_data(show_spinner=False)
@@ -46,7 +55,7 @@ def _examples() -> list[QuestionExample]:
     return [*list(answered.values())[: NUM_EXAMPLES - 1], *unanswered[:1]]
 
 
-def _input(say: Say) -> None:
+def _input(texts: Texts) -> None:
     with st.container(horizontal=True):
         for number, example in enumerate(_examples()):
             st.button(
@@ -57,9 +66,11 @@ def _input(say: Say) -> None:
                 args=(example.question, example.context),
             )
     with st.form("answers-form", border=False):
-        st.text_area(say("answers.passage"), key="answers-passage", height=200, placeholder=say("answers.passage_hint"))
-        st.text_input(say("answers.question"), key="answers-question", placeholder=say("answers.question_hint"))
-        st.form_submit_button(say("answers.go"), type="primary", icon=":material/search:", on_click=_take)
+        st.text_area(
+            texts("answers.passage"), key="answers-passage", height=200, placeholder=texts("answers.passage_hint")
+        )
+        st.text_input(texts("answers.question"), key="answers-question", placeholder=texts("answers.question_hint"))
+        st.form_submit_button(texts("answers.go"), type="primary", icon=":material/search:", on_click=_take)
 
 
 def _take_example(question: str, passage: str) -> None:
@@ -76,23 +87,25 @@ def _take() -> None:
     take("answers", given)
 
 
-def _caption(say: Say, reader: Reader | SentenceFinder, found: Found) -> str:
+def _caption(texts: Texts, reader: Reader | SentenceFinder, found: Found) -> str:
     """Return how far the answer is to be trusted."""
     if isinstance(reader, SentenceFinder):
-        return say("answers.by_letters", share=found.confidence)
+        return texts("answers.by_letters", share=found.confidence)
     if reader.can_refuse:
-        return say("answers.confidence", share=found.confidence if found.is_answered else 1 - found.confidence)
-    return say("answers.never_refuses")
+        return texts("answers.confidence", share=found.confidence if found.is_answered else 1 - found.confidence)
+    return texts("answers.never_refuses")
 
 
-def _answer(say: Say, question: str, passage: str, found: Found, caption: str) -> None:
+def _answer(texts: Texts, question: str, passage: str, found: Found, caption: str) -> None:
     asked = f'<p class="pb-quiet" lang="ko">{escaped(question)}</p>'
     if found.is_answered:
-        shown = f'<p class="pb-answer-text"><span class="pb-number">{say("answers.a")}</span>{escaped(found.text)}</p>'
-        marks = [Mark(found.start, found.end, "answer", say("answers.a"))]
+        shown = (
+            f'<p class="pb-answer-text"><span class="pb-number">{texts("answers.a")}</span>{escaped(found.text)}</p>'
+        )
+        marks = [Mark(found.start, found.end, "answer", texts("answers.a"))]
     else:
-        shown = f'<p class="pb-answer-text pb-none">{say("answers.none")}</p>'
+        shown = f'<p class="pb-answer-text pb-none">{texts("answers.none")}</p>'
         marks = []
     st.html(f'<section class="pb-summary" lang="ko">{asked}{shown}</section>')
     st.caption(caption)
-    st.html(paper(marked(passage, marks, say("omitted"))))
+    st.html(paper(marked(passage, marks, texts("omitted"))))

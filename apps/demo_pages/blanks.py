@@ -2,28 +2,37 @@
 
 import streamlit as st
 
-from apps.demo_pages.frame import Desk, Given, given_to, heading, missing_model, take, tell, tell_refusal
+from apps.demo_pages.frame import (
+    Given,
+    PageContext,
+    given_to,
+    heading,
+    show_error,
+    show_missing_model,
+    show_refusal,
+    take,
+)
 from apps.demo_pages.inputs import MAX_BLANKS, check_text
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
-from apps.demo_pages.texts import Say
 from corpora.documents import nfc
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.texts import Texts
 from downstream.fill_mask import Blank, filled
 
 EXAMPLES = ("blanks.example_1", "blanks.example_2", "blanks.example_3")
 SHOWN_FILLED = 3
 
 
-def show(desk: Desk) -> None:
+def show(context: PageContext) -> None:
     """Draw the page."""
-    say = desk.say
-    heading(say, "blanks")
-    if desk.choice is None:
-        missing_model(say, "encoder")
+    texts = context.texts
+    heading(texts, "blanks")
+    if context.choice is None:
+        show_missing_model(texts, "encoder")
         return
     with st.container(horizontal=True):
         for key in EXAMPLES:
-            text = say(key)
+            text = texts(key)
             st.button(
                 literal(one_line(text, 26).replace("[MASK]", "□")),
                 key=f"example-{key}",
@@ -32,23 +41,23 @@ def show(desk: Desk) -> None:
                 args=(text,),
             )
     with st.form("blanks-form", border=False):
-        st.text_area(say("blanks.text"), key="blanks-text", height=90, placeholder=say("blanks.placeholder"))
-        st.form_submit_button(say("blanks.go"), type="primary", icon=":material/edit_note:", on_click=_take)
-    count = st.slider(say("blanks.count"), 3, 20, 8, key="candidates", bind="query-params")
-    tell_refusal("blanks", say)
+        st.text_area(texts("blanks.text"), key="blanks-text", height=90, placeholder=texts("blanks.placeholder"))
+        st.form_submit_button(texts("blanks.go"), type="primary", icon=":material/edit_note:", on_click=_take)
+    count = st.slider(texts("blanks.count"), 3, 20, 8, key="candidates", bind="query-params")
+    show_refusal("blanks", texts)
     given = given_to("blanks")
     if given is None:
         return
     [text] = given.records
     try:
-        with desk.model() as filler:
+        with context.model() as filler:
             blanks: tuple[Blank, ...] = filler.fill(text, count)
     except (SuiteError, ValueError) as error:
-        tell(error, say)
+        show_error(error, texts)
         return
     for number, blank in enumerate(blanks, start=1):
-        _blank(say, nfc(text), number, blank)
-    st.caption(say("blanks.note"))
+        _blank(texts, nfc(text), number, blank)
+    st.caption(texts("blanks.note"))
 
 
 def _take(text: str | None = None) -> None:
@@ -57,8 +66,8 @@ def _take(text: str | None = None) -> None:
     take("blanks", lambda: Given((check_text(st.session_state["blanks-text"], MAX_BLANKS),), "text"))
 
 
-def _blank(say: Say, text: str, number: int, blank: Blank) -> None:
-    st.subheader(say("blanks.blank", number=number), anchor=False)
+def _blank(texts: Texts, text: str, number: int, blank: Blank) -> None:
+    st.subheader(texts("blanks.blank", number=number), anchor=False)
     pieces, sentences = st.columns([2, 3], gap="large")
     with pieces:
         rows = [

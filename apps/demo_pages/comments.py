@@ -13,23 +13,23 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from apps.demo_pages.frame import (
-    Desk,
     Given,
+    PageContext,
     file_field,
     given_to,
     heading,
-    missing_model,
     run_job,
+    show_error,
+    show_missing_model,
+    show_refusal,
     take,
-    tell,
-    tell_refusal,
 )
 from apps.demo_pages.inputs import MAX_COMMENT, check_text, read_comment_file
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
-from apps.demo_pages.texts import Say
 from apps.demo_pages.work import Progress
 from apps.stories.page import FORMULA
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.texts import Texts
 from corpora.official import data_root
 from downstream.classify import Classifier
 from downstream.task import SAMPLE_ROOT, Task, get_task
@@ -59,25 +59,25 @@ class Measured:
         return threshold_points(scores.tolist(), [gold == label for gold in self.golds], thresholds)
 
 
-def show(desk: Desk) -> None:
+def show(context: PageContext) -> None:
     """Draw the page."""
-    say = desk.say
-    heading(say, "comments")
-    if desk.choice is None:
-        missing_model(say, "classifier")
+    texts = context.texts
+    heading(texts, "comments")
+    if context.choice is None:
+        show_missing_model(texts, "classifier")
         return
     try:
-        with desk.model() as classifier:
+        with context.model() as classifier:
             labels, task = classifier.labels, classifier.predictor.finetuned.task
     except SuiteError as error:
-        tell(error, say)
+        show_error(error, texts)
         return
-    label, threshold = _settings(say, labels)
-    _cost(desk, task, label, threshold)
+    label, threshold = _settings(texts, labels)
+    _cost(context, task, label, threshold)
     st.divider()
-    single, batch = say("comments.single"), say("comments.batch")
+    single, batch = texts("comments.single"), texts("comments.batch")
     mode = st.segmented_control(
-        say("comments.mode"),
+        texts("comments.mode"),
         (single, batch),
         default=single,
         required=True,
@@ -86,30 +86,30 @@ def show(desk: Desk) -> None:
         label_visibility="collapsed",
     )
     if mode == batch:
-        _batch(desk, label, threshold)
+        _batch(context, label, threshold)
     else:
-        _single(desk, label, threshold)
+        _single(context, label, threshold)
 
 
-def label_name(say: Say, label: str) -> str:
+def label_name(texts: Texts, label: str) -> str:
     """Return a label in the visitor's language; those that are not known stay as they are."""
-    return say.known(f"label.{label}", label)
+    return texts.get(f"label.{label}", label)
 
 
-def _settings(say: Say, labels: Sequence[str]) -> tuple[str, float]:
+def _settings(texts: Texts, labels: Sequence[str]) -> tuple[str, float]:
     which, where = st.columns([2, 3], gap="large")
     with which:
         label = st.selectbox(
-            say("comments.label"),
+            texts("comments.label"),
             labels,
             index=len(labels) - 1,
-            format_func=partial(label_name, say),
+            format_func=partial(label_name, texts),
             key="label",
             bind="query-params",
-            help=say("comments.label_help"),
+            help=texts("comments.label_help"),
         )
     with where:
-        threshold = st.slider(say("comments.threshold"), 0.05, 0.95, 0.5, 0.05, key="threshold", bind="query-params")
+        threshold = st.slider(texts("comments.threshold"), 0.05, 0.95, 0.5, 0.05, key="threshold", bind="query-params")
     return label, threshold
 
 
@@ -125,12 +125,12 @@ def measurable_tasks(task: Task) -> list[Task]:
     return found
 
 
-def measure(desk: Desk, task: Task, progress: Progress) -> Measured:
+def measure(context: PageContext, task: Task, progress: Progress) -> Measured:
     """Score labelled examples."""
     progress("read")
     root = SAMPLE_ROOT if task.is_sample else data_root(None)
     examples = task.read_split(task.eval_split, root).examples[:NUM_MEASURED]
-    with desk.borrow() as classifier:
+    with context.borrow() as classifier:
         rows = score(classifier, [example.text for example in examples], progress)
         return Measured(classifier.labels, rows, tuple(str(example.label) for example in examples))
 
@@ -144,22 +144,22 @@ def score(classifier: Classifier, texts: Sequence[str], progress: Progress) -> N
     return np.vstack(blocks)
 
 
-def _cost(desk: Desk, task: Task, label: str, threshold: float) -> None:
-    say = desk.say
+def _cost(context: PageContext, task: Task, label: str, threshold: float) -> None:
+    texts = context.texts
     tasks = {found.name: found for found in measurable_tasks(task)}
     if not tasks:
-        st.caption(say("comments.no_data", task=task.title))
+        st.caption(texts("comments.no_data", task=task.title))
         return
     name = next(iter(tasks))
     if len(tasks) > 1:
         name = st.selectbox(
-            say("comments.measured_on"),
+            texts("comments.measured_on"),
             list(tasks),
             format_func=lambda key: tasks[key].title,
             key="measured",
             bind="query-params",
         )
-    found = run_job(say, "measure", (desk.choice, name), partial(measure, desk, tasks[name]))
+    found = run_job(texts, "measure", (context.choice, name), partial(measure, context, tasks[name]))
     if found is None:
         return
     if label not in found.labels:
@@ -172,20 +172,20 @@ def _cost(desk: Desk, task: Task, label: str, threshold: float) -> None:
     first, second, third = st.columns(3)
     for column, (key, value, ends) in zip((first, second), figures, strict=True):
         shown = "—" if value is None else f"{value:.1%}"
-        column.metric(say(f"comments.{key}"), shown, help=say(f"comments.{key}_help"))
+        column.metric(texts(f"comments.{key}"), shown, help=texts(f"comments.{key}_help"))
         if ends:
-            column.caption(say("comments.interval", low=ends[0], high=ends[1]))
-    third.metric(say("comments.flagged"), f"{point.num_flagged:,} / {len(found.golds):,}")
-    third.caption(say("comments.basis", task=tasks[name].title, count=len(found.golds)))
-    with st.expander(say("comments.curve"), icon=":material/monitoring:"):
-        st.vega_lite_chart(cost_chart(say, found, label, threshold), key="cost", alt=say("comments.curve_alt"))
-        st.caption(say("comments.curve_note"))
+            column.caption(texts("comments.interval", low=ends[0], high=ends[1]))
+    third.metric(texts("comments.flagged"), f"{point.num_flagged:,} / {len(found.golds):,}")
+    third.caption(texts("comments.basis", task=tasks[name].title, count=len(found.golds)))
+    with st.expander(texts("comments.curve"), icon=":material/monitoring:"):
+        st.vega_lite_chart(cost_chart(texts, found, label, threshold), key="cost", alt=texts("comments.curve_alt"))
+        st.caption(texts("comments.curve_note"))
 
 
-def cost_chart(say: Say, found: Measured, label: str, threshold: float) -> dict[str, Any]:
+def cost_chart(texts: Texts, found: Measured, label: str, threshold: float) -> dict[str, Any]:
     """Return precision and recall by threshold as a chart; lines differ in dashes and marks, too."""
     rows = [
-        {"threshold": point.threshold, "share": value, "figure": say(f"comments.{key}")}
+        {"threshold": point.threshold, "share": value, "figure": texts(f"comments.{key}")}
         for point in found.points(label, THRESHOLDS)
         for key, value in (("precision", point.precision), ("recall", point.recall))
         if value is not None
@@ -197,7 +197,7 @@ def cost_chart(say: Say, found: Measured, label: str, threshold: float) -> dict[
             "x": {
                 "field": "threshold",
                 "type": "quantitative",
-                "title": say("comments.threshold"),
+                "title": texts("comments.threshold"),
                 "scale": {"domain": [0, 1]},
             },
             "y": {
@@ -211,8 +211,8 @@ def cost_chart(say: Say, found: Measured, label: str, threshold: float) -> dict[
             "strokeDash": figure,
             "shape": figure,
             "tooltip": [
-                {"field": "threshold", "title": say("comments.threshold")},
-                {"field": "share", "format": ".1%", "title": say("comments.share")},
+                {"field": "threshold", "title": texts("comments.threshold")},
+                {"field": "share", "format": ".1%", "title": texts("comments.share")},
                 figure,
             ],
         },
@@ -229,31 +229,35 @@ def cost_chart(say: Say, found: Measured, label: str, threshold: float) -> dict[
 # ---- one comment ----
 
 
-def _single(desk: Desk, label: str, threshold: float) -> None:
-    say = desk.say
+def _single(context: PageContext, label: str, threshold: float) -> None:
+    texts = context.texts
     with st.container(horizontal=True):
         for key in EXAMPLES:
-            text = say(key)
+            text = texts(key)
             st.button(literal(one_line(text, 24)), key=f"example-{key}", on_click=_take, args=(text,))
     with st.form("comment-form", border=False):
-        st.text_area(say("comments.text"), key="comment-text", height=110, placeholder=say("comments.placeholder"))
-        st.form_submit_button(say("comments.go"), type="primary", icon=":material/sentiment_satisfied:", on_click=_take)
-    tell_refusal("comment", say)
+        st.text_area(texts("comments.text"), key="comment-text", height=110, placeholder=texts("comments.placeholder"))
+        st.form_submit_button(
+            texts("comments.go"), type="primary", icon=":material/sentiment_satisfied:", on_click=_take
+        )
+    show_refusal("comment", texts)
     if given := given_to("comment"):
         [text] = given.records
-        with desk.model() as classifier:
+        with context.model() as classifier:
             [row] = classifier.probabilities([text])
             weights = classifier.weigh(text, label)
             is_cut = classifier.is_cut(text)
             labels = classifier.labels
         value = float(row[labels.index(label)])
-        _verdict(say, label, value, threshold)
-        st.html(bars([(label_name(say, name), p, f"{p:.1%}") for name, p in zip(labels, row.tolist(), strict=True)], 1))
+        _verdict(texts, label, value, threshold)
+        st.html(
+            bars([(label_name(texts, name), p, f"{p:.1%}") for name, p in zip(labels, row.tolist(), strict=True)], 1)
+        )
         if is_cut:
-            st.caption(say("comments.cut"))
-        st.subheader(say("comments.why", label=label_name(say, label)), anchor=False)
-        st.html(paper(marked(text, weight_marks(say, [(w.start, w.end, w.weight) for w in weights]))))
-        st.caption(say("comments.why_note"))
+            st.caption(texts("comments.cut"))
+        st.subheader(texts("comments.why", label=label_name(texts, label)), anchor=False)
+        st.html(paper(marked(text, weight_marks(texts, [(w.start, w.end, w.weight) for w in weights]))))
+        st.caption(texts("comments.why_note"))
 
 
 def _take(text: str | None = None) -> None:
@@ -262,15 +266,15 @@ def _take(text: str | None = None) -> None:
     take("comment", lambda: Given((check_text(st.session_state["comment-text"], MAX_COMMENT),), "text"))
 
 
-def _verdict(say: Say, label: str, value: float, threshold: float) -> None:
-    name = label_name(say, label)
+def _verdict(texts: Texts, label: str, value: float, threshold: float) -> None:
+    name = label_name(texts, label)
     if value >= threshold:
-        st.success(say("comments.is", label=name, value=value, threshold=threshold), icon=":material/flag:")
+        st.success(texts("comments.is", label=name, value=value, threshold=threshold), icon=":material/flag:")
     else:
-        st.info(say("comments.is_not", label=name, value=value, threshold=threshold), icon=":material/outlined_flag:")
+        st.info(texts("comments.is_not", label=name, value=value, threshold=threshold), icon=":material/outlined_flag:")
 
 
-def weight_marks(say: Say, weights: Sequence[tuple[int, int, float]]) -> list[Mark]:
+def weight_marks(texts: Texts, weights: Sequence[tuple[int, int, float]]) -> list[Mark]:
     """Return marks for the words that weigh most: a plus speaks for the label, a minus against it."""
     largest = max((abs(weight) for _, _, weight in weights), default=0.0)
     return [
@@ -280,7 +284,7 @@ def weight_marks(say: Say, weights: Sequence[tuple[int, int, float]]) -> list[Ma
             "for" if weight > 0 else "against",
             "+" if weight > 0 else "−",
             strength=abs(weight) / largest,
-            hint=say("comments.weight", weight=weight),
+            hint=texts("comments.weight", weight=weight),
         )
         for start, end, weight in weights
         if abs(weight) >= max(0.1 * largest, 0.01)
@@ -290,23 +294,23 @@ def weight_marks(say: Say, weights: Sequence[tuple[int, int, float]]) -> list[Ma
 # ---- many comments ----
 
 
-def _batch(desk: Desk, label: str, threshold: float) -> None:
-    say = desk.say
-    file_field(say, "comments", read_comment_file)
-    if st.button(say("comments.sample"), icon=":material/forum:"):
+def _batch(context: PageContext, label: str, threshold: float) -> None:
+    texts = context.texts
+    file_field(texts, "comments", read_comment_file)
+    if st.button(texts("comments.sample"), icon=":material/forum:"):
         take("comments", lambda: Given(_sample(), "sample"))
-    tell_refusal("comments", say)
+    show_refusal("comments", texts)
     given = given_to("comments")
     if given is None:
         return
 
     def work(progress: Progress) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-        with desk.borrow() as classifier:
+        with context.borrow() as classifier:
             return classifier.labels, score(classifier, given.records, progress)
 
-    found = run_job(say, "comments", (desk.choice, given), work)
+    found = run_job(texts, "comments", (context.choice, given), work)
     if found is not None and label in found[0]:
-        _table(say, given.records, *found, label, threshold)
+        _table(texts, given.records, *found, label, threshold)
 
 
 @st.cache_data(show_spinner=False)
@@ -316,8 +320,8 @@ def _sample() -> tuple[str, ...]:
 
 
 def _table(
-    say: Say,
-    texts: Sequence[str],
+    texts: Texts,
+    comments: Sequence[str],
     labels: Sequence[str],
     probabilities: NDArray[np.float64],
     label: str,
@@ -325,37 +329,37 @@ def _table(
 ) -> None:
     scores = probabilities[:, labels.index(label)]
     flagged = scores >= threshold
-    st.html(f'<p class="pb-lead">{say("comments.found", count=int(flagged.sum()), total=len(texts))}</p>')
-    only = st.toggle(say("comments.only"), key="only", bind="query-params")
+    st.html(f'<p class="pb-lead">{texts("comments.found", count=int(flagged.sum()), total=len(comments))}</p>')
+    only = st.toggle(texts("comments.only"), key="only", bind="query-params")
     order = [int(k) for k in np.argsort(-scores, kind="stable") if flagged[k] or not only]
     st.dataframe(
         {
-            say("comments.column_flag"): [
-                "● " + say("yes") if flagged[k] else "○ " + say("no") for k in order[:SHOWN_ROWS]
+            texts("comments.column_flag"): [
+                "● " + texts("yes") if flagged[k] else "○ " + texts("no") for k in order[:SHOWN_ROWS]
             ],
-            say("comments.column_score"): [float(scores[k]) for k in order[:SHOWN_ROWS]],
-            say("comments.column_text"): [one_line(texts[k], 300) for k in order[:SHOWN_ROWS]],
+            texts("comments.column_score"): [float(scores[k]) for k in order[:SHOWN_ROWS]],
+            texts("comments.column_text"): [one_line(comments[k], 300) for k in order[:SHOWN_ROWS]],
         },
         hide_index=True,
         column_config={
-            say("comments.column_score"): st.column_config.ProgressColumn(min_value=0, max_value=1, format="percent"),
-            say("comments.column_text"): st.column_config.TextColumn(width="large"),
+            texts("comments.column_score"): st.column_config.ProgressColumn(min_value=0, max_value=1, format="percent"),
+            texts("comments.column_text"): st.column_config.TextColumn(width="large"),
         },
     )
     if len(order) > SHOWN_ROWS:
-        st.caption(say("comments.more", shown=SHOWN_ROWS, total=len(order)))
+        st.caption(texts("comments.more", shown=SHOWN_ROWS, total=len(order)))
     with st.container(horizontal=True):
         st.download_button(
-            say("download.csv"),
-            to_csv(texts, labels, probabilities, flagged),
+            texts("download.csv"),
+            to_csv(comments, labels, probabilities, flagged),
             "comments.csv",
             "text/csv",
             icon=":material/download:",
             on_click="ignore",
         )
         st.download_button(
-            say("download.jsonl"),
-            to_jsonl(texts, labels, probabilities, flagged),
+            texts("download.jsonl"),
+            to_jsonl(comments, labels, probabilities, flagged),
             "comments.jsonl",
             "application/jsonl",
             icon=":material/data_object:",
@@ -364,7 +368,7 @@ def _table(
 
 
 def to_csv(
-    texts: Sequence[str], labels: Sequence[str], probabilities: NDArray[np.float64], flagged: NDArray[np.bool_]
+    comments: Sequence[str], labels: Sequence[str], probabilities: NDArray[np.float64], flagged: NDArray[np.bool_]
 ) -> bytes:
     """Return a row for each comment, in their order.
 
@@ -373,18 +377,18 @@ def to_csv(
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["text", "flagged", *labels])
-    for text, row, is_flagged in zip(texts, probabilities.tolist(), flagged.tolist(), strict=True):
+    for text, row, is_flagged in zip(comments, probabilities.tolist(), flagged.tolist(), strict=True):
         safe = f"'{text}" if text.startswith(FORMULA) else text
         writer.writerow([safe, int(is_flagged), *(f"{value:.6f}" for value in row)])
     return ("\ufeff" + buffer.getvalue()).encode("utf-8", "replace")
 
 
 def to_jsonl(
-    texts: Sequence[str], labels: Sequence[str], probabilities: NDArray[np.float64], flagged: NDArray[np.bool_]
+    comments: Sequence[str], labels: Sequence[str], probabilities: NDArray[np.float64], flagged: NDArray[np.bool_]
 ) -> bytes:
     """Return a line of JSON for each comment, in their order."""
     lines = []
-    for text, row, is_flagged in zip(texts, probabilities.tolist(), flagged.tolist(), strict=True):
+    for text, row, is_flagged in zip(comments, probabilities.tolist(), flagged.tolist(), strict=True):
         scores = {label: round(value, 6) for label, value in zip(labels, row, strict=True)}
         record = {"text": text, "flagged": bool(is_flagged), "scores": scores}
         lines.append(json.dumps(record, ensure_ascii=False) + "\n")

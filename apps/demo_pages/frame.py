@@ -11,11 +11,11 @@ import streamlit as st
 
 from apps.demo_pages.inputs import MAX_UPLOAD_MB, InputError, ReadFile, explain, explain_rejected
 from apps.demo_pages.marking import literal
-from apps.demo_pages.shelf import BY_LETTERS, DEFAULT, RUNTIMES, ModelChoice, Shelf, resident_bytes
-from apps.demo_pages.texts import LANGUAGES, Say
+from apps.demo_pages.model_cache import DEFAULT, MODEL_FREE, RUNTIMES, ModelCache, ModelChoice, resident_bytes
 from apps.demo_pages.work import Job, Progress
 from corpora.documents import RejectedRecord
 from corpora.foundation.errors import CheckpointError, SuiteError
+from corpora.foundation.texts import LANGUAGES, Texts
 from downstream.encoders.folder import BUNDLED, Kind, ModelFolder, find_models
 
 T = TypeVar("T")
@@ -30,17 +30,17 @@ SHOWN_REJECTED = 5
 
 
 @st.cache_resource(show_spinner=False)
-def shared_shelf() -> Shelf:
+def shared_models() -> ModelCache:
     """Return the models of this process."""
-    return Shelf()
+    return ModelCache()
 
 
 @dataclass(frozen=True)
-class Desk:
+class PageContext:
     """What a page is given."""
 
-    say: Say
-    shelf: Shelf
+    texts: Texts
+    models: ModelCache
     choice: ModelChoice | None
     """The model chosen for the page's kind; None if there is none."""
 
@@ -52,8 +52,8 @@ class Desk:
             SuiteError: it cannot be loaded.
         """
         assert self.choice is not None
-        if not self.shelf.has(self.choice):
-            with st.spinner(literal(self.say("model.loading", name=self.choice.name)), show_time=True), self.borrow():
+        if not self.models.has(self.choice):
+            with st.spinner(literal(self.texts("model.loading", name=self.choice.name)), show_time=True), self.borrow():
                 pass
         with self.borrow() as model:
             yield model
@@ -68,19 +68,19 @@ class Desk:
             with self.model():
                 return True
         except SuiteError as error:
-            tell(error, self.say)
+            show_error(error, self.texts)
             return False
 
     def borrow(self) -> AbstractContextManager[Any]:
         """Lend the chosen model to a job, which has no page to write on."""
         assert self.choice is not None
-        return self.shelf.use(self.choice)
+        return self.models.use(self.choice)
 
 
 # ---- sidebar ----
 
 
-def choose_language() -> Say:
+def choose_language() -> Texts:
     """Show the switch of languages."""
     language = st.sidebar.segmented_control(
         "언어 · Language",
@@ -91,40 +91,40 @@ def choose_language() -> Say:
         key="lang",
         bind="query-params",
     )
-    return Say(language or LANGUAGES[0])
+    return Texts(language or LANGUAGES[0], "demo")
 
 
-def choose_model(say: Say, kind: Kind) -> ModelChoice | None:
+def choose_model(texts: Texts, kind: Kind) -> ModelChoice | None:
     """Show the choice of model and runtime for a page; returns None if there is no model for it."""
     models = {str(model.path): model for model in find_models(_model_folders()) if model.kind == kind}
-    options = [*models, *([LETTERS] if kind in BY_LETTERS else [])]
+    options = [*models, *([LETTERS] if kind in MODEL_FREE else [])]
     with st.sidebar:
-        st.subheader(say("sidebar.model"))
+        st.subheader(texts("sidebar.model"))
         if options:
             chosen = st.selectbox(
-                say(f"kind.{kind}"),
+                texts(f"kind.{kind}"),
                 options,
-                format_func=lambda folder: _model_title(models.get(folder), say),
+                format_func=lambda folder: _model_title(models.get(folder), texts),
                 key=f"{kind}-model",
                 bind="query-params",
             )
             runtime = st.selectbox(
-                say("sidebar.runtime"),
+                texts("sidebar.runtime"),
                 RUNTIMES,
-                format_func=lambda word: _runtime_title(word, say),
+                format_func=lambda word: _runtime_title(word, texts),
                 key="runtime",
                 bind="query-params",
-                help=say("sidebar.runtime_help"),
+                help=texts("sidebar.runtime_help"),
                 disabled=kind == "encoder" or chosen == LETTERS,
             )
-        _add_folder(say)
+        _add_folder(texts)
     if not options:
         return None
     return ModelChoice(kind, None if chosen == LETTERS else Path(chosen), DEFAULT if kind == "encoder" else runtime)
 
 
-def _runtime_title(word: str, say: Say) -> str:
-    return say("sidebar.default_runtime") if word == DEFAULT else word
+def _runtime_title(word: str, texts: Texts) -> str:
+    return texts("sidebar.default_runtime") if word == DEFAULT else word
 
 
 def _model_folders() -> list[Path]:
@@ -132,12 +132,12 @@ def _model_folders() -> list[Path]:
     return [BUNDLED, *named, *st.session_state.get("added-folders", [])]
 
 
-def _model_title(model: ModelFolder | None, say: Say) -> str:
+def _model_title(model: ModelFolder | None, texts: Texts) -> str:
     if model is None:
-        return say("model.letters")
+        return texts("model.letters")
     size = f"{model.size_bytes / 1e6:.1f} MB" if model.size_bytes >= 100_000 else f"{model.size_bytes / 1e3:.0f} KB"
     facts = " · ".join(fact for fact in (model.task_name if model.kind in FINETUNED else "", size) if fact)
-    return f"{say('model.bundled') if model.is_bundled else model.name} ({facts})"
+    return f"{texts('model.bundled') if model.is_bundled else model.name} ({facts})"
 
 
 def is_served_here_only() -> bool:
@@ -145,17 +145,17 @@ def is_served_here_only() -> bool:
     return st.get_option("server.address") in ("localhost", "127.0.0.1", "::1")
 
 
-def _add_folder(say: Say) -> None:
+def _add_folder(texts: Texts) -> None:
     """Let somebody at this machine name a folder; visitors from elsewhere must not look about in its files."""
     if not is_served_here_only():
         return
-    with st.expander(say("sidebar.add"), key="add-folder"):
-        st.text_input(say("sidebar.folder"), key="folder", placeholder="runs/klue-mrc", on_change=_added)
+    with st.expander(texts("sidebar.add"), key="add-folder"):
+        st.text_input(texts("sidebar.folder"), key="folder", placeholder="runs/klue-mrc", on_change=_added)
         if error := st.session_state.get("folder-error"):
-            st.error(literal(explain(error, say)), icon=":material/error:")
+            st.error(literal(explain(error, texts)), icon=":material/error:")
         elif added := st.session_state.get("added-folders"):
             found = ModelFolder(added[-1])
-            text = say("sidebar.added", name=found.name, kind=say(f"kind.{found.kind}"))
+            text = texts("sidebar.added", name=found.name, kind=texts(f"kind.{found.kind}"))
             st.success(literal(text), icon=":material/check:")
 
 
@@ -174,28 +174,28 @@ def _added() -> None:
             st.session_state["added-folders"] = [*st.session_state.get("added-folders", []), folder]
 
 
-def tell_loaded(say: Say, shelf: Shelf) -> None:
+def show_loaded(texts: Texts, models: ModelCache) -> None:
     """Show which models are in memory, and how much of it this process holds."""
-    st.subheader(say("sidebar.loaded"))
-    loaded = shelf.loaded()
+    st.subheader(texts("sidebar.loaded"))
+    loaded = models.loaded()
     for entry in loaded:
-        kind = say(f"kind.{entry.choice.kind}")
+        kind = texts(f"kind.{entry.choice.kind}")
         if entry.choice.folder is None:
-            st.text(f"✓ {kind} · {say('model.letters')}")
+            st.text(f"✓ {kind} · {texts('model.letters')}")
         else:
-            st.text(f"✓ {kind} · {entry.choice.name} · {_runtime_title(entry.choice.runtime, say)}")
+            st.text(f"✓ {kind} · {entry.choice.name} · {_runtime_title(entry.choice.runtime, texts)}")
     if not loaded:
-        st.caption(say("sidebar.none_loaded"))
-    st.caption(say("sidebar.memory", megabytes=resident_bytes() / 1e6))
-    st.caption(say("sidebar.privacy"))
+        st.caption(texts("sidebar.none_loaded"))
+    st.caption(texts("sidebar.memory", megabytes=resident_bytes() / 1e6))
+    st.caption(texts("sidebar.privacy"))
 
 
 # ---- messages ----
 
 
-def missing_model(say: Say, kind: Kind) -> None:
+def show_missing_model(texts: Texts, kind: Kind) -> None:
     """Tell that there is no model for a page, and the command that makes one."""
-    st.info(say(f"missing.{kind}"), icon=":material/info:")
+    st.info(texts(f"missing.{kind}"), icon=":material/info:")
     command = {
         "reader": "python -m downstream.finetune klue-mrc --model ENCODER --out runs/klue-mrc",
         "summarizer": "python -m downstream.summarize train corpora/sample/news.jsonl --out runs/summarizer",
@@ -206,37 +206,37 @@ def missing_model(say: Say, kind: Kind) -> None:
         st.code(f"{MODELS}={out} make demo", language="bash", wrap_lines=True)
 
 
-def tell(error: Exception, say: Say) -> None:
+def show_error(error: Exception, texts: Texts) -> None:
     """Show an error as one sentence."""
-    st.error(literal(explain(error, say)), icon=":material/error:")
+    st.error(literal(explain(error, texts)), icon=":material/error:")
     if isinstance(error, CheckpointError):
         st.code(str(error), language=None, wrap_lines=True)
 
 
-def tell_rejected(rejected: Sequence[RejectedRecord], say: Say) -> None:
+def show_rejected(rejected: Sequence[RejectedRecord], texts: Texts) -> None:
     """Show which records of a file were set aside, and why."""
     if rejected:
-        with st.expander(say("rejected.title", count=len(rejected)), icon=":material/warning:"):
+        with st.expander(texts("rejected.title", count=len(rejected)), icon=":material/warning:"):
             for record in rejected[:SHOWN_REJECTED]:
-                st.text(explain_rejected(record, say))
+                st.text(explain_rejected(record, texts))
             if len(rejected) > SHOWN_REJECTED:
-                st.caption(say("rejected.more", count=len(rejected) - SHOWN_REJECTED))
+                st.caption(texts("rejected.more", count=len(rejected) - SHOWN_REJECTED))
 
 
-def heading(say: Say, page: str) -> None:
+def heading(texts: Texts, page: str) -> None:
     """Show a page's title and what it does."""
-    st.title(say(f"{page}.title"), anchor=False)
-    st.html(f'<p class="pb-lead">{say(f"{page}.lead")}</p>')
+    st.title(texts(f"{page}.title"), anchor=False)
+    st.html(f'<p class="pb-lead">{texts(f"{page}.lead")}</p>')
 
 
 # ---- long work ----
 
 
-def run_job(say: Say, name: str, asked: object, work: Callable[[Progress], T]) -> T | None:
+def run_job(texts: Texts, name: str, asked: object, work: Callable[[Progress], T]) -> T | None:
     """Have WORK done in the background of this session, once for what is ASKED.
 
     Args:
-        say: language.
+        texts: language.
         name: of the job in the session.
         asked: everything that decides the result; another value begins the work anew.
         work: is given a `Progress` to call between its steps.
@@ -253,23 +253,23 @@ def run_job(say: Say, name: str, asked: object, work: Callable[[Progress], T]) -
         entry[1].wait(FIRST_LOOK_S)
     job: Job[T] = entry[1]
     if job.state == "running":
-        _watch(say, name)
+        _watch(texts, name)
         return None
     if job.state == "done":
         return job.result
     if job.state == "failed":
         assert job.error is not None
-        tell(job.error, say)
+        show_error(job.error, texts)
     else:
-        st.warning(say("job.cancelled"), icon=":material/cancel:")
-    if st.button(say("job.again"), key=f"again-{name}", icon=":material/refresh:"):
+        st.warning(texts("job.cancelled"), icon=":material/cancel:")
+    if st.button(texts("job.again"), key=f"again-{name}", icon=":material/refresh:"):
         del st.session_state[f"job-{name}"]
         st.rerun()
     return None
 
 
 @st.fragment(run_every=POLL_S)
-def _watch(say: Say, name: str) -> None:
+def _watch(texts: Texts, name: str) -> None:
     """Show how far a job is until it ends."""
     job: Job[Any] = st.session_state[f"job-{name}"][1]
     progress = job.progress
@@ -277,10 +277,10 @@ def _watch(say: Say, name: str) -> None:
     if job.state != "running":
         st.rerun()
     share = min(1.0, progress.done / progress.total) if progress.total else 0.0
-    step = say(f"step.{progress.step}") if progress.step else say("step.start")
+    step = texts(f"step.{progress.step}") if progress.step else texts("step.start")
     count = f" · {progress.done:,} / {progress.total:,}" if progress.total else ""
     st.progress(share, text=f"{step}{count}")
-    if st.button(say("job.cancel"), key=f"cancel-{name}", icon=":material/stop_circle:"):
+    if st.button(texts("job.cancel"), key=f"cancel-{name}", icon=":material/stop_circle:"):
         progress.cancel()
 
 
@@ -303,7 +303,7 @@ def given_to(page: str) -> Given | None:
 
 
 def take(page: str, read: Callable[[], Given]) -> None:
-    """Keep what READ returns as given to a page, or the error for `tell_refusal`."""
+    """Keep what READ returns as given to a page, or the error for `show_refusal`."""
     given, error = None, None
     try:
         given = read()
@@ -312,20 +312,20 @@ def take(page: str, read: Callable[[], Given]) -> None:
     st.session_state[f"{page}-given"], st.session_state[f"{page}-error"] = given, error
 
 
-def tell_refusal(page: str, say: Say) -> None:
+def show_refusal(page: str, texts: Texts) -> None:
     """Show why what was given last cannot be used, if so, and which records of it were set aside."""
     if error := st.session_state.get(f"{page}-error"):
-        tell(error, say)
+        show_error(error, texts)
     if given := given_to(page):
-        tell_rejected(given.rejected, say)
+        show_rejected(given.rejected, texts)
 
 
-def file_field(say: Say, page: str, read: Callable[[str, bytes], ReadFile]) -> None:
+def file_field(texts: Texts, page: str, read: Callable[[str, bytes], ReadFile]) -> None:
     """Show the field for a file, and take what is put there, once.
 
     The browser is not told which types fit: it would refuse others in English, and the page tells it better.
     """
-    file = st.file_uploader(say(f"{page}.upload"), key=f"{page}-file", help=say("upload.help", limit=MAX_UPLOAD_MB))
+    file = st.file_uploader(texts(f"{page}.upload"), key=f"{page}-file", help=texts("upload.help", limit=MAX_UPLOAD_MB))
     if file is None or st.session_state.get(f"{page}-taken") == file.file_id:
         return
     st.session_state[f"{page}-taken"] = file.file_id

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from apps.demo_pages.texts import Say
 from apps.stories.articles import Article, read_articles
 from apps.summarize import Item, read_items
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
+from corpora.foundation.texts import Texts
 
 MAX_UPLOAD_MB = 20
 MAX_ARTICLE, MAX_PASSAGE, MAX_COMMENT, MAX_BLANKS = 2_000_000, 100_000, 5_000, 1_000
@@ -29,7 +29,7 @@ COMMENT_TYPES = ("txt", "jsonl", "csv", "json", "tsv")
 
 
 class InputError(Exception):
-    """Something a visitor gave cannot be used: the key of a sentence in `apps.demo_pages.texts`, and its values."""
+    """Something a visitor gave cannot be used: the key of a sentence in the catalogue of texts, and its values."""
 
     def __init__(self, key: str, **values: object) -> None:
         """Keep key and values; the language is chosen when it is shown."""
@@ -173,36 +173,36 @@ KNOWN: Sequence[tuple[str, str]] = (
 """What readers find wrong, by a pattern of their words → sentence."""
 
 
-def explain(error: Exception, say: Say) -> str:
+def explain(error: Exception, texts: Texts) -> str:
     """Return what is wrong, and what to do, in the visitor's language.
 
     An error that nobody foresaw is told as such, without its inside.
     """
     match error:
         case InputError():
-            return say(error.key, **error.values)
+            return texts(error.key, **error.values)
         case CheckpointError():
-            return say("error.model", where=Path(error.where).name, what=error.what, fix=error.fix)
+            return texts("error.model", where=Path(error.where).name, what=error.what, fix=error.fix)
         case UsageError() if error.where.startswith("runtime"):
-            return say("error.runtime", what=error.what)
+            return texts("error.runtime", what=error.what)
         case SuiteError():
-            return _reader_error(error.where, error.what, error.fix, say)
+            return _reader_error(error.where, error.what, error.fix, texts)
         case ValueError() if "no blank" in str(error):
-            return say("error.no_blank")
+            return texts("error.no_blank")
         case ValueError() if found := re.search(r"has (\d+) tokens and the model reads (\d+)", str(error)):
-            return say("error.tokens", size=int(found[1]), limit=int(found[2]))
-    return say("error.unforeseen", kind=type(error).__name__)
+            return texts("error.tokens", size=int(found[1]), limit=int(found[2]))
+    return texts("error.unforeseen", kind=type(error).__name__)
 
 
-def explain_rejected(record: RejectedRecord, say: Say) -> str:
+def explain_rejected(record: RejectedRecord, texts: Texts) -> str:
     """Return why a record was set aside, with its place."""
-    return _reader_error(record.where, record.reason, "", say)
+    return _reader_error(record.where, record.reason, "", texts)
 
 
-def _reader_error(where: str, what: str, fix: str, say: Say) -> str:
+def _reader_error(where: str, what: str, fix: str, texts: Texts) -> str:
     key = next((key for pattern, key in KNOWN if re.search(pattern, what)), "error.unreadable")
     if key == "error.not_utf8" and "CP949" in fix:
         key = "error.cp949"
-    sentence = say(key, name=Path(where.rsplit(":", 1)[0]).name, what=what)
+    sentence = texts(key, name=Path(where.rsplit(":", 1)[0]).name, what=what)
     line = re.search(r":(\d+)$", where)
-    return f"{say('error.line', line=int(line[1]))} {sentence}" if line else sentence
+    return f"{texts('error.line', line=int(line[1]))} {sentence}" if line else sentence

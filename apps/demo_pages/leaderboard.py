@@ -7,10 +7,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from apps.demo_pages.frame import Desk, heading, tell
+from apps.demo_pages.frame import PageContext, heading, show_error
 from apps.demo_pages.marking import escaped, one_line
-from apps.demo_pages.texts import Say
 from corpora.foundation.errors import ResultError, SuiteError
+from corpora.foundation.texts import Texts
 from corpora.official import data_root
 from downstream.finetuning.result import Result
 from downstream.task import all_tasks
@@ -28,25 +28,25 @@ FILE = "leaderboard.json"
 PER_PAGE = 10
 
 
-def show(desk: Desk) -> None:
+def show(context: PageContext) -> None:
     """Draw the page."""
-    say = desk.say
-    heading(say, "leaderboard")
+    texts = context.texts
+    heading(texts, "leaderboard")
     folder = Path(os.environ.get(REPORTS) or "reports")
     board_file = None
     if (folder / FILE).is_file():
         try:
             board_file = read_board(folder / FILE, (folder / FILE).stat().st_mtime_ns)
         except ResultError as error:
-            tell(error, say)
+            show_error(error, texts)
     if board_file is None:
-        st.info(say("leaderboard.only_reported"), icon=":material/info:")
+        st.info(texts("leaderboard.only_reported"), icon=":material/info:")
         st.code("make leaderboard", language="bash")
     rows = board_file.rows if board_file is not None else read_reported()
-    _table(say, rows)
+    _table(texts, rows)
     if board_file is not None:
-        _report(say, folder, board_file)
-        _mistakes(say, folder)
+        _report(texts, folder, board_file)
+        _mistakes(texts, folder)
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -71,36 +71,36 @@ def published_order() -> list[str]:
     return load_leaderboard().tasks
 
 
-def _table(say: Say, rows: Sequence[Row]) -> None:
+def _table(texts: Texts, rows: Sequence[Row]) -> None:
     tasks, known = list(dict.fromkeys(row.task for row in rows)), all_tasks()
     models = list(dict.fromkeys(row.model for row in rows))
     first, second, third = st.columns(3)
     with first:
         chosen_tasks = st.multiselect(
-            say("leaderboard.tasks"),
+            texts("leaderboard.tasks"),
             tasks,
             key="tasks",
             bind="query-params",
-            placeholder=say("leaderboard.all"),
+            placeholder=texts("leaderboard.all"),
             format_func=lambda name: known[name].title if name in known else name,
         )
     with second:
         chosen_models = st.multiselect(
-            say("leaderboard.models"),
+            texts("leaderboard.models"),
             models,
             key="models",
             bind="query-params",
-            placeholder=say("leaderboard.all"),
+            placeholder=texts("leaderboard.all"),
             format_func=model_title,
         )
     with third:
         sources = st.multiselect(
-            say("leaderboard.sources"),
+            texts("leaderboard.sources"),
             ("measured", "reported"),
             key="sources",
             bind="query-params",
-            placeholder=say("leaderboard.all"),
-            format_func=lambda name: say(f"leaderboard.{name}"),
+            placeholder=texts("leaderboard.all"),
+            format_func=lambda name: texts(f"leaderboard.{name}"),
         )
     kept = [
         row
@@ -110,39 +110,39 @@ def _table(say: Say, rows: Sequence[Row]) -> None:
         and row.source in (sources or ("measured", "reported"))
     ]
     if not kept:
-        st.info(say("leaderboard.nothing"), icon=":material/filter_alt_off:")
+        st.info(texts("leaderboard.nothing"), icon=":material/filter_alt_off:")
         return
     board = build_board(kept, published_order())
-    st.html(board_html(say, board))
+    st.html(board_html(texts, board))
     if board.footnotes:
-        with st.expander(say("leaderboard.notes", count=len(board.footnotes)), icon=":material/notes:"):
-            lines = "".join(f"<li>{escaped(worded(say, note))}</li>" for note in board.footnotes)
+        with st.expander(texts("leaderboard.notes", count=len(board.footnotes)), icon=":material/notes:"):
+            lines = "".join(f"<li>{escaped(worded(texts, note))}</li>" for note in board.footnotes)
             st.html(f'<ol class="pb-notes" lang="ko">{lines}</ol>')
-    with st.expander(say("leaderboard.how"), icon=":material/help:"):
-        st.html(f'<p lang="ko">{escaped(worded(say, HOW_TO_READ))}</p>')
-    _chart(say, board)
+    with st.expander(texts("leaderboard.how"), icon=":material/help:"):
+        st.html(f'<p lang="ko">{escaped(worded(texts, HOW_TO_READ))}</p>')
+    _chart(texts, board)
 
 
-def worded(say: Say, words: Words) -> str:
+def worded(texts: Texts, words: Words) -> str:
     """Return a text of the leaderboard in the visitor's language."""
-    return words.ko if say.language == "ko" else words.en
+    return words.ko if texts.language == "ko" else words.en
 
 
-def board_html(say: Say, board: Board) -> str:
+def board_html(texts: Texts, board: Board) -> str:
     """Return the table as HTML; the best figure of a column in its block is bold and has a star."""
     head = "".join(f'<th scope="col">{escaped(column.title)}</th>' for column in board.columns)
     body = []
     for title, lines in board.blocks:
         body.append(
-            f'<tr><th scope="rowgroup" colspan="{len(board.columns) + 1}">{escaped(worded(say, title))}</th></tr>'
+            f'<tr><th scope="rowgroup" colspan="{len(board.columns) + 1}">{escaped(worded(texts, title))}</th></tr>'
         )
         best = [_best(lines, place) for place in range(len(board.columns))]
         for line in lines:
-            cells = "".join(_cell(say, row, board, is_best=row is best[k]) for k, row in enumerate(line.rows))
+            cells = "".join(_cell(texts, row, board, is_best=row is best[k]) for k, row in enumerate(line.rows))
             body.append(f'<tr><th scope="row">{escaped(model_title(line.model))}</th>{cells}</tr>')
     return (
-        f'<div class="pb-scroll" tabindex="0" role="region" aria-label="{say("leaderboard.title")}">'
-        f'<table class="pb-board"><thead><tr><th scope="col">{say("leaderboard.model")}</th>{head}</tr></thead>'
+        f'<div class="pb-scroll" tabindex="0" role="region" aria-label="{texts("leaderboard.title")}">'
+        f'<table class="pb-board"><thead><tr><th scope="col">{texts("leaderboard.model")}</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
     )
 
@@ -152,24 +152,24 @@ def _best(lines: Sequence[Line], place: int) -> Row | None:
     return max(rows, key=lambda row: row.value or 0.0) if len(rows) > 1 else None
 
 
-def _cell(say: Say, row: Row | None, board: Board, *, is_best: bool) -> str:
+def _cell(texts: Texts, row: Row | None, board: Board, *, is_best: bool) -> str:
     if row is None:
         return "<td></td>"
     # Line by line: the figure with its marks, then interval, spread and places.
-    value, *rest = figure(row, board, "\n", "ko" if say.language == "ko" else "en").split("\n")
+    value, *rest = figure(row, board, "\n", texts.language).split("\n")
     shown = f"<b>★ {escaped(value)}</b>" if is_best else escaped(value)
     return f"<td>{shown}{''.join(f'<small>{escaped(line)}</small>' for line in rest)}</td>"
 
 
-def _chart(say: Say, board: Board) -> None:
+def _chart(texts: Texts, board: Board) -> None:
     """Show one column as dots with their intervals; what was measured and what was published differ in shape."""
     titles = [column.title for column in board.columns]
-    chosen = st.selectbox(say("leaderboard.chart"), titles, key="column", bind="query-params")
+    chosen = st.selectbox(texts("leaderboard.chart"), titles, key="column", bind="query-params")
     place = titles.index(chosen)
     rows = [
         {
             "model": model_title(line.model),
-            "block": worded(say, title),
+            "block": worded(texts, title),
             "value": 100 * row.value,
             "low": 100 * (row.ci95 or (row.value, row.value))[0],
             "high": 100 * (row.ci95 or (row.value, row.value))[1],
@@ -207,16 +207,16 @@ def _chart(say: Say, board: Board) -> None:
     # A line for every model, and what lies below them: the axis with its title, and the legend.
     height = 26 * num_models + 130 + 26 * num_blocks
     chart = {"data": {"values": rows}, "layer": layers, "height": height}
-    st.vega_lite_chart(chart, key="board-chart", alt=say("leaderboard.chart_alt", column=chosen))
+    st.vega_lite_chart(chart, key="board-chart", alt=texts("leaderboard.chart_alt", column=chosen))
 
 
-def _report(say: Say, folder: Path, board_file: LeaderboardFile) -> None:
+def _report(texts: Texts, folder: Path, board_file: LeaderboardFile) -> None:
     """Offer the report as it was written, with all that stands beside the figures."""
     written = folder / "leaderboard.html"
     page = written.read_bytes() if written.is_file() else to_html(Report(board_file, published_order())).encode()
     with st.container(horizontal=True):
         st.download_button(
-            say("leaderboard.report"),
+            texts("leaderboard.report"),
             page,
             "leaderboard.html",
             "text/html",
@@ -224,18 +224,18 @@ def _report(say: Say, folder: Path, board_file: LeaderboardFile) -> None:
             on_click="ignore",
         )
         st.download_button(
-            say("download.csv"),
+            texts("download.csv"),
             to_csv(board_file.rows).encode(),
             "leaderboard.csv",
             "text/csv",
             icon=":material/download:",
             on_click="ignore",
         )
-    st.caption(say("leaderboard.created", when=board_file.created[:16].replace("T", " ")))
-    if st.toggle(say("leaderboard.show_report"), key="report", bind="query-params"):
+    st.caption(texts("leaderboard.created", when=board_file.created[:16].replace("T", " ")))
+    if st.toggle(texts("leaderboard.show_report"), key="report", bind="query-params"):
         # As a data address the page is of no origin, and its script cannot reach this one.
         source = f"data:text/html;charset=utf-8;base64,{base64.b64encode(page).decode()}"
-        st.iframe(source, height=800, alt=say("leaderboard.report"))
+        st.iframe(source, height=800, alt=texts("leaderboard.report"))
 
 
 # ---- errors ----
@@ -246,13 +246,13 @@ def _cells(folder: Path, _written: float) -> list[Result]:
     return find_cells(folder)[0]
 
 
-def _mistakes(say: Say, folder: Path) -> None:
+def _mistakes(texts: Texts, folder: Path) -> None:
     """Show what a model got wrong."""
-    st.header(say("mistakes.title"), anchor=False)
+    st.header(texts("mistakes.title"), anchor=False)
     results = folder / "results"
     cells = _cells(folder, max((path.stat().st_mtime for path in results.glob("*/*/*.json")), default=0.0))
     if not cells:
-        st.info(say("mistakes.none"), icon=":material/info:")
+        st.info(texts("mistakes.none"), icon=":material/info:")
         return
     by_task: dict[str, dict[str, Result]] = {}
     for cell in cells:
@@ -261,59 +261,61 @@ def _mistakes(say: Say, folder: Path) -> None:
     first, second, third = st.columns(3)
     with first:
         task = st.selectbox(
-            say("mistakes.task"),
+            texts("mistakes.task"),
             list(by_task),
             key="task",
             bind="query-params",
             format_func=lambda name: known[name].title if name in known else name,
         )
     with second:
-        name = st.selectbox(say("mistakes.model"), list(by_task[task]), key="cell", bind="query-params")
+        name = st.selectbox(texts("mistakes.model"), list(by_task[task]), key="cell", bind="query-params")
     with third:
         others = [other for other in by_task[task] if other != name]
-        other = st.selectbox(say("mistakes.other"), others, index=None, placeholder=say("mistakes.nobody"), key="other")
+        other = st.selectbox(
+            texts("mistakes.other"), others, index=None, placeholder=texts("mistakes.nobody"), key="other"
+        )
     try:
         against = by_task[task][other] if other else None
         found = find_mistakes(by_task[task][name], data_root(None), against=against)
     except SuiteError as error:
-        tell(error, say)
+        show_error(error, texts)
         return
-    _filtered(say, found, by_task[task][name], has_other=other is not None)
+    _filtered(texts, found, by_task[task][name], has_other=other is not None)
 
 
-def _filtered(say: Say, found: Sequence[Mistake], cell: Result, *, has_other: bool) -> None:
+def _filtered(texts: Texts, found: Sequence[Mistake], cell: Result, *, has_other: bool) -> None:
     first, second = st.columns([3, 2], vertical_alignment="bottom")
     with first:
-        words = st.text_input(say("mistakes.find"), key="mistake", bind="query-params", max_chars=60).split()
+        words = st.text_input(texts("mistakes.find"), key="mistake", bind="query-params", max_chars=60).split()
     with second:
-        only = has_other and st.toggle(say("mistakes.only"), key="otherright", bind="query-params")
+        only = has_other and st.toggle(texts("mistakes.only"), key="otherright", bind="query-params")
     kept = [
         mistake
         for mistake in found
         if (not only or mistake.is_other_right)
         and all(any(word in text for text in mistake.texts) or word == mistake.gold for word in words)
     ]
-    st.caption(say("mistakes.count", shown=len(kept), wrong=len(found), total=cell.num_examples))
+    st.caption(texts("mistakes.count", shown=len(kept), wrong=len(found), total=cell.num_examples))
     if not kept:
         return
     num_pages = -(-len(kept) // PER_PAGE)
     page = st.pagination(num_pages, key="mistakes-page") if num_pages > 1 else 1
-    st.html("".join(mistake_html(say, mistake) for mistake in kept[(page - 1) * PER_PAGE : page * PER_PAGE]))
+    st.html("".join(mistake_html(texts, mistake) for mistake in kept[(page - 1) * PER_PAGE : page * PER_PAGE]))
 
 
-def mistake_html(say: Say, mistake: Mistake) -> str:
+def mistake_html(texts: Texts, mistake: Mistake) -> str:
     """Return a mistake as HTML: the texts, what was right, what was said."""
-    texts = "".join(
+    passages = "".join(
         f"<p>{escaped(one_line(text, 400))}</p>"
         if len(text) <= 400
         else f"<details><summary>{escaped(one_line(text, 160))}</summary><p>{escaped(text)}</p></details>"
         for text in mistake.texts
     )
     said = [
-        f"<span>✓ {say('mistakes.gold')} <b>{escaped(mistake.gold) or say('answers.none')}</b></span>",
-        f"<span>✗ {say('mistakes.said')} <b>{escaped(mistake.prediction) or say('answers.none')}</b></span>",
+        f"<span>✓ {texts('mistakes.gold')} <b>{escaped(mistake.gold) or texts('answers.none')}</b></span>",
+        f"<span>✗ {texts('mistakes.said')} <b>{escaped(mistake.prediction) or texts('answers.none')}</b></span>",
     ]
     if mistake.is_other_right is not None:
         sign = "✓" if mistake.is_other_right else "✗"
-        said.append(f"<span>{sign} {say('mistakes.other_said')} <b>{escaped(mistake.other) or '—'}</b></span>")
-    return f'<article class="pb-mistake" lang="ko">{texts}<p class="pb-said">{"".join(said)}</p></article>'
+        said.append(f"<span>{sign} {texts('mistakes.other_said')} <b>{escaped(mistake.other) or '—'}</b></span>")
+    return f'<article class="pb-mistake" lang="ko">{passages}<p class="pb-said">{"".join(said)}</p></article>'

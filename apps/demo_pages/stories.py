@@ -11,19 +11,18 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from apps.demo_pages.frame import (
-    Desk,
     Given,
+    PageContext,
     file_field,
     given_to,
     heading,
-    missing_model,
     run_job,
+    show_missing_model,
+    show_refusal,
     take,
-    tell_refusal,
 )
 from apps.demo_pages.inputs import read_title_file
 from apps.demo_pages.marking import escaped, one_line
-from apps.demo_pages.texts import Say
 from apps.demo_pages.work import Progress
 from apps.stories.articles import Article, read_articles
 from apps.stories.clusters import Cluster, ClusteringConfig, Clusters
@@ -44,6 +43,7 @@ from apps.stories.page import (
 from apps.stories.space import Embedder
 from apps.stories.state import Stories
 from corpora.foundation.errors import UsageError
+from corpora.foundation.texts import Texts
 from downstream.task import SAMPLE_ROOT
 
 BLOCK = 256
@@ -106,30 +106,30 @@ class WatchedEmbedder:
         return np.vstack(blocks)
 
 
-def show(desk: Desk) -> None:
+def show(context: PageContext) -> None:
     """Draw the page."""
-    say = desk.say
-    heading(say, "stories")
-    if desk.choice is None or desk.choice.folder is None:
-        missing_model(say, "embedder")
-    if desk.choice is None:
+    texts = context.texts
+    heading(texts, "stories")
+    if context.choice is None or context.choice.folder is None:
+        show_missing_model(texts, "embedder")
+    if context.choice is None:
         return
-    _input(say)
-    tell_refusal("stories", say)
+    _input(texts)
+    show_refusal("stories", texts)
     given = given_to("stories")
     if given is None:
         return
-    config = _config(say)
-    if not desk.load():
+    config = _config(texts)
+    if not context.load():
         return
-    day = run_job(say, "stories", (desk.choice, given, config), partial(find_day, desk, given, config))
+    day = run_job(texts, "stories", (context.choice, given, config), partial(find_day, context, given, config))
     if day is not None:
-        _result(say, day)
+        _result(texts, day)
 
 
-def find_day(desk: Desk, given: Given, config: ClusteringConfig, progress: Progress) -> Day:
+def find_day(context: PageContext, given: Given, config: ClusteringConfig, progress: Progress) -> Day:
     """Find the stories of articles, step by step."""
-    with desk.borrow() as embedder:
+    with context.borrow() as embedder:
         stories = Stories.fit(given.records, config, embedder=WatchedEmbedder(embedder, progress))
     progress("label")
     clusters = stories.clusters()
@@ -144,15 +144,19 @@ def find_day(desk: Desk, given: Given, config: ClusteringConfig, progress: Progr
 # ---- what is given ----
 
 
-def _input(say: Say) -> None:
+def _input(texts: Texts) -> None:
     file, sample = st.columns([3, 2], gap="large", vertical_alignment="center")
     with file:
-        file_field(say, "stories", read_title_file)
+        file_field(texts, "stories", read_title_file)
     with sample:
         st.button(
-            say("stories.sample"), icon=":material/newspaper:", key="stories-sample", on_click=_take_sample, args=(say,)
+            texts("stories.sample"),
+            icon=":material/newspaper:",
+            key="stories-sample",
+            on_click=_take_sample,
+            args=(texts,),
         )
-        st.caption(say("stories.sample_note"))
+        st.caption(texts("stories.sample_note"))
 
 
 @st.cache_data(show_spinner=False)
@@ -160,22 +164,22 @@ def _sample() -> tuple[Article, ...]:
     return tuple(read_articles(SAMPLE_ROOT / "news.jsonl", columns={"title": "title"}))
 
 
-def _take_sample(say: Say) -> None:
-    take("stories", lambda: Given(_sample(), say("stories.sample_name")))
+def _take_sample(texts: Texts) -> None:
+    take("stories", lambda: Given(_sample(), texts("stories.sample_name")))
 
 
-def _config(say: Say) -> ClusteringConfig:
-    with st.expander(say("stories.settings"), icon=":material/tune:"):
-        st.caption(say("stories.settings_note"))
-        size = st.slider(say("stories.min_size"), 2, 10, 3, key="min", bind="query-params")
-        by_category = st.toggle(say("stories.by_category"), key="bycategory", bind="query-params")
+def _config(texts: Texts) -> ClusteringConfig:
+    with st.expander(texts("stories.settings"), icon=":material/tune:"):
+        st.caption(texts("stories.settings_note"))
+        size = st.slider(texts("stories.min_size"), 2, 10, 3, key="min", bind="query-params")
+        by_category = st.toggle(texts("stories.by_category"), key="bycategory", bind="query-params")
     return ClusteringConfig(min_size=size, by_category=by_category)
 
 
 # ---- what comes out ----
 
 
-def _result(say: Say, day: Day) -> None:
+def _result(texts: Texts, day: Day) -> None:
     clusters = day.clusters
     copies = sum(len(group.members) - 1 for group in day.duplicates)
     inside = sum(map(len, clusters.stories))
@@ -186,27 +190,27 @@ def _result(say: Say, day: Day) -> None:
         "copies": f"{copies:,}",
     }
     for column, (name, value) in zip(st.columns(4), facts.items(), strict=True):
-        column.metric(say(f"stories.{name}"), value)
+        column.metric(texts(f"stories.{name}"), value)
     if not clusters.stories:
-        st.info(say("stories.none"), icon=":material/info:")
+        st.info(texts("stories.none"), icon=":material/info:")
         return
     view = st.segmented_control(
-        say("stories.view"),
+        texts("stories.view"),
         VIEWS,
         default="list",
         required=True,
-        format_func=lambda name: say(f"stories.view_{name}"),
+        format_func=lambda name: texts(f"stories.view_{name}"),
         key="view",
         bind="query-params",
         label_visibility="collapsed",
     )
-    {"list": _list, "map": _map, "time": _time, "copies": _copies}[view or "list"](say, day)
-    _downloads(say, day)
+    {"list": _list, "map": _map, "time": _time, "copies": _copies}[view or "list"](texts, day)
+    _downloads(texts, day)
 
 
-def _downloads(say: Say, day: Day) -> None:
+def _downloads(texts: Texts, day: Day) -> None:
     st.divider()
-    report = day.report(say("stories.title"))
+    report = day.report(texts("stories.title"))
     files: Mapping[str, tuple[str, Callable[[], bytes]]] = {
         "json": ("application/json", lambda: json.dumps(to_json(report), ensure_ascii=False, indent=1).encode()),
         "csv": ("text/csv", lambda: to_csv(report).encode()),
@@ -215,7 +219,7 @@ def _downloads(say: Say, day: Day) -> None:
     with st.container(horizontal=True):
         for kind, (mime, make) in files.items():
             st.download_button(
-                say(f"download.{kind}"),
+                texts(f"download.{kind}"),
                 make,
                 f"stories.{kind}",
                 mime,
@@ -228,19 +232,19 @@ def _downloads(say: Say, day: Day) -> None:
 # ---- stories, one by one ----
 
 
-def _list(say: Say, day: Day) -> None:
-    _tools(say, day)
+def _list(texts: Texts, day: Day) -> None:
+    _tools(texts, day)
     wanted = st.text_input(
-        say("stories.find"), key="find", bind="query-params", icon=":material/search:", max_chars=60
+        texts("stories.find"), key="find", bind="query-params", icon=":material/search:", max_chars=60
     ).split()
     found = [story for story in day.clusters.stories if all(word in _searched(story, day.clusters) for word in wanted)]
     if not found:
-        st.info(say("stories.not_found"), icon=":material/search_off:")
+        st.info(texts("stories.not_found"), icon=":material/search_off:")
         return
     num_pages = -(-len(found) // PER_PAGE)
     page = st.pagination(num_pages, key="page") if num_pages > 1 else 1
     for story in found[(page - 1) * PER_PAGE : page * PER_PAGE]:
-        _story(say, day, story)
+        _story(texts, day, story)
 
 
 def _searched(story: Cluster, clusters: Clusters) -> str:
@@ -248,20 +252,20 @@ def _searched(story: Cluster, clusters: Clusters) -> str:
     return " ".join([story.title, *(keyword.text for keyword in story.keywords), *titles])
 
 
-def _tools(say: Say, day: Day) -> None:
+def _tools(texts: Texts, day: Day) -> None:
     """Show what joins stories, and what takes the last edit back."""
     titles = {story.id: f"{one_line(story.title, 40)} ({len(story)})" for story in day.clusters.stories}
     merge, undo = st.columns([5, 2], vertical_alignment="bottom")
     with merge, st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.multiselect(
-            say("stories.merge_which"),
+            texts("stories.merge_which"),
             list(titles),
             format_func=lambda id_: titles.get(id_, id_),
             key="merge-chosen",
-            placeholder=say("stories.merge_hint"),
+            placeholder=texts("stories.merge_hint"),
         )
         st.button(
-            say("stories.merge"),
+            texts("stories.merge"),
             icon=":material/merge:",
             disabled=len(chosen) < 2,
             key="merge",
@@ -270,7 +274,7 @@ def _tools(say: Say, day: Day) -> None:
         )
     with undo:
         last = day.stories.edits[-1].kind if day.stories.edits else ""
-        label = say("stories.undo_what", what=say(f"edit.{last}")) if last else say("stories.undo")
+        label = texts("stories.undo_what", what=texts(f"edit.{last}")) if last else texts("stories.undo")
         st.button(label, icon=":material/undo:", disabled=not last, key="undo", on_click=_edit, args=(day, "undo"))
 
 
@@ -293,59 +297,61 @@ def _edit(day: Day, action: str, *values: Any) -> None:
     day.clusters = day.stories.clusters()
 
 
-def _story(say: Say, day: Day, story: Cluster) -> None:
+def _story(texts: Texts, day: Day, story: Cluster) -> None:
     with st.container(border=True, key=f"story-{story.id}"):
         text, tools = st.columns([5, 2])
         with text:
-            st.html(story_html(say, story, day.clusters))
+            st.html(story_html(texts, story, day.clusters))
         with tools, st.container(horizontal=True, horizontal_alignment="right"):
             st.button(
-                say("stories.unpin" if story.is_pinned else "stories.pin"),
+                texts("stories.unpin" if story.is_pinned else "stories.pin"),
                 icon=":material/keep:",
                 key=f"pin-{story.id}",
                 on_click=_edit,
                 args=(day, "pin", story.id, not story.is_pinned),
                 type="tertiary",
             )
-            with st.popover(say("stories.rename"), icon=":material/edit:", type="tertiary"):
-                st.text_input(say("stories.name"), story.name, key=f"name-{story.id}", placeholder=story.headline[:60])
-                st.button(say("stories.save"), key=f"save-{story.id}", on_click=_edit, args=(day, "rename", story.id))
+            with st.popover(texts("stories.rename"), icon=":material/edit:", type="tertiary"):
+                st.text_input(
+                    texts("stories.name"), story.name, key=f"name-{story.id}", placeholder=story.headline[:60]
+                )
+                st.button(texts("stories.save"), key=f"save-{story.id}", on_click=_edit, args=(day, "rename", story.id))
 
 
-def story_html(say: Say, story: Cluster, clusters: Clusters) -> str:
+def story_html(texts: Texts, story: Cluster, clusters: Clusters) -> str:
     """Return a story as HTML: what it is called, its keywords, its articles."""
     articles = [clusters.articles[member.index] for member in story.members]
-    facts = [say("stories.count", count=len(story))]
+    facts = [texts("stories.count", count=len(story))]
     if category := main_category(story, clusters):
         facts.append(category)
     if publishers := {article.publisher for article in articles} - {""}:
-        facts.append(say("stories.publishers", count=len(publishers)))
+        facts.append(texts("stories.publishers", count=len(publishers)))
     if dates := sorted({article.date[:10] for article in articles} - {""}):
         facts.append(dates[0] if dates[0] == dates[-1] else f"{dates[0]} – {dates[-1]}")
-    pin = f'<span class="pb-pin">{say("stories.pinned")}</span>' if story.is_pinned else ""
+    pin = f'<span class="pb-pin">{texts("stories.pinned")}</span>' if story.is_pinned else ""
     was = f'<p class="pb-quiet">{escaped(one_line(story.headline, 120))}</p>' if story.name else ""
     words = "".join(f"<span>{escaped(keyword.text)}</span>" for keyword in story.keywords)
     lines = "".join(f"<li>{escaped(one_line(article.title, 200))}</li>" for article in articles[:SHOWN_MEMBERS])
     return (
         f'<article class="pb-story" lang="ko"><h3>{pin}{escaped(one_line(story.title, 160))}</h3>{was}'
         f'<p class="pb-quiet">{escaped(" · ".join(facts))}</p><p class="pb-words">{words}</p>'
-        f"<details><summary>{say('stories.members', count=len(story))}</summary><ul>{lines}</ul></details></article>"
+        f"<details><summary>{texts('stories.members', count=len(story))}</summary><ul>{lines}</ul></details></article>"
     )
 
 
 # ---- map, time, copies ----
 
 
-def _map(say: Say, day: Day) -> None:
-    st.caption(say("stories.map_note"))
-    st.vega_lite_chart(map_chart(say, day), key="stories-map", alt=say("stories.map_alt"))
+def _map(texts: Texts, day: Day) -> None:
+    st.caption(texts("stories.map_note"))
+    st.vega_lite_chart(map_chart(texts, day), key="stories-map", alt=texts("stories.map_alt"))
 
 
-def map_chart(say: Say, day: Day) -> dict[str, Any]:
+def map_chart(texts: Texts, day: Day) -> dict[str, Any]:
     """Return the map as a Vega-Lite chart: area by articles, colour and shape by category."""
     colours = dict(list(category_colours(day.clusters).items())[: len(SHAPES) - 1])
     by_id = {story.id: story for story in day.clusters.stories}
-    other = say("stories.other")
+    other = texts("stories.other")
     rows = []
     for circle in circles(day.clusters, day.map_places(), colours):
         story = by_id[circle["id"]]
@@ -365,7 +371,7 @@ def map_chart(say: Say, day: Day) -> dict[str, Any]:
         "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, MAP_WIDTH]}},
         "y": {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [0, MAP_HEIGHT]}},
     }
-    category_of: dict[str, Any] = {"field": "category", "type": "nominal", "title": say("stories.category")}
+    category_of: dict[str, Any] = {"field": "category", "type": "nominal", "title": texts("stories.category")}
     if not colours:
         category_of["legend"] = None
     names, shapes = [*colours, other], [*SHAPES[1 : len(colours) + 1], SHAPES[0]]
@@ -379,7 +385,7 @@ def map_chart(say: Say, day: Day) -> dict[str, Any]:
             "size": size | {"legend": None},
             "color": category_of | {"scale": {"domain": names, "range": [*colours.values(), PLAIN_COLOUR]}},
             "shape": category_of | {"scale": {"domain": names, "range": shapes}},
-            "tooltip": [{"field": name, "type": "nominal", "title": say(f"stories.{key}")} for name, key in told],
+            "tooltip": [{"field": name, "type": "nominal", "title": texts(f"stories.{key}")} for name, key in told],
         },
     }
     labels = {
@@ -405,16 +411,16 @@ def _labelled(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _time(say: Say, day: Day) -> None:
-    chart = time_chart(say, day.clusters)
+def _time(texts: Texts, day: Day) -> None:
+    chart = time_chart(texts, day.clusters)
     if chart is None:
-        st.info(say("stories.no_time"), icon=":material/info:")
+        st.info(texts("stories.no_time"), icon=":material/info:")
         return
-    st.caption(say("stories.time_note"))
-    st.vega_lite_chart(chart, key="stories-time", alt=say("stories.time_alt"))
+    st.caption(texts("stories.time_note"))
+    st.vega_lite_chart(chart, key="stories-time", alt=texts("stories.time_alt"))
 
 
-def time_chart(say: Say, clusters: Clusters) -> dict[str, Any] | None:
+def time_chart(texts: Texts, clusters: Clusters) -> dict[str, Any] | None:
     """Return when the articles of the largest stories appeared; None if their dates tell nothing."""
     found = timeline(clusters)
     if not found:
@@ -431,7 +437,7 @@ def time_chart(say: Say, clusters: Clusters) -> dict[str, Any] | None:
         "x": {"field": "when", "type": "ordinal", "sort": order, "title": None, "axis": {"labelAngle": -40}},
         "y": {"field": "story", "type": "ordinal", "sort": None, "title": None, "axis": {"labelLimit": 260}},
     }
-    count = {"field": "count", "type": "quantitative", "title": say("stories.size")}
+    count = {"field": "count", "type": "quantitative", "title": texts("stories.size")}
     return {
         "data": {"values": rows},
         "layer": [
@@ -442,17 +448,17 @@ def time_chart(say: Say, clusters: Clusters) -> dict[str, Any] | None:
     }
 
 
-def _copies(say: Say, day: Day) -> None:
+def _copies(texts: Texts, day: Day) -> None:
     if not day.duplicates:
-        st.info(say("stories.no_copies"), icon=":material/info:")
+        st.info(texts("stories.no_copies"), icon=":material/info:")
         return
-    st.caption(say("stories.copies_note", shown=min(SHOWN_GROUPS, len(day.duplicates)), count=len(day.duplicates)))
+    st.caption(texts("stories.copies_note", shown=min(SHOWN_GROUPS, len(day.duplicates)), count=len(day.duplicates)))
     articles = day.clusters.articles
     parts = []
     for group in day.duplicates[:SHOWN_GROUPS]:
         others = [articles[index].title for index in group.members if index != group.representative][:SHOWN_COPIES]
         lines = "".join(f"<li>{escaped(one_line(title, 200))}</li>" for title in others)
         head = escaped(one_line(articles[group.representative].title, 160))
-        count = say("stories.count", count=len(group.members))
+        count = texts("stories.count", count=len(group.members))
         parts.append(f"<details><summary>{head} <small>{count}</small></summary><ul>{lines}</ul></details>")
     st.html(f'<div class="pb-copies" lang="ko">{"".join(parts)}</div>')

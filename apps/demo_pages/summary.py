@@ -8,23 +8,23 @@ from typing import Any
 import streamlit as st
 
 from apps.demo_pages.frame import (
-    Desk,
     Given,
+    PageContext,
     file_field,
     given_to,
     heading,
-    missing_model,
     run_job,
+    show_error,
+    show_missing_model,
+    show_refusal,
     take,
-    tell,
-    tell_refusal,
 )
 from apps.demo_pages.inputs import MAX_ARTICLE, check_text, read_article_file
 from apps.demo_pages.marking import LONGEST_SHOWN, Mark, bars, escaped, literal, marked, one_line, paper
-from apps.demo_pages.texts import Say
 from apps.demo_pages.work import Progress
 from apps.summarize import Item, read_items, to_line, to_record
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.texts import Texts
 from downstream.summarize import Summarizer, Summary, SummarySentence
 from downstream.task import SAMPLE_ROOT
 
@@ -37,15 +37,15 @@ LONG = 200_000
 """Characters from which on an article is summarised in the background."""
 
 
-def show(desk: Desk) -> None:
+def show(context: PageContext) -> None:
     """Draw the page."""
-    say = desk.say
-    heading(say, "summary")
-    if desk.choice is None:
-        missing_model(say, "summarizer")
+    texts = context.texts
+    heading(texts, "summary")
+    if context.choice is None:
+        show_missing_model(texts, "summarizer")
         return
-    options = _input(say)
-    tell_refusal("summary", say)
+    options = _input(texts)
+    show_refusal("summary", texts)
     given = given_to("summary")
     if given is None:
         return
@@ -53,23 +53,23 @@ def show(desk: Desk) -> None:
     item = items[0]
     if len(items) > 1:
         place = st.selectbox(
-            say("summary.which", count=len(items)),
+            texts("summary.which", count=len(items)),
             range(len(items)),
             format_func=lambda k: f"{k + 1}. {one_line(items[k].title or items[k].text, 60)}",
             key="summary-which",
         )
         item = items[place]
-    summary = _summarise(desk, item, options)
+    summary = _summarise(context, item, options)
     if summary is not None:
-        _result(say, item, summary)
+        _result(texts, item, summary)
     if len(items) > 1:
-        _all(desk, items, options)
+        _all(context, items, options)
 
 
 # ---- what is given ----
 
 
-def _input(say: Say) -> dict[str, Any]:
+def _input(texts: Texts) -> dict[str, Any]:
     """Show where an article is given, and return the settings as arguments of `summarize`."""
     examples = _examples()
     with st.container(horizontal=True, key="summary-examples"):
@@ -84,12 +84,12 @@ def _input(say: Say) -> dict[str, Any]:
             )
     paste, settings = st.columns([3, 2], gap="large")
     with paste, st.form("summary-form", border=False):
-        st.text_area(say("summary.text"), key="summary-text", height=270, placeholder=say("summary.placeholder"))
-        st.text_input(say("summary.headline"), key="summary-headline")
-        st.form_submit_button(say("summary.go"), type="primary", icon=":material/summarize:", on_click=_take_text)
+        st.text_area(texts("summary.text"), key="summary-text", height=270, placeholder=texts("summary.placeholder"))
+        st.text_input(texts("summary.headline"), key="summary-headline")
+        st.form_submit_button(texts("summary.go"), type="primary", icon=":material/summarize:", on_click=_take_text)
     with settings:
-        file_field(say, "summary", read_article_file)
-        return _options(say)
+        file_field(texts, "summary", read_article_file)
+        return _options(texts)
 
 
 @st.cache_data(show_spinner=False)
@@ -113,32 +113,32 @@ def _take_text() -> None:
     take("summary", given)
 
 
-def _options(say: Say) -> dict[str, Any]:
+def _options(texts: Texts) -> dict[str, Any]:
     by = st.segmented_control(
-        say("summary.length"),
+        texts("summary.length"),
         ("sentences", "ratio", "chars"),
         default="sentences",
         required=True,
-        format_func=lambda name: say(f"summary.by_{name}"),
+        format_func=lambda name: texts(f"summary.by_{name}"),
         key="by",
         bind="query-params",
     )
     if by == "ratio":
-        percent = st.slider(say("summary.ratio"), 5, 50, 20, 5, "%d%%", key="ratio", bind="query-params")
+        percent = st.slider(texts("summary.ratio"), 5, 50, 20, 5, "%d%%", key="ratio", bind="query-params")
         length: dict[str, Any] = {"ratio": percent / 100}
     elif by == "chars":
-        limit = st.slider(say("summary.chars"), 100, 1000, 300, 50, key="chars", bind="query-params")
+        limit = st.slider(texts("summary.chars"), 100, 1000, 300, 50, key="chars", bind="query-params")
         length = {"max_chars": limit, "sentences": MAX_SENTENCES}
     else:
-        count = st.slider(say("summary.sentences"), 1, 10, 3, key="sentences", bind="query-params")
+        count = st.slider(texts("summary.sentences"), 1, 10, 3, key="sentences", bind="query-params")
         length = {"sentences": count}
     focus = st.text_input(
-        say("summary.focus"),
+        texts("summary.focus"),
         key="focus",
         bind="query-params",
         max_chars=60,
-        placeholder=say("summary.focus_hint"),
-        help=say("summary.focus_help"),
+        placeholder=texts("summary.focus_hint"),
+        help=texts("summary.focus_help"),
     )
     return length | {"focus": focus.strip()}
 
@@ -146,36 +146,36 @@ def _options(say: Say) -> dict[str, Any]:
 # ---- what comes out ----
 
 
-def _summarise(desk: Desk, item: Item, options: Mapping[str, Any]) -> Summary | None:
+def _summarise(context: PageContext, item: Item, options: Mapping[str, Any]) -> Summary | None:
     def summarise(lend: AbstractContextManager[Summarizer]) -> Summary:
         with lend as summarizer:
             return summarizer.summarize(item.text, title=item.title, explain=True, **options)
 
     def work(progress: Progress) -> Summary:
         progress("read")
-        return summarise(desk.borrow())
+        return summarise(context.borrow())
 
     if len(item.text) >= LONG:
-        return run_job(desk.say, "summary", (desk.choice, item, tuple(sorted(options.items()))), work)
+        return run_job(context.texts, "summary", (context.choice, item, tuple(sorted(options.items()))), work)
     try:
-        return summarise(desk.model())
+        return summarise(context.model())
     except SuiteError as error:
-        tell(error, desk.say)
+        show_error(error, context.texts)
         return None
 
 
-def _result(say: Say, item: Item, summary: Summary) -> None:
+def _result(texts: Texts, item: Item, summary: Summary) -> None:
     if not summary.sentences:
-        st.warning(say("summary.nothing"), icon=":material/info:")
+        st.warning(texts("summary.nothing"), icon=":material/info:")
         return
     shown = "".join(
         f'<li><span class="pb-number">{_number(k)}</span>{escaped(sentence.text)}</li>'
         for k, sentence in enumerate(summary.sentences)
     )
-    st.html(f'<section class="pb-summary" lang="ko"><h3>{say("summary.result")}</h3><ol>{shown}</ol></section>')
+    st.html(f'<section class="pb-summary" lang="ko"><h3>{texts("summary.result")}</h3><ol>{shown}</ol></section>')
     share = sum(sentence.end - sentence.start for sentence in summary.sentences) / max(1, len(item.text))
     st.caption(
-        say(
+        texts(
             "summary.facts",
             chosen=len(summary.sentences),
             total=len(summary.candidates),
@@ -185,7 +185,7 @@ def _result(say: Say, item: Item, summary: Summary) -> None:
     )
     with st.container(horizontal=True):
         st.download_button(
-            say("download.txt"),
+            texts("download.txt"),
             str(summary) + "\n",
             "summary.txt",
             "text/plain",
@@ -193,87 +193,87 @@ def _result(say: Say, item: Item, summary: Summary) -> None:
             on_click="ignore",
         )
         st.download_button(
-            say("download.json"),
+            texts("download.json"),
             lambda: json.dumps(to_record(item, summary), ensure_ascii=False, indent=1).encode("utf-8", "replace"),
             "summary.json",
             "application/json",
             icon=":material/data_object:",
             on_click="ignore",
         )
-    with st.expander(say("summary.copy"), icon=":material/content_copy:"), st.container(key="summary-copy"):
+    with st.expander(texts("summary.copy"), icon=":material/content_copy:"), st.container(key="summary-copy"):
         st.code(str(summary).encode("utf-8", "replace").decode("utf-8"), language=None, wrap_lines=True)
     article, why = st.columns([3, 2], gap="large")
     with article:
-        st.subheader(say("summary.article"), anchor=False)
-        marks = _chosen_marks(say, summary)
+        st.subheader(texts("summary.article"), anchor=False)
+        marks = _chosen_marks(texts, summary)
         is_whole = len(item.text) <= LONGEST_SHOWN
         if is_whole:
-            marks += _excluded_marks(say, summary)
-        st.html(paper(marked(item.text, marks, say("omitted")), title=item.title))
+            marks += _excluded_marks(texts, summary)
+        st.html(paper(marked(item.text, marks, texts("omitted")), title=item.title))
         if is_whole and summary.excluded:
-            st.caption(say("summary.excluded"))
+            st.caption(texts("summary.excluded"))
     with why:
-        st.subheader(say("summary.why"), anchor=False)
+        st.subheader(texts("summary.why"), anchor=False)
         for k, sentence in enumerate(summary.sentences):
-            st.html(_reasons(say, k, sentence))
-        st.caption(say("summary.why_note"))
+            st.html(_reasons(texts, k, sentence))
+        st.caption(texts("summary.why_note"))
 
 
 def _number(place: int) -> str:
     return NUMBERS[place] if place < len(NUMBERS) else f"({place + 1})"
 
 
-def _chosen_marks(say: Say, summary: Summary) -> list[Mark]:
+def _chosen_marks(texts: Texts, summary: Summary) -> list[Mark]:
     return [
-        Mark(s.start, s.end, "chosen", _number(k), hint=say("summary.chosen_hint", number=k + 1, score=s.score))
+        Mark(s.start, s.end, "chosen", _number(k), hint=texts("summary.chosen_hint", number=k + 1, score=s.score))
         for k, s in enumerate(summary.sentences)
     ]
 
 
-def _excluded_marks(say: Say, summary: Summary) -> list[Mark]:
+def _excluded_marks(texts: Texts, summary: Summary) -> list[Mark]:
     return [
-        Mark(part.start, part.end, "excluded", hint=say("summary.excluded_hint", kind=say(f"part.{part.kind}")))
+        Mark(part.start, part.end, "excluded", hint=texts("summary.excluded_hint", kind=texts(f"part.{part.kind}")))
         for part in summary.excluded
         if part.end > part.start
     ]
 
 
-def _reasons(say: Say, place: int, sentence: SummarySentence) -> str:
+def _reasons(texts: Texts, place: int, sentence: SummarySentence) -> str:
     """Return what made a sentence's score, the largest parts first."""
     parts = {name: value for name, value in sentence.components.items() if name != "bias" and abs(value) >= 0.005}
     largest = sorted(parts, key=lambda name: -abs(parts[name]))[:SHOWN_REASONS]
-    rows = [(say(f"feature.{name}"), parts[name], f"{parts[name]:+.2f}") for name in largest]
+    rows = [(texts(f"feature.{name}"), parts[name], f"{parts[name]:+.2f}") for name in largest]
     head = f'<span class="pb-number">{_number(place)}</span>{escaped(one_line(sentence.text, 44))}'
-    score = say("summary.score", score=sentence.score)
+    score = texts("summary.score", score=sentence.score)
     return (
         f'<div class="pb-reason" lang="ko"><p>{head}</p><p class="pb-quiet">{score}</p>'
         f"{bars(rows, max([1.0, *(abs(value) for value in parts.values())]))}</div>"
     )
 
 
-def _all(desk: Desk, items: tuple[Item, ...], options: Mapping[str, Any]) -> None:
+def _all(context: PageContext, items: tuple[Item, ...], options: Mapping[str, Any]) -> None:
     """Offer the summaries of all articles of a file."""
-    say = desk.say
-    asked = (desk.choice, items, tuple(sorted(options.items())))
+    texts = context.texts
+    asked = (context.choice, items, tuple(sorted(options.items())))
     if st.session_state.get("summary-all") != asked and not st.button(
-        say("summary.all", count=len(items)), icon=":material/playlist_add_check:"
+        texts("summary.all", count=len(items)), icon=":material/playlist_add_check:"
     ):
         return
     st.session_state["summary-all"] = asked
 
     def work(progress: Progress) -> bytes:
         lines = []
-        with desk.borrow() as summarizer:
+        with context.borrow() as summarizer:
             for number, item in enumerate(items):
                 progress("summarise", number, len(items))
                 summary = summarizer.summarize(item.text, title=item.title, **options)
                 lines.append(to_line(to_record(item, summary)))
         return "".join(lines).encode("utf-8")
 
-    found = run_job(say, "summaries", asked, work)
+    found = run_job(texts, "summaries", asked, work)
     if found is not None:
         st.download_button(
-            say("summary.download_all", count=len(items)),
+            texts("summary.download_all", count=len(items)),
             found,
             "summaries.jsonl",
             "application/jsonl",

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from apps.demo_pages.texts import Say
 from apps.summarize import read_items, to_record
 from corpora.documents import read_documents
+from corpora.foundation.texts import Texts
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[3]
 TIMEOUT_MS = 180_000
 BREATH_MS = 250
 """From a click to the moment the page knows that it has work to do."""
-say = Say("ko")
+texts = Texts("ko", "demo")
 ARTICLE = next(iter(read_documents(SAMPLE_ROOT / "news.jsonl")))
 PROBES = re.compile(r"/_stcore/(?:health|host-config)$")
 """What Streamlit asks for below every page's address before it finds its root."""
@@ -195,9 +195,9 @@ def visit(server: str, browser: Any) -> Iterator[Callable[..., Visitor]]:
 
 def test_a_pasted_article_is_summarised_and_highlighted(visit: Callable[..., Visitor]) -> None:
     visitor = visit().open()
-    visitor.write(say("summary.text"), ARTICLE.text)
-    visitor.write(say("summary.headline"), ARTICLE.title)
-    visitor.press(say("summary.go"))
+    visitor.write(texts("summary.text"), ARTICLE.text)
+    visitor.write(texts("summary.headline"), ARTICLE.title)
+    visitor.press(texts("summary.go"))
     visitor.page.wait_for_selector("mark.pb-chosen")
     expected = [s.text for s in summarize(ARTICLE.text, 3, title=ARTICLE.title).sentences]
     assert [text.lstrip("①②③") for text in visitor.texts("mark.pb-chosen")] == expected
@@ -215,9 +215,9 @@ def test_a_file_makes_the_round(visit: Callable[..., Visitor], tmp_path: Path) -
     path = tmp_path / "기사.jsonl"
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
     visitor = visit().open(sentences="2").upload(path.name, path.read_bytes())
-    visitor.press(say("summary.all", count=2))
+    visitor.press(texts("summary.all", count=2))
     with visitor.page.expect_download() as caught:
-        visitor.page.get_by_role("button", name=say("summary.download_all", count=2)).click()
+        visitor.page.get_by_role("button", name=texts("summary.download_all", count=2)).click()
     got = [json.loads(line) for line in Path(caught.value.path()).read_text(encoding="utf-8").splitlines()]
     items = list(read_items([str(path)]))
     expected = [json.loads(json.dumps(to_record(i, summarize(i.text, 2, title=i.title)))) for i in items]
@@ -227,26 +227,26 @@ def test_a_file_makes_the_round(visit: Callable[..., Visitor], tmp_path: Path) -
 
 
 def test_the_titles_of_a_day_draw_their_map(visit: Callable[..., Visitor], titles: Callable[[int], list[str]]) -> None:
-    visitor = visit().open("stories", view=say("stories.view_map"))
+    visitor = visit().open("stories", view=texts("stories.view_map"))
     visitor.upload("오늘.txt", "\n".join(titles(500)).encode())
     visitor.page.wait_for_selector("[data-testid=stVegaLiteChart] canvas, [data-testid=stVegaLiteChart] svg")
     visitor.idle()
     labels, values = (visitor.texts(f"[data-testid=stMetric{part}]") for part in ("Label", "Value"))
     figures = dict(zip(labels, values, strict=True))
-    assert figures[say("stories.articles")] == "500"
-    assert int(figures[say("stories.stories")]) > 20
+    assert figures[texts("stories.articles")] == "500"
+    assert int(figures[texts("stories.stories")]) > 20
     drawn = visitor.page.locator("[data-testid=stVegaLiteChart]").first.screenshot()
     assert len(drawn) > 20_000  # an empty chart is a few kilobytes
     visitor.picture("stories-map")
-    visitor.page.get_by_role("radio", name=say("stories.view_list")).click()
+    visitor.page.get_by_role("radio", name=texts("stories.view_list")).click()
     visitor.page.wait_for_selector(".pb-story")
     visitor.idle()
-    visitor.press(say("stories.pin"))
-    assert say("stories.pinned") in visitor.texts(".pb-pin")
-    visitor.press(say("stories.undo_what", what=say("edit.pin")))
+    visitor.press(texts("stories.pin"))
+    assert texts("stories.pinned") in visitor.texts(".pb-pin")
+    visitor.press(texts("stories.undo_what", what=texts("edit.pin")))
     assert visitor.texts(".pb-pin") == []
     with visitor.page.expect_download() as caught:
-        visitor.page.get_by_role("button", name=say("download.json")).click()
+        visitor.page.get_by_role("button", name=texts("download.json")).click()
     saved = json.loads(Path(caught.value.path()).read_text(encoding="utf-8"))
     assert (saved["num_articles"], saved["source"]) == (500, "오늘.txt")
     visitor.picture("stories")
@@ -259,9 +259,9 @@ def test_a_hostile_article_neither_runs_nor_breaks_anything(visit: Callable[...,
     )
     sentence = f"{unicodedata.normalize('NFD', '시의회가 예산을 의결했다')} {bait} 고 시장이 말했다. "
     visitor = visit().open()
-    visitor.write(say("summary.text"), (sentence * 200)[:30_000])
-    visitor.write(say("summary.headline"), bait)
-    visitor.press(say("summary.go"))
+    visitor.write(texts("summary.text"), (sentence * 200)[:30_000])
+    visitor.write(texts("summary.headline"), bait)
+    visitor.press(texts("summary.go"))
     visitor.page.wait_for_selector("mark.pb-chosen")
     assert_harmless(visitor)
     # Not pasted: a field takes a minute to lay out so much, whoever's page it is on.
@@ -299,15 +299,15 @@ def test_an_oversized_file_is_refused_in_korean(visit: Callable[..., Visitor]) -
     visitor = visit().open().upload("큰.txt", b"a" * 21_000_000)
     visitor.page.wait_for_selector("[data-testid=stFileChip][aria-invalid=true]")
     shown = visitor.page.locator("[data-testid=stFileUploader]").evaluate("e => getComputedStyle(e, '::after').content")
-    assert say("upload.refused", limit=20) in shown
+    assert texts("upload.refused", limit=20) in shown
 
 
 def test_two_visitors_do_not_see_each_others_texts(visit: Callable[..., Visitor]) -> None:
     first, second = visit().open(), visit().open()
     for visitor, secret in ((first, "하나만의 비밀 문장이다."), (second, "둘만의 비밀 문장이다.")):
-        visitor.write(say("summary.text"), f"{secret} 다른 문장도 있다. 끝 문장이다.")
+        visitor.write(texts("summary.text"), f"{secret} 다른 문장도 있다. 끝 문장이다.")
     for visitor in (first, second):
-        visitor.press(say("summary.go")).page.wait_for_selector(".pb-summary")
+        visitor.press(texts("summary.go")).page.wait_for_selector(".pb-summary")
     body = [visitor.page.content() for visitor in (first, second)]
     assert "하나만의 비밀" in body[0]
     assert "둘만의 비밀" in body[1]
@@ -320,17 +320,17 @@ def test_the_other_pages_do_their_work(visit: Callable[..., Visitor]) -> None:
     visitor.press("돈과 시간이")
     assert visitor.texts(".pb-value")
     visitor.picture("comments")
-    visitor.page.get_by_role("link", name=say("answers.title")).click()
-    visitor.page.wait_for_selector("text=" + say("answers.lead")[:20])
+    visitor.page.get_by_role("link", name=texts("answers.title")).click()
+    visitor.page.wait_for_selector("text=" + texts("answers.lead")[:20])
     visitor.idle().press("큰마루섬")
     assert visitor.texts(".pb-answer-text")
     visitor.picture("answers")
-    visitor.page.get_by_role("link", name=say("blanks.title")).click()
-    visitor.page.wait_for_selector("text=" + say("blanks.lead")[:20])
+    visitor.page.get_by_role("link", name=texts("blanks.title")).click()
+    visitor.page.wait_for_selector("text=" + texts("blanks.lead")[:20])
     visitor.idle().press("이 영화 정말")
     assert len(visitor.texts("mark.pb-filled")) == 3
     visitor.picture("blanks")
-    visitor.page.get_by_role("link", name=say("leaderboard.title")).click()
+    visitor.page.get_by_role("link", name=texts("leaderboard.title")).click()
     visitor.page.wait_for_selector(".pb-board")
     visitor.idle()
     assert "kpfBERT" in visitor.texts(".pb-board")[0]
@@ -343,20 +343,20 @@ def test_the_address_brings_back_page_settings_and_language(visit: Callable[...,
     visitor.press("벼리시").page.wait_for_selector("mark.pb-chosen")
     assert len(visitor.texts("mark.pb-chosen")) == 5
     visitor.page.get_by_role("radio", name="한국어").click()
-    visitor.page.wait_for_selector(f"h1:has-text('{say('summary.title')}')")
+    visitor.page.wait_for_selector(f"h1:has-text('{texts('summary.title')}')")
     assert "sentences=5" in visitor.page.url
     assert "lang" not in visitor.page.url
 
 
 def test_it_can_be_used_with_the_keyboard(visit: Callable[..., Visitor]) -> None:
     visitor = visit().open()
-    area = visitor.page.get_by_label(say("summary.text"), exact=True).first
+    area = visitor.page.get_by_label(texts("summary.text"), exact=True).first
     area.focus()
     visitor.page.keyboard.insert_text(ARTICLE.text)
     visitor.page.keyboard.press("Tab")
     visitor.page.keyboard.press("Tab")
     focused = visitor.page.evaluate("() => document.activeElement.innerText")
-    assert say("summary.go") in focused
+    assert texts("summary.go") in focused
     outline = visitor.page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"
     visitor.page.keyboard.press("Enter")

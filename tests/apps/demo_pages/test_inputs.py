@@ -22,17 +22,17 @@ from apps.demo_pages.inputs import (
     read_comment_file,
     read_title_file,
 )
-from apps.demo_pages.texts import Say
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
+from corpora.foundation.texts import Texts
 
-KOREAN, ENGLISH = Say("ko"), Say("en")
+KOREAN, ENGLISH = Texts("ko", "demo"), Texts("en", "demo")
 READERS: tuple[Callable[[str, bytes], ReadFile], ...] = (read_article_file, read_title_file, read_comment_file)
 
 
-def refusal(read: Callable[[str, bytes], ReadFile], name: str, content: bytes, say: Say = KOREAN) -> str:
+def refusal(read: Callable[[str, bytes], ReadFile], name: str, content: bytes, texts: Texts = KOREAN) -> str:
     with pytest.raises((InputError, SuiteError)) as caught:
         read(name, content)
-    return explain(caught.value, say)
+    return explain(caught.value, texts)
 
 
 @pytest.mark.parametrize("read", READERS)

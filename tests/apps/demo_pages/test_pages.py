@@ -15,8 +15,8 @@ from streamlit.testing.v1 import AppTest
 import apps.demo_pages.frame
 from apps.demo import PAGES
 from apps.demo_pages.comments import to_csv, to_jsonl, weight_marks
-from apps.demo_pages.texts import Say
 from corpora.foundation.files import write_json
+from corpora.foundation.texts import Texts
 from downstream.finetuning.result import score, write_result
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT, get_task
@@ -226,9 +226,9 @@ def test_a_comment_gets_its_probabilities_and_weights(open_page: Open) -> None:
 
 
 def test_the_words_that_weigh_most_are_signed_and_light_ones_left_alone() -> None:
-    marks = weight_marks(Say("ko"), [(0, 2, 2.0), (3, 5, -1.0), (6, 8, 0.05)])
+    marks = weight_marks(Texts("ko", "demo"), [(0, 2, 2.0), (3, 5, -1.0), (6, 8, 0.05)])
     assert [(m.start, m.kind, m.label, m.strength) for m in marks] == [(0, "for", "+", 1.0), (3, "against", "−", 0.5)]
-    assert weight_marks(Say("ko"), []) == []
+    assert weight_marks(Texts("ko", "demo"), []) == []
 
 
 def test_tables_for_excel_compute_nothing() -> None:

@@ -46,7 +46,7 @@ class Loaded:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Shelf:
+class ModelCache:
     """Models in memory."""
 
     def __init__(self, openers: Mapping[Kind, Callable[[Path, str], Any]] | None = None) -> None:
@@ -90,7 +90,7 @@ class Shelf:
             if key not in self._loaded:
                 started = time.perf_counter()
                 model = (
-                    BY_LETTERS[choice.kind]()
+                    MODEL_FREE[choice.kind]()
                     if choice.folder is None
                     else self._openers[choice.kind](choice.folder, choice.runtime)
                 )
@@ -166,7 +166,7 @@ OPENERS: Mapping[Kind, Callable[[Path, str], Any]] = {
 }
 
 
-BY_LETTERS: Mapping[Kind, Callable[[], Any]] = {"embedder": _letters, "reader": _sentence_finder}
+MODEL_FREE: Mapping[Kind, Callable[[], Any]] = {"embedder": _letters, "reader": _sentence_finder}
 """What does without a model."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apps.demo_pages.shelf import DEFAULT, MAX_LOADED, ModelChoice, Shelf, resident_bytes
+from apps.demo_pages.model_cache import DEFAULT, MAX_LOADED, ModelCache, ModelChoice, resident_bytes
 from apps.stories.space import Letters
 from corpora.foundation.errors import CheckpointError
 from downstream.answer import SentenceFinder
@@ -38,13 +38,13 @@ def choice(folder: Path, runtime: str = DEFAULT) -> ModelChoice:
 
 def test_a_model_is_loaded_once_however_many_ask_at_once(tmp_path: Path) -> None:
     opener = Opener(0.1)
-    shelf = Shelf({"classifier": opener})
+    models = ModelCache({"classifier": opener})
     wanted = choice(tmp_path / "a")
     inside, most = 0, 0
 
     def borrow() -> None:
         nonlocal inside, most
-        with shelf.use(wanted) as model:
+        with models.use(wanted) as model:
             assert model == "a"
             inside += 1
             most = max(most, inside)
@@ -57,60 +57,60 @@ def test_a_model_is_loaded_once_however_many_ask_at_once(tmp_path: Path) -> None
     for thread in threads:
         thread.join()
     assert (len(opener.opened), most) == (1, 1)
-    assert shelf.has(wanted)
-    assert [loaded.choice for loaded in shelf.loaded()] == [wanted]
+    assert models.has(wanted)
+    assert [loaded.choice for loaded in models.loaded()] == [wanted]
 
 
 def test_another_runtime_and_new_files_are_loaded_anew(tmp_path: Path) -> None:
     opener = Opener()
-    shelf = Shelf({"classifier": opener})
+    models = ModelCache({"classifier": opener})
     for wanted in (choice(tmp_path / "a"), choice(tmp_path / "a", "onnx"), choice(tmp_path / "a")):
-        with shelf.use(wanted):
+        with models.use(wanted):
             pass
     assert len(opener.opened) == 2
     os.utime(tmp_path / "a" / "config.json", (1, 1))
-    with shelf.use(ModelChoice("classifier", tmp_path / "a")):
+    with models.use(ModelChoice("classifier", tmp_path / "a")):
         pass
     assert len(opener.opened) == 3
 
 
 def test_what_was_not_used_for_longest_makes_way(tmp_path: Path) -> None:
-    shelf = Shelf({"classifier": Opener()})
+    models = ModelCache({"classifier": Opener()})
     choices = [choice(tmp_path / str(k)) for k in range(MAX_LOADED + 1)]
     for wanted in (*choices[:MAX_LOADED], choices[0], choices[MAX_LOADED]):
-        with shelf.use(wanted):
+        with models.use(wanted):
             pass
-    assert shelf.has(choices[0])
-    assert not shelf.has(choices[1])
-    assert len(shelf.loaded()) == MAX_LOADED
+    assert models.has(choices[0])
+    assert not models.has(choices[1])
+    assert len(models.loaded()) == MAX_LOADED
 
 
 def test_a_model_that_cannot_be_loaded_can_be_tried_again(tmp_path: Path) -> None:
     def refuse(folder: Path, _runtime: str) -> Any:
         raise CheckpointError(folder, "damaged", "restore it")
 
-    shelf = Shelf({"classifier": refuse})
+    models = ModelCache({"classifier": refuse})
     for _ in range(2):
-        with pytest.raises(CheckpointError, match="damaged"), shelf.use(choice(tmp_path / "a")):
+        with pytest.raises(CheckpointError, match="damaged"), models.use(choice(tmp_path / "a")):
             pass
-    assert shelf.loaded() == []
+    assert models.loaded() == []
 
 
 def test_the_default_runtime_and_torch_answer_alike() -> None:
-    shelf, texts = Shelf(), ["연기가 정말 좋았다", "시간이 아까웠다"]
+    models, texts = ModelCache(), ["연기가 정말 좋았다", "시간이 아까웠다"]
     answers: dict[str, list[Any]] = {}
     for runtime in (DEFAULT, "torch"):
-        with shelf.use(ModelChoice("classifier", bundled("classifier"), runtime)) as classifier:
+        with models.use(ModelChoice("classifier", bundled("classifier"), runtime)) as classifier:
             labels = classifier.probabilities(texts)
-        with shelf.use(ModelChoice("embedder", bundled("embedder"), runtime)) as embedder:
+        with models.use(ModelChoice("embedder", bundled("embedder"), runtime)) as embedder:
             answers[runtime] = [labels, embedder.encode(texts)]
     for default, torch in zip(*answers.values(), strict=True):
         np.testing.assert_allclose(default, torch, atol=1e-4)
 
 
 def test_letters_need_no_folder() -> None:
-    shelf = Shelf({})
-    with shelf.use(ModelChoice("embedder", None)) as letters, shelf.use(ModelChoice("reader", None)) as finder:
+    models = ModelCache({})
+    with models.use(ModelChoice("embedder", None)) as letters, models.use(ModelChoice("reader", None)) as finder:
         assert (type(letters), type(finder)) == (Letters, SentenceFinder)
 
 
