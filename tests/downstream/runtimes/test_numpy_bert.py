@@ -27,7 +27,7 @@ from downstream.runtimes.network import read_finetuned
 from downstream.runtimes.numpy_bert import NumpyBert, PlainTokenizer, gelu, is_plain_bert
 from downstream.runtimes.predictor import Predictor
 from downstream.task import TextExample
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 Fails = Callable[..., AbstractContextManager[None]]
 

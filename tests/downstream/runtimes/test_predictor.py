@@ -62,7 +62,7 @@ from downstream.runtimes.predictor import (
 )
 from downstream.runtimes.selection import Choice, choose
 from downstream.task import SAMPLE_ROOT, TextExample, get_task
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 Fails = Callable[..., AbstractContextManager[None]]
 
