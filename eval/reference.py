@@ -20,16 +20,20 @@ from eval import run_all
 from eval.board import model_index
 from eval.cells.archive import ARCHIVE, pack, restore
 from eval.contamination import __main__ as contamination_command
-from eval.contamination.check import FOLDER as CONTAMINATION
+from eval.contamination.files import FOLDER as CONTAMINATION
+from eval.contamination.report import publish_excerpts
 from eval.contestants.contestant import load_leaderboard
 
 REFERENCE_TOML = package_path("eval", "reference.toml")
-PUBLISHED = ("leaderboard.*", f"{model_index.FOLDER}/*.yml", "contamination.*", "contamination/*/*.hits.tsv")
+PUBLISHED = ("leaderboard.*", f"{model_index.FOLDER}/*.yml")
 """What is copied, as patterns below WORK."""
 
 
 def publish(work: Path, out: Path) -> list[Path]:
-    """Copy what people read from WORK to OUT, in place of an earlier report, and pack the cells; returns the files.
+    """Replace the report in OUT by that of WORK, with excerpts of the contamination, and pack the cells.
+
+    Returns:
+        The files.
 
     Raises:
         ResultError: there is no leaderboard in WORK, or OUT cannot be written.
@@ -45,8 +49,9 @@ def publish(work: Path, out: Path) -> list[Path]:
                 file.write(source.read_bytes())
     except OSError as error:
         raise cannot_write(out, error) from error
+    excerpts = publish_excerpts(work, out)
     pack(work, out / ARCHIVE)
-    return [*(out / source.relative_to(work) for source in sources), out / ARCHIVE]
+    return [*(out / source.relative_to(work) for source in sources), *excerpts, out / ARCHIVE]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -45,6 +45,7 @@ from downstream.finetune import parse_overrides, read_task
 from downstream.finetuning.result import Result
 from downstream.grid import GRIDS
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
+from eval.board.clean_scores import with_clean_scores
 from eval.board.comparison import compare_models
 from eval.board.disagreement import find_disagreements
 from eval.board.page import Evidence, write_leaderboard
@@ -55,7 +56,7 @@ from eval.cells.manifest import fold_manifest, read_experiments, refuse_drift
 from eval.cells.measurements import find_sidecars
 from eval.cells.preflight import Preflight, print_known
 from eval.cells.run import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
-from eval.contamination.check import merge_pairs, with_clean_scores
+from eval.contamination.report import merge_pairs
 from eval.contestants.contestant import Leaderboard, cell_recipe, choose_models, load_leaderboard
 
 

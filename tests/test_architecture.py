@@ -27,11 +27,10 @@ KNOWN_LONG_FILES = {
     "pretraining/training/loop.py",
     "downstream/bundle.py",
     "downstream/finetune.py",
-    "eval/contamination/check.py",
     "eval/cells/run.py",
 }
 KNOWN_LONG_FUNCTIONS = {"downstream.finetune._train_and_score"}
-KNOWN_PLACES = {"eval.contamination.check", "apps.fonts.make_font"}
+KNOWN_PLACES = {"apps.fonts.make_font"}
 FORBIDDEN_STEMS = {"utils", "util", "helpers", "helper", "common"}
 
 

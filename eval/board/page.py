@@ -34,7 +34,8 @@ from eval.board.table import (
 )
 from eval.board.words import BUSY, HOW_TO_READ, SECTIONS, TITLE, WORDS, Language, Words, task_title
 from eval.cells.measurements import IDLE_SHARE, CurveFile
-from eval.contamination.check import MEASURE_MEANINGS, MEASURE_TITLES, SETTINGS, Pair
+from eval.contamination.files import Pair
+from eval.contamination.report import measure_meaning, measure_title
 from eval.measures.noise import NOISES
 
 MAX_LOSS_POINTS = 200
@@ -335,7 +336,7 @@ def _contamination_lines(report: Report, language: Language) -> Iterator[str]:
     if not pairs:
         return
     head = [WORDS[key][pick] for key in ("task", "training_text", "examples")]
-    head += [MEASURE_TITLES[measure][pick] for measure in MEASURES] + [WORDS["hits"][pick]]
+    head += [measure_title(measure, language) for measure in MEASURES] + [WORDS["hits"][pick]]
     rows = [
         [
             task_title(get_task(pair.task), language),
@@ -347,9 +348,7 @@ def _contamination_lines(report: Report, language: Language) -> Iterator[str]:
         for pair in pairs
     ]
     yield from (*_table(head, rows, left=2), "")
-    meanings = [
-        f"- {MEASURE_TITLES[m][pick]}: {MEASURE_MEANINGS[m][pick].format(**SETTINGS.model_dump())}" for m in MEASURES
-    ]
+    meanings = [f"- {measure_title(m, language)}: {measure_meaning(m, language)}" for m in MEASURES]
     yield from (*meanings, "")
     if cleaned := _cleaned(report):
         head = [WORDS[key][pick] for key in ("task", "training_text", "model", "with_all", "without", "only_touched")]
@@ -432,7 +431,7 @@ def to_html(report: Report) -> str:
         colours=colours,
         tasks={name: get_task(name) for name in dict.fromkeys([*ranking, *_tasks_told(report)])},
         measures=[
-            (MEASURE_TITLES[m], [text.format(**SETTINGS.model_dump()) for text in MEASURE_MEANINGS[m]])
+            ([measure_title(m, "ko"), measure_title(m, "en")], [measure_meaning(m, "ko"), measure_meaning(m, "en")])
             for m in MEASURES
         ],
         facts=manifest_facts(report.file.manifest),

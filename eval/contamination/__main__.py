@@ -1,17 +1,12 @@
-"""How much of the evaluation data stands in training text, and what scores are worth without it.
+"""Find evaluation examples in training text.
 
     python -m eval.contamination --corpus runs/corpus --tasks nsmc korquad --data DATA --out reports
 
 Every task is compared with every corpus made by `corpora.build` and with its own training split, by the measures of
-`corpora.overlap`. All texts that a model reads are compared (text, pair, question, context), gold answers are not. An
-example is touched if one of its texts is, and a measure applies to it if it applies to one of them. What comes out:
-
-    DIR/contamination.json                    all pairs: counts by measure, digests, settings
-    DIR/contamination.md                      the same to read
-    DIR/contamination/TASK/CORPUS.json        one finished pair, which is what makes a second run skip it
-    DIR/contamination/TASK/CORPUS.hits.tsv    what was found in this pair, to read or to open as a table
-
-`touched_examples` and `clean_score` read these files, for scores with and without the touched examples.
+`corpora.overlap`. All texts that a model reads are compared (text, pair, question, context), gold answers are not.
+Written are `contamination.json`, `contamination.md` and, below `contamination/`, one pair of task and training text a
+file with the list of its hits; see `eval.contamination.files`. `eval/run_all.py` reads these files and shows every
+score with and without the examples that were found (`eval.board.clean_scores`).
 """
 
 import sys
@@ -21,10 +16,9 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentPar
 from corpora.foundation.errors import UsageError
 from corpora.official import data_root
 from downstream.task import SAMPLE_SUFFIX, get_task
-from eval.contamination.check import FOLDER, Check, corpus_source
+from eval.contamination.check import ContaminationCheck, corpus_source
+from eval.contamination.files import FOLDER
 from eval.contestants.contestant import load_leaderboard
-
-# ---- command line ----
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         "Find evaluation texts in pretraining corpora and in the tasks' training splits.",
     )
     parser.add_argument(
-        "--corpus", nargs="+", default=[], metavar="DIR", help="corpora made by corpora.build; NAME=DIR names one"
+        "--corpus", nargs="+", default=[], metavar="DIR", help="corpora made by corpora.build, as DIR or NAME=DIR"
     )
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="e.g. nsmc korquad nsmc-sample")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the official data files")
@@ -48,12 +42,12 @@ def main(argv: list[str] | None = None) -> int:
     for corpus in corpora:
         if corpus.name in taken:
             what = f"two training texts are called '{corpus.name}'"
-            raise UsageError("--corpus", what, "name them apart with NAME=DIR")
+            raise UsageError("--corpus", what, "give one of them another name with NAME=DIR")
         taken.add(corpus.name)
-    check = Check(tasks, corpora, root=data_root(arguments.data), out=arguments.out)
-    check.fill()
+    check = ContaminationCheck(tasks, corpora, root=data_root(arguments.data), out=arguments.out)
+    check.run()
     sys.stdout.write((arguments.out / f"{FOLDER}.md").read_text(encoding="utf-8"))
-    return EXIT_FAILED_CELLS if check.missing else EXIT_DONE
+    return EXIT_FAILED_CELLS if check.failures else EXIT_DONE
 
 
 if __name__ == "__main__":

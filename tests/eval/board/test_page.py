@@ -18,6 +18,7 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 from markdown_it import MarkdownIt
 
+from corpora.overlap import MEASURES
 from downstream.task import get_task
 from eval.board.comparison import Comparison
 from eval.board.disagreement import Answer, Disagreement, DisputedExample
@@ -27,7 +28,7 @@ from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read
 from eval.board.table import model_title, percent
 from eval.board.words import SECTIONS, TITLE, WORDS
 from eval.cells.measurements import CurveFile, CurvePoint
-from eval.contamination.check import MEASURE_TITLES, Counts, Pair
+from eval.contamination.files import Counts, Pair
 from eval.measures.noise import NOISES
 
 ORDER = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")
@@ -134,7 +135,7 @@ def evidence() -> Evidence:
         num_documents=9,
     )
     none = counts.model_copy(update={"num_applicable": 0, "share": None, "num_touched": 0})
-    measures = {measure: none if measure == "ngram" else counts for measure in MEASURE_TITLES}
+    measures = {measure: none if measure == "ngram" else counts for measure in MEASURES}
     facts: dict[str, Any] = {"schema": 1, "split": "test", "num_examples": 50_000, "measures": measures}
     pairs = [
         Pair(task="nsmc", corpus="train", source="split", hits="contamination/nsmc/train.hits.tsv", **facts),

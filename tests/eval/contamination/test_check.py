@@ -1,4 +1,4 @@
-"""Contamination: planted copies are counted exactly, finished pairs stay, and scores without them are rescored ones."""
+"""Contamination: planted copies are counted exactly, and finished pairs stay."""
 
 import json
 import subprocess
@@ -12,32 +12,17 @@ import numpy as np
 import pytest
 
 from corpora.build import BuildConfig, build
+from corpora.cleaning import letters_of
 from corpora.foundation.errors import DataError, ResultError, UsageError
 from corpora.foundation.files import sha256
-from corpora.overlap import MEASURES, EvaluationIndex, Measure, OverlapConfig, TrainingText, letters_of
-from downstream.finetuning.result import Result, score
-from downstream.metrics import bootstrap_ci95
-from downstream.summaries.family import SentenceChoice
-from downstream.task import Prediction, QuestionExample, Split, Task, TextExample, all_tasks, get_task
+from corpora.overlap import MEASURES, EvaluationIndex, Measure, OverlapConfig, TrainingText
+from downstream.task import QuestionExample, Split, Task, TextExample, get_task
+from eval.board.clean_scores import touched_examples
 from eval.contamination import check as contamination
 from eval.contamination.__main__ import main
-from eval.contamination.check import (
-    HIT_COLUMNS,
-    Check,
-    Hit,
-    Pair,
-    Source,
-    clean_score,
-    corpus_source,
-    find_pairs,
-    hits_path,
-    pair_path,
-    read_hits,
-    read_pair,
-    texts_of,
-    touched_examples,
-    write_hits,
-)
+from eval.contamination.check import ContaminationCheck, Source, corpus_source, texts_of
+from eval.contamination.files import Pair, find_pairs, hits_path, pair_path, read_hits, read_pair
+from eval.contamination.report import publish_excerpts
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -89,11 +74,9 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def check(out: Path, corpora: Sequence[Path | Source] = (), tasks: Sequence[Task] = (NSMC, QUAD, NLI)) -> Check:
+def check(out: Path, corpora: Sequence[Path | Source] = (), tasks: Sequence[Task] = (NSMC, QUAD, NLI)) -> None:
     sources = [each if isinstance(each, Source) else corpus_source(str(each)) for each in corpora]
-    found = Check(tasks, sources, root=NOWHERE, out=out)
-    found.fill()
-    return found
+    ContaminationCheck(tasks, sources, root=NOWHERE, out=out).run()
 
 
 def hits_of(out: Path, task: Task, measure: Measure, corpus: str = "corpus") -> list[tuple[str, str]]:
@@ -184,7 +167,7 @@ def test_touched_train_examples_of_a_task_are_found_in_its_own_test(out: Path, m
 @pytest.mark.slow
 def test_the_train_rows_of_nsmc_whose_text_occurs_in_test_are_found(real_data: Path, out: Path) -> None:
     nsmc = get_task("nsmc")
-    Check([nsmc], [], root=real_data, out=out).fill()
+    ContaminationCheck([nsmc], [], root=real_data, out=out).run()
     exact = read_pair(pair_path(out, "nsmc", "train")).measures["exact"]
     assert exact.num_documents == 3512
     test, train = nsmc.read_split("test", real_data).examples, nsmc.read_split("train", real_data).examples
@@ -198,7 +181,7 @@ def test_the_train_rows_of_nsmc_whose_text_occurs_in_test_are_found(real_data: P
 # ---- what is written, and what is kept ----
 
 
-def test_a_second_run_checks_nothing_and_changes_no_byte(
+def test_a_second_run_skips_every_pair_and_changes_no_byte(
     corpus: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check(out, [corpus])
@@ -239,33 +222,34 @@ def test_a_pair_is_checked_again_when_something_changed(
     check(out, [tmp_path / "new" / "corpus"], tasks=[NSMC])
     assert len(checked) == 3  # of the same name, but another corpus; the training split stays
     assert hits_of(out, NSMC, "exact") == [(LONG[5].id, "text")]
-    monkeypatch.setattr(contamination, "CODE", (*contamination.CODE, source))
+    monkeypatch.setattr(contamination, "CODE", (*contamination.CODE, "eval"))
     check(out, [tmp_path / "new" / "corpus"], tasks=[NSMC])
     assert len(checked) == 5
-    monkeypatch.setattr(contamination, "SETTINGS", contamination.SETTINGS.model_copy(update={"min_share": 0.9}))
+    monkeypatch.setattr(contamination, "SETTINGS", OverlapConfig(min_share=0.9))
     check(out, [tmp_path / "new" / "corpus"], tasks=[NSMC])
     assert len(checked) == 7
 
 
-@pytest.mark.parametrize("damage", ["hits", "pair", "missing"])
-def test_damaged_files_are_told_and_made_again(
-    corpus: Path, out: Path, checked: list[int], capsys: pytest.CaptureFixture[str], damage: str
+def test_damaged_files_are_reported_and_written_again(
+    corpus: Path, out: Path, checked: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     check(out, [corpus], tasks=[NSMC])
     before = content(out)
     pair, hits = pair_path(out, NSMC.name, "corpus"), hits_path(out, NSMC.name, "corpus")
-    match damage:
-        case "hits":
-            hits.write_text("x", encoding="utf-8")
-        case "pair":
-            pair.write_text('{"schema": 1', encoding="utf-8")
-        case "missing":
-            hits.unlink()
-    capsys.readouterr()
-    check(out, [corpus], tasks=[NSMC])
-    assert len(checked) == 3
-    assert content(out) == before
-    assert (str(pair) in capsys.readouterr().err) == (damage == "pair")
+    marked = pair.read_text(encoding="utf-8").replace('"is_excerpt": false', '"is_excerpt": true')
+    damages: dict[str, Callable[[], object]] = {
+        "hits": lambda: hits.write_text("x", encoding="utf-8"),
+        "pair": lambda: pair.write_text('{"schema": 1', encoding="utf-8"),
+        "missing": hits.unlink,
+        "excerpt": lambda: pair.write_text(marked, encoding="utf-8"),
+    }
+    for number, (damage, harm) in enumerate(damages.items(), start=3):
+        harm()
+        capsys.readouterr()
+        check(out, [corpus], tasks=[NSMC])
+        assert len(checked) == number, damage
+        assert content(out) == before, damage
+        assert (str(pair) in capsys.readouterr().err) == (damage == "pair"), damage
 
 
 def test_what_was_finished_before_a_crash_is_kept(corpus: Path, out: Path, checked: list[int]) -> None:
@@ -295,7 +279,7 @@ def test_the_file_of_all_pairs_and_the_page_say_what_the_pairs_say(corpus: Path,
         assert pair.recipe["settings"]["ngram"] == 13
         assert pair.data_sha256 == evaluation(get_task(pair.task)).sha256
     page = (out / "contamination.md").read_text(encoding="utf-8")
-    assert "## 닿은 예제 (touched examples)" in page
+    assert "## 겹친 예제 (overlapping examples)" in page
     assert "| nsmc-sample test | corpus | 140 | 1 (0.71%) · 1 | 3 (2.14%) · 3 |" in page
     assert "| nsmc-sample test | corpus | 66 | 1 | 3 |" in page
 
@@ -313,119 +297,6 @@ def test_a_measure_that_applies_to_nothing_has_no_share(out: Path, monkeypatch: 
     assert "| 3 | 3 (100.00%) · 0 | 2 (100.00%) · 0 | — | — | — |" in (out / "contamination.md").read_text("utf-8")
 
 
-def test_hits_come_back_as_they_were_written(tmp_path: Path) -> None:
-    hits = [
-        Hit(
-            measure="minhash",
-            example='a\t"b"\nc',
-            position=7,
-            field="pair",
-            num_letters=3,
-            similarity=0.8125,
-            num_documents=2,
-            document="문서 1",
-            text="가\u2028나 👍 'x' \"y",
-            snippet="…말\t했다",
-        )
-    ]
-    path = tmp_path / "hits.tsv"
-    write_hits(path, hits)
-    assert read_hits(path) == hits
-    first, _ = path.read_text(encoding="utf-8").split("\n", 1)
-    assert first.split("\t") == list(HIT_COLUMNS.values())
-    write_hits(path, [hits[0].model_copy(update={"text": "반쪽 \ud800"})])
-    assert read_hits(path)[0].text == "반쪽 ?"
-
-
-# ---- scores with and without the touched examples ----
-
-
-def result_of(task: Task, predictions: Sequence[Prediction], seed: int = 0) -> Result:
-    split = evaluation(task)
-    return score(
-        task,
-        split,
-        predictions,
-        model="pressbert-scratch",
-        seed=seed,
-        data_sha256=f"{'d' * 64}+{split.sha256}",
-        recipe={},
-        recipe_sha256="a" * 64,
-        train_s=1,
-        eval_s=1,
-        device="cpu",
-    )
-
-
-def guesses(task: Task, seed: int) -> list[Prediction]:
-    """Return every other gold, and for the rest the gold of another example."""
-    golds = [gold[0] if isinstance(gold, tuple) else gold for gold in evaluation(task).golds]
-    rng = np.random.default_rng(seed)
-    return [golds[k] if rng.random() < 0.5 else golds[rng.integers(len(golds))] for k in range(len(golds))]
-
-
-def touch(task: Task, positions: Sequence[int]) -> contamination.Touched:
-    split = evaluation(task)
-    ids = frozenset(split.examples[position].id for position in positions)
-    return contamination.Touched(task.name, split.sha256, len(split.examples), ids, frozenset(positions))
-
-
-GUESSED = [task for task in all_tasks().values() if task.is_sample and not isinstance(task.family, SentenceChoice)]
-
-
-@pytest.mark.parametrize("task", GUESSED, ids=lambda task: task.name)
-def test_a_clean_score_is_that_of_the_other_examples_scored_alone(task: Task) -> None:
-    predictions, golds = guesses(task, 1), evaluation(task).golds
-    positions = [0, 3, 4, 10, len(golds) - 1]
-    scores = clean_score(result_of(task, predictions), touch(task, positions), seed=5)
-    assert list(scores) == [metric.key for metric in task.metrics]
-    groups = {
-        "all": range(len(golds)),
-        "clean": [k for k in range(len(golds)) if k not in positions],
-        "touched": positions,
-    }
-    for metric in task.metrics:
-        for name, group in groups.items():
-            figure = getattr(scores[metric.key], name)
-            ours, theirs = [predictions[k] for k in group], [golds[k] for k in group]
-            assert figure.value == pytest.approx(metric(ours, theirs), abs=1e-12)
-            assert figure.num_examples == len(group)
-            assert figure.ci95 == pytest.approx(bootstrap_ci95(metric, [metric.columns(ours, theirs)], seed=5))
-
-
-def test_a_clean_score_averages_seeds() -> None:
-    results = [result_of(NSMC, guesses(NSMC, seed), seed) for seed in (1, 2, 3)]
-    touched = touch(NSMC, [1, 2, 3])
-    each = [clean_score(result, touched)["accuracy"].clean.value for result in results]
-    together = clean_score(results, touched)["accuracy"].clean
-    assert len(set(each)) > 1
-    assert together.value == pytest.approx(np.mean([value for value in each if value is not None]))
-    assert together.ci95 is not None
-    assert together.ci95[0] < together.value < together.ci95[1]
-
-
-def test_a_score_on_no_examples_is_undefined_and_no_error() -> None:
-    result = result_of(NSMC, guesses(NSMC, 1))
-    nothing = clean_score(result, touch(NSMC, []))["accuracy"]
-    assert (nothing.touched.value, nothing.touched.ci95, nothing.touched.num_examples) == (None, None, 0)
-    assert nothing.clean == nothing.all
-    everything = clean_score(result, touch(NSMC, range(140)))["accuracy"]
-    assert (everything.clean.value, everything.clean.num_examples) == (None, 0)
-    assert everything.touched == everything.all
-    single = clean_score(result_of(get_task("klue-sts-sample"), [1.0] * 70), touch(get_task("klue-sts-sample"), [0]))
-    assert single["pearson"].clean.value is None  # of a constant
-
-
-def test_clean_scores_are_refused_for_another_task_or_other_data(fails: Fails) -> None:
-    result = result_of(NSMC, guesses(NSMC, 1))
-    with fails(ResultError, "pressbert-scratch on nsmc-sample, seed 0", "klue-nli-sample"):
-        clean_score(result, touch(NLI, [0]))
-    with fails(ResultError, "pressbert-scratch on nsmc-sample, seed 0", "other data"):
-        clean_score(result, replace(touch(NSMC, [0]), data_sha256="b" * 64))
-    with pytest.raises(ValueError, match="no result"):
-        clean_score([], touch(NSMC, [0]))
-
-
 def test_touched_examples_come_by_measure_by_any_and_by_length(corpus: Path, out: Path, fails: Fails) -> None:
     check(out, [corpus])
     touched = touched_examples(out, NSMC.name, "corpus")
@@ -436,14 +307,41 @@ def test_touched_examples_come_by_measure_by_any_and_by_length(corpus: Path, out
         k for k, e in enumerate(evaluation(NSMC).examples) if e.id in touched["any"].ids
     }
     assert touched_examples(out, NSMC.name, "corpus", min_letters=10_000)["any"].ids == frozenset()
-    scores = clean_score(result_of(NSMC, guesses(NSMC, 1)), touched["any"])
-    assert (scores["accuracy"].clean.num_examples, scores["accuracy"].touched.num_examples) == (137, 3)
     with fails(ResultError, pair_path(out, NSMC.name, "elsewhere"), "python -m eval.contamination"):
         touched_examples(out, NSMC.name, "elsewhere")
     path = hits_path(out, NSMC.name, "corpus")
     path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:2]), "utf-8")
     with fails(ResultError, path, "not the hits that were counted"):
         touched_examples(out, NSMC.name, "corpus")
+
+
+def test_a_published_report_keeps_the_counts_and_twenty_hits(
+    out: Path, tmp_path: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Task.read_split
+    monkeypatch.setattr(Task, "read_split", lambda task, _, root: plain(task, task.eval_split, root))
+    check(out, tasks=[NSMC])
+    published = tmp_path / "published"
+    paths = publish_excerpts(out, published)
+    assert {path.name for path in paths} == {"train.hits.tsv", "contamination.json", "contamination.md"}
+    (whole,), (pair,) = (
+        [Pair.model_validate(pair) for pair in json.loads((folder / "contamination.json").read_text("utf-8"))["pairs"]]
+        for folder in (out, published)
+    )
+    hits, path = read_hits(out / whole.hits), published / pair.hits
+    assert (whole.num_hits, whole.is_excerpt) == (len(hits), False)
+    assert (pair.num_hits, pair.is_excerpt, pair.hits_sha256) == (len(hits), True, sha256(path))
+    assert pair.measures == whole.measures
+    shown = read_hits(path)
+    assert len(shown) == 20 < len(hits)
+    assert shown == [hit for hit in hits if hit in shown]
+    assert {hit.measure for hit in shown} == {hit.measure for hit in hits}
+    page = (published / "contamination.md").read_text("utf-8")
+    assert "at most 20 hits" in page
+    assert "at most 20 hits" not in (out / "contamination.md").read_text("utf-8")
+    pair_path(published, NSMC.name, "train").write_text(pair.model_dump_json(by_alias=True), encoding="utf-8")
+    with fails(ResultError, path, f"an excerpt of 20 of {len(hits)} hits"):
+        touched_examples(published, NSMC.name, "train")
 
 
 # ---- the command ----
@@ -478,7 +376,7 @@ def test_without_arguments_the_sample_is_checked_against_its_own_training_text(
     assert capsys.readouterr().out.startswith("# ")
 
 
-def test_data_that_are_not_to_be_had_leave_a_gap_with_its_reason(
+def test_missing_data_are_a_failed_pair_with_its_reason(
     corpus: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -497,7 +395,7 @@ def test_data_that_are_not_to_be_had_leave_a_gap_with_its_reason(
     assert "- korquad · corpus: " in (out / "contamination.md").read_text(encoding="utf-8")
 
 
-def test_one_line_says_what_is_wrong_with_the_question(corpus: Path, out: Path, tmp_path: Path, fails: Fails) -> None:
+def test_a_wrong_argument_is_one_line(corpus: Path, out: Path, tmp_path: Path, fails: Fails) -> None:
     def run(*arguments: object) -> None:
         main([*map(str, arguments), "--out", str(out)])
 
