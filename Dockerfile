@@ -21,9 +21,9 @@ COPY pretraining pretraining
 COPY downstream downstream
 COPY eval eval
 COPY apps apps
-RUN pip install --constraint constraints.txt ".[serve]" && rm -rf /build/*
+RUN pip install --constraint constraints.txt ".[kernels,serve]" && rm -rf /build/*
 
-# Exported networks and choices of runtimes are kept here: mount it, and the next start does not measure again.
+# Choices of backends are kept here: mount it, and the next start does not measure again.
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin pressbert && install -d -o pressbert /cache /models
 ENV XDG_CACHE_HOME=/cache HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
 VOLUME /cache

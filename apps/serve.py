@@ -4,10 +4,11 @@
     curl -s localhost:8000/classify -H 'content-type: application/json' -d '{"texts": ["배우들 연기가 정말 좋았다"]}'
 
 Every worker is a process that computes in one thread and holds its own models, queue and cache. Before the first of
-them starts, the runtimes are measured where that has not been done (`downstream.runtimes.selection`). SIGTERM ends the
+them starts, the backends are measured where that has not been done (`downstream.runtimes.selection`). SIGTERM ends the
 server gracefully: what was accepted is answered. There is a description of the endpoints under /docs.
 """
 
+import importlib.util
 import ipaddress
 import multiprocessing
 import os
@@ -20,8 +21,7 @@ from apps.serving.services import BUNDLED, Settings, load_services
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError
-from downstream.runtimes.backends import WORDS, ways_of
-from downstream.runtimes.graph import need
+from downstream.runtimes.backends import WORDS, backends_for
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -29,7 +29,7 @@ PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def prepare(settings: Settings) -> list[dict[str, str]]:
-    """Load every model once, measuring the runtimes where that has not been done; returns what will be served."""
+    """Load every model once, measuring the backends where that has not been done; returns what will be served."""
     return [{"endpoint": s.endpoint, "model": s.model, "runtime": s.runtime} for s in load_services(settings).values()]
 
 
@@ -109,13 +109,13 @@ def main(argv: list[str] | None = None) -> int:
         },
         "apps.serve",
     )
-    ways_of(settings.runtime)
+    backends_for(settings.runtime)
     if not any((settings.summarize, settings.embed, settings.classify, settings.answer)):
         raise UsageError("apps.serve", "no model to serve", "give e.g. --summarize, --embed or --classify DIR")
     if arguments.workers < 1:
         raise UsageError("--workers", f"{arguments.workers} is less than 1", "give 1 or more")
-    for package in PACKAGES:
-        need(package)
+    if missing := [package for package in PACKAGES if importlib.util.find_spec(package) is None]:
+        raise UsageError("apps.serve", f"{', '.join(missing)} not installed", "pip install 'pressbert[serve]'")
     log_lines(is_verbose=arguments.verbose)
     local = LOCAL_NAMES if is_loopback(arguments.host) and not arguments.allow_host else ()
     hosts = (*local, *(name.lower() for name in arguments.allow_host))

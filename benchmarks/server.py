@@ -24,11 +24,11 @@ from corpora.foundation.command import run_command
 from corpora.foundation.files import write_json, write_text
 from corpora.foundation.machine import cpu_name, versions
 from downstream.encoders.folder import TASK_KEY
-from downstream.runtimes.network import lognormal_lengths, trial_texts
+from downstream.runtimes.probes import lognormal_lengths, probe_texts
 from downstream.task import SAMPLE_ROOT, get_task
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "server.md"
-LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "onnxruntime", "openvino", "fastapi", "uvicorn")
+LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "onnxruntime", "fastapi", "uvicorn")
 LIMIT_MS = 50.0
 GOAL = 3.0
 """How many times the throughput of the plainest server ours is to have."""
@@ -56,8 +56,7 @@ def make_model(folder: Path) -> Path:
     from transformers import BertConfig, BertForSequenceClassification
 
     from corpora.foundation.machine import no_file_bars
-    from pretraining.vocabulary.tokenizer import save_tokenizer
-    from pretraining.vocabulary.wordpiece import train_wordpiece
+    from pretraining.vocab import save_tokenizer, train_wordpiece
 
     task = get_task("nsmc")
     reviews = get_task("nsmc-sample").read_split("train", SAMPLE_ROOT).examples
@@ -68,7 +67,7 @@ def make_model(folder: Path) -> Path:
     with no_file_bars():
         BertForSequenceClassification(config).save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
-    write_json(folder.with_suffix(".json"), trial_texts(tokenizer, lognormal_lengths(NUM_TEXTS)))
+    write_json(folder.with_suffix(".json"), probe_texts(tokenizer, lognormal_lengths(NUM_TEXTS)))
     return folder
 
 

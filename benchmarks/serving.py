@@ -15,8 +15,9 @@ import statistics
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +29,25 @@ from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import cpu_name, versions
 from corpora.official import data_root
 from downstream.families.classification import Classification
-from downstream.runtimes.backends import WAYS, Engine, obstacle, open_engine
-from downstream.runtimes.graph import Exports, export_plain, has_int8_units, open_session, quantise
-from downstream.runtimes.network import (
+from downstream.runtimes.backends import BACKENDS, has_int8_units, open_backend, unsupported_reason
+from downstream.runtimes.graph import Batch, Forward, Graph, open_session
+from downstream.runtimes.network import Network, read_finetuned, with_head
+from downstream.runtimes.predictor import Predictor, collate
+from downstream.runtimes.probes import (
     LENGTH_SEED,
     LOG_DEVIATION,
     MAX_TOKENS,
     MEAN_TOKENS,
-    Batch,
-    Network,
-    PlainFunction,
-    Trial,
-    exportable,
-    headed,
+    ProbeInputs,
     lognormal_lengths,
-    read_finetuned,
 )
-from downstream.runtimes.numpy_bert import NumpyBert, PlainTokenizer
-from downstream.runtimes.predictor import Predictor, collate
 from downstream.runtimes.selection import MIN_AGREEMENT
+from downstream.runtimes.weights import EncoderWeights
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "serving.md"
 FAMILY = Classification(labels=("negative", "positive"))
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-OPTIONAL = ("numba", "onnx", "onnxruntime", "openvino")
-LIBRARIES = ("torch", "transformers", "tokenizers", *OPTIONAL)
+LIBRARIES = ("torch", "transformers", "tokenizers", "onnx", "onnxruntime")
 NUM_TEXTS = 100
 BLOCKS = 10
 """Parts of the texts; each row takes one at a time."""
@@ -77,12 +72,12 @@ HALF = Shape(6, 768, 36_440)
 MINI = Shape(4, 256, 16_000)
 """That of the bundled models."""
 GOALS = {HALF: 50.0, MINI: 150.0}
-"""How many times as fast as the first row the best way of a shape is to be."""
+"""How many times as fast as the first row the best backend of a shape is to be."""
 KEPT, FASTER = 0.97, 1.6
 """What a student of half the layers is to keep of its teacher's score, and how many times as fast it is to be: the
 claims of Sanh et al. 2019."""
 MAX_LOSS = 0.005
-"""By how much the score of the fastest runtime may differ from torch's."""
+"""By how much the score of the fastest backend may differ from torch's."""
 NUM_COMPARED = 200
 """Texts that teacher and student are timed on in turn."""
 
@@ -94,8 +89,8 @@ class Row:
     title: str
     shape: Shape | None
     """None: nothing is computed."""
-    open: Callable[[Path], Engine]
-    """Folder for exported files → the network ready to run."""
+    open: Callable[[], Forward]
+    """Makes the network ready to run."""
     is_padded: bool = False
     times_ms: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
@@ -125,16 +120,15 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.student and not arguments.model:
         parser.error("--student needs its teacher as --model")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    with tempfile.TemporaryDirectory(prefix="pressbert-benchmark-") as scratch:
-        rows = step_rows()
-        compile_s = None if obstacle("numba-int8") else time_compiling()  # before anything else has had it compiled
-        measure(rows, Path(scratch), arguments.rounds)
-        lines = step_section(rows, arguments.rounds, compile_s)
-        for folder in (*arguments.model, *([arguments.student] if arguments.student else [])):
-            lines += model_section(folder, data_root(arguments.data), arguments.limit, Path(scratch))
-        if arguments.student:
-            root = data_root(arguments.data)
-            lines += student_section(arguments.model[0], arguments.student, root, arguments.limit, Path(scratch))
+    rows = step_rows()
+    # Before anything else has had it compiled.
+    compile_s = None if unsupported_reason("numba-int8") else time_compiling()
+    measure(rows, arguments.rounds)
+    lines = step_section(rows, arguments.rounds, compile_s)
+    for folder in (*arguments.model, *([arguments.student] if arguments.student else [])):
+        lines += model_section(folder, data_root(arguments.data), arguments.limit)
+    if arguments.student:
+        lines += student_section(arguments.model[0], arguments.student, data_root(arguments.data), arguments.limit)
     write_text(arguments.out, "\n".join(lines))
     sys.stdout.write(f"{arguments.out}\n")
     return 0
@@ -146,25 +140,21 @@ def main(argv: list[str] | None = None) -> int:
 def step_rows() -> list[Row]:
     """Return the lines of the table; each changes one thing against the one before."""
 
-    def way(shape: Shape, name: str) -> Callable[[Path], Engine]:
-        network = random_network(shape)
-        return lambda scratch: open_engine(name, network, Exports(network, scratch), threads=1)
-
     def row(title: str, shape: Shape, name: str, *, is_padded: bool = False) -> Row:
-        return Row(title, shape, way(shape, name), is_padded)
+        return Row(title, shape, lambda: open_backend(name, random_network(shape), threads=1), is_padded)
 
     def fetching(shape: Shape) -> list[Row]:
         title = "… weights fetched while others are multiplied, Numba"
-        return [] if obstacle("numba-int8") else [row(title, shape, "numba-int8")]
+        return [] if unsupported_reason("numba-int8") else [row(title, shape, "numba-int8")]
 
-    rows = [
+    return [
         row("12 layers × 768, fp32, torch, padded to 128", BASE, "torch", is_padded=True),
         row("… at its own length", BASE, "torch"),
         row("… 6 layers", HALF, "torch"),
         Row("… int8, ONNX Runtime, graph as exported", HALF, functools.partial(open_unfused, HALF)),
         row("… fused, last layer for [CLS] only", HALF, "onnx-int8"),
         *fetching(HALF),
-        Row("… a text that was asked for before: cache", None, lambda _: open_cache()),
+        Row("… a text that was asked for before: cache", None, open_cache),
         row("6 layers × 768, fp32, ONNX Runtime, fused", HALF, "onnx-fp32"),
         row("12 layers × 768, int8, ONNX Runtime, fused", BASE, "onnx-int8"),
         row("4 layers × 256, fp32, torch, padded to 128", MINI, "torch", is_padded=True),
@@ -172,11 +162,6 @@ def step_rows() -> list[Row]:
         row("… ONNX Runtime, fused, last layer for [CLS] only", MINI, "onnx-fp32"),
         row("… int8", MINI, "onnx-int8"),
         *fetching(MINI),
-    ]
-    shown = ("torch", "onnx-fp32", "onnx-int8", "numba-int8")
-    others = [name for name in WAYS if not obstacle(name) and name not in shown]
-    return rows + [
-        row(f"{shape.layers} layers × {shape.hidden_size}, {name}", shape, name) for shape in GOALS for name in others
     ]
 
 
@@ -203,31 +188,25 @@ def random_network(shape: Shape) -> Network:
         where=f"{shape.layers} × {shape.hidden_size}",
         digest=fingerprint([shape.layers, shape.hidden_size, shape.vocab_size, versions("torch", "transformers")]),
         inputs=INPUTS,
-        build=lambda: headed(build(), FAMILY, INPUTS),
-        build_exported=lambda: exportable(build(), FAMILY, INPUTS),
-        trial=lambda: Trial(random_inputs(shape.vocab_size), lambda *_: 1.0),
-        num_heads=shape.heads,
-        hidden_size=shape.hidden_size,
-        plain=PlainFunction(lambda: without_torch(build()), lambda bert, batch: bert.label_logits(**batch)),
+        head="labels",
+        build=lambda: with_head(build(), FAMILY, INPUTS),
+        weights=lambda: without_torch(build()),
+        probe=lambda: ProbeInputs(random_inputs(shape.vocab_size), lambda *_: 1.0),
     )
 
 
-def without_torch(model: Any) -> NumpyBert:
-    """Return a model of transformers as one of NumPy; its tokenizer knows no words, since nobody asks it for any."""
-    from tokenizers import Tokenizer, models
-
-    weights = {name.removeprefix("bert."): value.numpy() for name, value in model.state_dict().items()}
-    tokenizer = PlainTokenizer(Tokenizer(models.WordPiece({"[UNK]": 0})), MAX_TOKENS)
-    return NumpyBert.of_weights(Path(), tokenizer, model.config.to_dict(), weights)
+def without_torch(model: Any) -> EncoderWeights:
+    """Return the weights of a model of transformers."""
+    return EncoderWeights.from_tensors("random", model.config.to_dict(), model.state_dict())
 
 
 def time_compiling() -> float:
     """Return what the first model of a process takes to be made ready by Numba, its import included, in seconds."""
-    bert = without_torch(random_model(MINI))
+    weights = without_torch(random_model(MINI))
     started = time.perf_counter()
     from downstream.runtimes.kernels.bert import Int8Bert
 
-    Int8Bert.of(bert)
+    Int8Bert.from_weights(weights, "labels")
     return time.perf_counter() - started
 
 
@@ -238,22 +217,39 @@ def random_inputs(vocab_size: int) -> list[Batch]:
     return [dict(zip(INPUTS, (ids, np.zeros_like(ids), np.ones_like(ids)), strict=True)) for ids in rows]
 
 
-def open_unfused(shape: Shape, scratch: Path) -> Engine:
-    """Open the network in int8, every layer for all tokens and no nodes joined: quantisation alone."""
-    network = random_network(shape)
+def open_unfused(shape: Shape) -> Forward:
+    """Open torch's own export in 8 bits, every layer for all tokens and no nodes joined: quantization alone."""
+    import torch
+    from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    def plain() -> Any:
-        module: Any = network.build()
-        module.model.set_attn_implementation("eager")
-        return module
+    module: Any = random_network(shape).build()
+    module.model.set_attn_implementation("eager")
+    with tempfile.TemporaryDirectory(prefix="pressbert-benchmark-") as scratch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        source, target = Path(scratch) / "unfused.onnx", Path(scratch) / "unfused-int8.onnx"
+        torch.onnx.export(
+            module,
+            tuple(torch.ones(2, 7, dtype=torch.long) for _ in INPUTS),
+            str(source),
+            input_names=list(INPUTS),
+            output_names=["output"],
+            dynamic_axes={name: {0: "batch", 1: "length"} for name in INPUTS},
+            opset_version=17,
+            dynamo=False,
+        )
+        quantize_dynamic(
+            str(source),
+            str(target),
+            op_types_to_quantize=["MatMul", "Gemm"],
+            per_channel=True,
+            reduce_range=not has_int8_units(),
+            weight_type=QuantType.QInt8,
+            extra_options={"MatMulConstBOnly": True},
+        )
+        return open_session(Graph(target.read_bytes(), {}), threads=1)
 
-    source, target = scratch / "unfused.onnx", scratch / "unfused-int8.onnx"
-    export_plain(replace(network, build_exported=plain), source)
-    quantise(source, target, reduce_range=not has_int8_units())
-    return open_session(target.read_bytes(), threads=1)
 
-
-def open_cache() -> Engine:
+def open_cache() -> Forward:
     """Return the look-up of a result that is there; the key is taken from the text, as in the server."""
     cache = ResultCache(64 << 20)
     text = "배우들 연기가 정말 좋았고 이야기도 끝까지 힘을 잃지 않았다"
@@ -265,19 +261,19 @@ def open_cache() -> Engine:
     return run
 
 
-def measure(rows: Sequence[Row], scratch: Path, rounds: int) -> None:
+def measure(rows: Sequence[Row], rounds: int) -> None:
     """Time all rows in turn, a few texts each, so that what else the machine does falls on all of them alike."""
-    engines = [row.open(scratch) for row in rows]
+    forwards = [row.open() for row in rows]
     # Ids of the smallest vocabulary are in all of them.
     inputs = random_inputs(MINI.vocab_size)
     for number in range(rounds * BLOCKS):
-        for row, engine in zip(rows, engines, strict=True):
+        for row, forward in zip(rows, forwards, strict=True):
             batches = [pad(b) if row.is_padded else b for b in inputs[number % BLOCKS :: BLOCKS]]
             for batch in batches[:1] if row.is_padded else batches:
-                engine(batch)  # warms up: the caches hold the weights of the row before
+                forward(batch)  # warms up: the caches hold the weights of the row before
             for batch in batches:
                 started, cpu_started = time.perf_counter(), time.process_time()
-                engine(batch)
+                forward(batch)
                 row.times_ms.append(1000 * (time.perf_counter() - started))
                 row.cpu_s += time.process_time() - cpu_started
         done = ", ".join(f"{row.median_ms:.2f}" for row in rows)
@@ -294,7 +290,7 @@ def step_section(rows: Sequence[Row], rounds: int, compile_s: float | None) -> l
     lengths = lognormal_lengths(NUM_TEXTS)
     share = sum(row.cpu_s for row in rows) / (sum(sum(row.times_ms) for row in rows) / 1000)
     first = rows[0].median_ms
-    installed = [name for name in LIBRARIES if not (name in OPTIONAL and _is_missing(name))]
+    libraries = LIBRARIES if unsupported_reason("numba-int8") else (*LIBRARIES, "numba")
     lines = [
         "# Serving on a CPU",
         "",
@@ -308,7 +304,7 @@ def step_section(rows: Sequence[Row], rounds: int, compile_s: float | None) -> l
         f"- One text at a time, from token ids to logits; {rounds} rounds in turn. The median is that of a text of "
         "median length; a padded text always has 128 tokens.",
         f"- Processor time over wall time: {share:.2f}. Below 1 other work held the machine up and times are too long.",
-        "- " + ", ".join(f"{name} {version}" for name, version in versions(*installed).items()) + ".",
+        "- " + ", ".join(f"{name} {version}" for name, version in versions(*libraries).items()) + ".",
         "",
         "## Step by step",
         "",
@@ -340,15 +336,11 @@ def step_section(rows: Sequence[Row], rounds: int, compile_s: float | None) -> l
     return [*lines, ""]
 
 
-def _is_missing(package: str) -> bool:
-    return any(package in way.packages and package in obstacle(name) for name, way in WAYS.items())
-
-
 # --- trained models ---------------------------------------------------------------------------------------------------
 
 
-def model_section(folder: Path, root: Path, limit: int, scratch: Path) -> list[str]:
-    """Return speed and score of a trained model in every runtime."""
+def model_section(folder: Path, root: Path, limit: int) -> list[str]:
+    """Return speed and score of a trained model on every backend."""
     task = read_finetuned(folder).task
     split = task.read_split(task.eval_split, root)
     examples, golds = split.examples[: limit or None], split.golds[: limit or None]
@@ -363,11 +355,11 @@ def model_section(folder: Path, root: Path, limit: int, scratch: Path) -> list[s
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     reference: list[Any] = []
-    found: list[tuple[float, str, float, float]] = []  # median, way, score, agreement
-    for name in WAYS:
-        if obstacle(name):
+    found: list[tuple[float, str, float, float]] = []  # median, backend, score, agreement
+    for name in BACKENDS:
+        if unsupported_reason(name):
             continue
-        predictor = Predictor.load(folder, name, root=scratch)
+        predictor = Predictor.load(folder, name)
         predictions = predictor.predict(examples)
         reference = reference or predictions
         single = [[example] for example in (*examples[:BLOCKS], *examples[:NUM_TEXTS])]
@@ -389,8 +381,8 @@ def model_section(folder: Path, root: Path, limit: int, scratch: Path) -> list[s
     ]
 
 
-def student_section(teacher: Path, student: Path, root: Path, limit: int, scratch: Path) -> list[str]:
-    """Return what a student keeps of its teacher, and how much faster it is, both in the same way of running."""
+def student_section(teacher: Path, student: Path, root: Path, limit: int) -> list[str]:
+    """Return what a student keeps of its teacher, and how much faster it is, both on the same backend."""
     both = {"teacher": teacher, "student": student}
     task = read_finetuned(teacher).task
     split = task.read_split(task.eval_split, root)
@@ -406,10 +398,8 @@ def student_section(teacher: Path, student: Path, root: Path, limit: int, scratc
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     kept, faster = [], []
-    for way in ("torch", "onnx-fp32", "onnx-int8"):
-        if obstacle(way):
-            continue
-        predictors = {name: Predictor.load(folder, way, root=scratch) for name, folder in both.items()}
+    for backend in ("torch", "onnx-fp32", "onnx-int8"):
+        predictors = {name: Predictor.load(folder, backend) for name, folder in both.items()}
         inputs = single_inputs(predictors["teacher"], examples[:NUM_COMPARED])
         times: dict[str, list[float]] = {name: [] for name in both}
         for first in range(0, len(inputs), BLOCKS):
@@ -421,10 +411,10 @@ def student_section(teacher: Path, student: Path, root: Path, limit: int, scratc
         kept.append(learnt / taught)
         faster.append(slow / fast)
         cells = f"{taught:.4f} | {learnt:.4f} | {100 * kept[-1]:.1f} % | {slow:.2f} | {fast:.2f} | {faster[-1]:.2f}"
-        lines.append(f"| {way} | {cells} |")
+        lines.append(f"| {backend} | {cells} |")
         sys.stderr.write(lines[-1] + "\n")
     is_reached = min(kept) >= KEPT and max(faster) >= FASTER
-    goal = f"at least {100 * KEPT:g} % kept and {FASTER:g} times as fast in one way or another"
+    goal = f"at least {100 * KEPT:g} % kept and {FASTER:g} times as fast on one backend or another"
     return [*lines, "", f"- The goal, {goal}, is {'reached' if is_reached else 'missed on this machine'}.", ""]
 
 

@@ -58,11 +58,11 @@ class Reader:
 
     @classmethod
     def load(cls, folder: Path, runtime: str = "torch", *, threads: int = 1) -> "Reader":
-        """Load a fine-tuned folder; see `downstream.runtimes.predictor.Predictor.load`.
+        """Load a fine-tuned folder; see `downstream.runtime.Predictor.load`.
 
         Raises:
             CheckpointError: the folder is no fine-tuned model that answers questions.
-            UsageError: the runtime is unknown or not installed.
+            UsageError: the runtime is unknown or unsupported on this machine.
         """
         return cls(Predictor.load(folder, runtime, threads=threads))
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from corpora.foundation.errors import CheckpointError
 from downstream.encoders.hub import bundled
 from downstream.families.classification import Classification
-from downstream.runtimes.numpy_bert import is_plain_bert
+from downstream.runtimes.plain_bert import is_plain_bert
 from downstream.runtimes.predictor import Predictor
 from downstream.task import TextExample
 
@@ -60,16 +60,16 @@ class Classifier:
 
         Args:
             folder: of a finished fine-tuning.
-            runtime: see `downstream.runtimes.predictor.Runtime.load`; default: `numpy`, which is ready at once, where
-                it can run the model, else `torch`.
+            runtime: see `downstream.runtime.Predictor.load`; default: `onnx-fp32`, which is ready in a fraction of a
+                second, for a plain BERT, else `torch`.
             threads: that compute.
 
         Raises:
             CheckpointError: the folder is no fine-tuned model that labels single texts.
-            UsageError: the runtime is unknown or not installed.
+            UsageError: the runtime is unknown or unsupported on this machine.
         """
         folder = folder or bundled("classifier")
-        runtime = runtime or ("numpy" if is_plain_bert(folder) else "torch")
+        runtime = runtime or ("onnx-fp32" if is_plain_bert(folder) else "torch")
         return cls(Predictor.load(folder, runtime, threads=threads))
 
     def probabilities(self, texts: Sequence[str]) -> NDArray[np.float64]:

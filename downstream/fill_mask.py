@@ -19,15 +19,19 @@ import numpy as np
 
 from corpora.documents import nfc
 from corpora.foundation.errors import CheckpointError
-from corpora.foundation.machine import no_file_bars
+from corpora.foundation.machine import no_file_bars, num_threads
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import bundled
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
-from downstream.runtimes.numpy_bert import FloatArray, NumpyBert, is_plain_bert
+from downstream.runtimes.graph import MASKED_POSITIONS, build_graph, open_session
+from downstream.runtimes.plain_bert import PlainTokenizer, is_plain_bert
+from downstream.runtimes.weights import EncoderWeights, FloatArray
 
 BLANK = re.compile(r"\[MASK\]|\[mask\]|_{2,}|□")
 """What stands for a blank: the encoder's own token, or what one writes on paper."""
+MASKED_LM_WEIGHTS = "cls.predictions"
+"""Name of the head in the weights of a BERT."""
 GLUED = re.compile(r"[^\W_]+")
 """Letters and digits behind a blank."""
 CONTINUATION, WORD_START = "##", "▁"
@@ -65,8 +69,8 @@ class MaskFiller:
         """Use a loaded model; see `load`.
 
         Args:
-            score: token ids (T,) and the places n of blanks in them → logits (n, V).
-            tokenizer: its tokenizer, of transformers or of `downstream.runtimes.numpy_bert`.
+            score: token ids (T,) and the positions (n,) of blanks in them → logits (n, V).
+            tokenizer: its tokenizer, of transformers or a `PlainTokenizer`.
             folder: where it comes from.
             num_parameters: of encoder and head.
         """
@@ -89,14 +93,17 @@ class MaskFiller:
         folder = folder or bundled("encoder")
         if not is_plain_bert(folder):
             return cls._load_with_transformers(folder)
-        bert = NumpyBert.load(folder)
-        if not bert.has_masked_lm_head:
+        weights, tokenizer = EncoderWeights.from_folder(folder), PlainTokenizer.load(folder)
+        if not {f"{MASKED_LM_WEIGHTS}.transform.dense.weight", f"{MASKED_LM_WEIGHTS}.bias"} <= weights.tensors.keys():
             raise _headless(folder, "a BERT")
+        graph = build_graph(weights, "masked_tokens", ["input_ids", "attention_mask"])
+        run = open_session(graph, threads=num_threads())
 
-        def score(ids: list[int], places: list[int]) -> FloatArray:
-            return bert.token_logits(bert.states(np.array([ids]))[0, places])
+        def score(ids: list[int], positions: list[int]) -> FloatArray:
+            rows = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
+            return run(rows | {MASKED_POSITIONS: np.array(positions)})
 
-        return cls(score, bert.tokenizer, folder, bert.num_parameters)
+        return cls(score, tokenizer, folder, weights.num_parameters)
 
     @classmethod
     def _load_with_transformers(cls, folder: Path) -> "MaskFiller":
@@ -110,8 +117,8 @@ class MaskFiller:
             raise _headless(folder, ", ".join(found.architectures) or "a bare encoder")
 
         @torch.inference_mode()
-        def score(ids: list[int], places: list[int]) -> FloatArray:
-            logits: FloatArray = model(input_ids=torch.tensor([ids])).logits[0, places].float().numpy()
+        def score(ids: list[int], positions: list[int]) -> FloatArray:
+            logits: FloatArray = model(input_ids=torch.tensor([ids])).logits[0, positions].float().numpy()
             return logits
 
         return cls(score, tokenizer, folder, sum(parameter.numel() for parameter in model.parameters()))

@@ -1,10 +1,10 @@
-"""Run fine-tuned models on a CPU: one word chooses how, and the answers are those of `downstream.finetune.predict`.
+"""Run fine-tuned models on a CPU: one word chooses the backend, the answers are those of `downstream.finetune.predict`.
 
     predictor = Predictor.load(folder, runtime="auto")
     predictor.predict([TextExample("1", "배우들 연기가 좋았다", None, "")])      # ["positive"]
 
-`torch` is what transformers computes, in single precision; `onnx` and `openvino` are the best that these libraries do
-here, int8 included; `auto` is the best of all. The table that explains a choice:
+`torch` is what transformers computes, in single precision; `onnx` is the better of `onnx-fp32` and `onnx-int8` here;
+`auto` is the best of all backends. The table that explains a choice:
 
     python -m downstream.runtime FOLDER
 """
@@ -12,23 +12,19 @@ here, int8 included; `auto` is the best of all. The table that explains a choice
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from downstream.runtimes.backends import WORDS
-from downstream.runtimes.network import (
-    finetuned_network,
-    read_finetuned,
-)
+from downstream.runtimes.network import finetuned_network, read_finetuned
+from downstream.runtimes.predictor import Predictor, Runtime, fast_embedder
 from downstream.runtimes.selection import choose
 
-if TYPE_CHECKING:
-    pass
+__all__ = ["Predictor", "Runtime", "fast_embedder"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure the runtimes for a fine-tuned folder from the command line; prints the table."""
+    """Measure the backends for a fine-tuned folder from the command line; prints the table."""
     parser = ArgumentParser("python -m downstream.runtime", "Find the fastest way to run a fine-tuned model here.")
     parser.add_argument("folder", type=Path, help="of a finished fine-tuning")
     parser.add_argument("--runtime", default="auto", help=f"one of {', '.join(WORDS)}")

@@ -16,8 +16,8 @@ from downstream.encoders.folder import Kind
 MAX_LOADED = 6
 """Models that are kept; the one that was not used for the longest time makes way."""
 DEFAULT = "default"
-"""What each kind of model takes unless told otherwise: the way that is ready soonest."""
-RUNTIMES = (DEFAULT, "torch", "auto", "onnx", "openvino")
+"""What each kind of model takes unless another is chosen: the backend that is ready soonest."""
+RUNTIMES = (DEFAULT, "torch", "auto", "onnx")
 
 
 @dataclass(frozen=True)

@@ -266,12 +266,12 @@ def open_embedder(source: str, runtime: str) -> Service:
     plain = Embedder.load(None if source == BUNDLED else source, device="cpu")
     try:
         embedder, loaded = fast_embedder(plain, runtime)
-        way = loaded.name
+        backend = loaded.name
     except CheckpointError as error:
         if runtime not in ("auto", "torch"):
             raise
         logger.warning("%s; it runs in torch", error)
-        embedder, way = plain, "torch"
+        embedder, backend = plain, "torch"
 
     def compute(batch: Sequence[TextItem]) -> list[bytes]:
         vectors = encode([item.texts[0] for item in batch], model=embedder)  # (N, D)
@@ -281,7 +281,7 @@ def open_embedder(source: str, runtime: str) -> Service:
         endpoint="embed",
         model=embedder.folder.resolve().name,
         digest=plain.sha256,
-        runtime=way,
+        runtime=backend,
         about={"dimension": str(embedder.dimension), "max_length": f"{embedder.max_length} tokens"},
         request=EmbedRequest,
         response=EmbedResponse,
@@ -301,15 +301,19 @@ class _Titled:
 
 
 def open_summarizer(source: str, runtime: str) -> Service:
-    """Serve a summariser; one that knows no way by its name takes the best of the library."""
-    from downstream.runtimes.backends import WAYS
+    """Serve a summarizer.
+
+    Raises:
+        UsageError: it has neural parts, which do not run on the backend that is asked for.
+    """
     from downstream.summarize import BUNDLED as BUNDLED_SUMMARIZER
     from downstream.summarize import RUNTIMES, Summarizer
 
     folder = BUNDLED_SUMMARIZER if source == BUNDLED else Path(source)
-    word = runtime if runtime in RUNTIMES else WAYS[runtime].library
-    summarizer = Summarizer.load(None if source == BUNDLED else source, word)
+    summarizer = Summarizer.load(None if source == BUNDLED else source, runtime if runtime in RUNTIMES else "torch")
     is_neural = summarizer.model.needs_encoder or summarizer.model.needs_scorer
+    if is_neural and runtime not in RUNTIMES:
+        raise UsageError("--runtime", f"{runtime} does not run summarizers", f"choose from {', '.join(RUNTIMES)}")
 
     def items(request: SummarizeRequest) -> list[TextItem]:
         settings = f"{request.sentences}:{request.focus}"
@@ -331,7 +335,7 @@ def open_summarizer(source: str, runtime: str) -> Service:
         endpoint="summarize",
         model=source if source == BUNDLED else Path(source).name,
         digest=sha256(*files),
-        runtime=word if is_neural else "numpy",
+        runtime=runtime if is_neural else "numpy",
         about={"features": ", ".join(summarizer.model.weights)},
         request=SummarizeRequest,
         response=SummarizeResponse,

@@ -1,4 +1,4 @@
-"""Encoders with their pooling: the mean of token vectors on NumPy or PyTorch, or any other pipeline on PyTorch."""
+"""Encoders with their pooling: the mean of token vectors on onnxruntime or PyTorch, or another pipeline on PyTorch."""
 
 import contextlib
 import functools
@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from corpora.foundation.machine import num_threads, torch_threads
 from downstream.embeddings.pipeline import (
@@ -21,7 +20,9 @@ from downstream.embeddings.pipeline import (
 )
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
-from downstream.runtimes.numpy_bert import NumpyBert, is_plain_bert
+from downstream.runtimes.graph import build_graph, open_session
+from downstream.runtimes.plain_bert import PlainTokenizer, is_plain_bert
+from downstream.runtimes.weights import EncoderWeights
 
 Vectors: TypeAlias = NDArray[np.float32]
 Compute: TypeAlias = Callable[[Sequence[str], int, Callable[[int], object]], Vectors]
@@ -31,9 +32,9 @@ MAX_SIDE_BY_SIDE = 8
 """Batches that are computed at once; each takes memory of its own."""
 SMALL_WIDTH = 384
 """Of a model that has too little to do in one operation to share it among threads."""
-NUMPY_PRODUCTS = 2e12
-"""Multiplications, one token for each character, up to which NumPy is done before PyTorch, which has to be imported:
-those of 600,000 characters for the bundled embedder, of 20,000 for one of BERT's base size. Measured on two cores."""
+FEW_PRODUCTS = 2e12
+"""Multiplications, one token for each character, up to which the CPU is done before PyTorch has been imported to look
+for a GPU: those of 600,000 characters for the bundled embedder, of 20,000 for one of BERT's base size."""
 
 
 @dataclass(frozen=True)
@@ -64,31 +65,37 @@ def load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str 
     Args:
         folder: of the encoder.
         settings: what makes it a sentence-transformers folder; None: it is a plain encoder.
-        device: of PyTorch; None: NumPy computes what is too little to import PyTorch for (`NUMPY_PRODUCTS`).
+        device: of PyTorch; None: a GPU for many texts, else the CPU, without PyTorch for a plain BERT.
     """
     if device is not None or not is_plain_bert(folder):
         return _load_with_torch(folder, settings, device or default_device())
-    bert = NumpyBert.load(folder)
-    max_length = bert.tokenizer.model_max_length if settings is None else pipeline_max_length(folder, settings)
-    padding = int(bert.tokenizer.pad_token_id or 0)
+    weights, tokenizer = EncoderWeights.from_folder(folder), PlainTokenizer.load(folder)
+    max_length = tokenizer.model_max_length if settings is None else pipeline_max_length(folder, settings)
+    padding, hidden_size = int(tokenizer.pad_token_id or 0), weights.hidden_size
+    run = open_session(build_graph(weights, "mean", ["input_ids", "attention_mask"]), threads=1)
+
+    def means(rows: Sequence[Sequence[int]]) -> Vectors:
+        ids, mask = _pad(rows, padding)
+        return run({"input_ids": ids, "attention_mask": mask})
 
     def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
-        rows = bert.tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
-        workers = min(num_threads(), MAX_SIDE_BY_SIDE)
-        with ThreadpoolController().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-            return _by_batches(
-                rows, batch_size, bert.hidden_size, lambda rows: bert.means(*_pad(rows, padding)), pool.map, advance
-            )
+        rows = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+        # Threads that share one small operation spend more time waiting for each other than computing.
+        with ThreadPoolExecutor(min(num_threads(), MAX_SIDE_BY_SIDE)) as pool:
+            return _by_batches(rows, batch_size, hidden_size, means, pool.map, advance)
 
-    with_torch = functools.cache(lambda: _load_with_torch(folder, settings, default_device()))
+    @functools.cache
+    def compute_many() -> Compute:
+        found = default_device()
+        return compute if found == "cpu" else _load_with_torch(folder, settings, found).compute_for(0)
+
+    products_per_token = weights.products_per_token
     return PooledEncoder(
-        dimension=bert.hidden_size,
+        dimension=hidden_size,
         max_length=max_length,
-        num_parameters=bert.num_parameters,
+        num_parameters=weights.num_parameters,
         device=None,
-        compute_for=lambda characters: (
-            compute if characters * bert.products_per_token <= NUMPY_PRODUCTS else with_torch().compute_for(characters)
-        ),
+        compute_for=lambda characters: compute if characters * products_per_token <= FEW_PRODUCTS else compute_many(),
     )
 
 

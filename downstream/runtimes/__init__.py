@@ -1,1 +1,1 @@
-"""Running trained networks on a CPU: backends, their choice, and predictors."""
+"""How networks are run: descriptions, graphs, backends and the choice among them."""

@@ -1,66 +1,44 @@
-"""The ways of running a network on this machine's CPU: with torch, NumPy, Numba, onnxruntime or OpenVINO.
+"""The backends: what can run a network on this machine's CPU.
 
-A name such as `onnx-int8` is one way of running; a word such as `onnx` or `auto` stands for all ways of a library, or
-for all there are, and `downstream.runtimes.selection` measures which is best.
+| backend | what it computes |
+| --- | --- |
+| `torch` | what transformers computes, in single precision |
+| `onnx-fp32` | the same in onnxruntime, for BERT, RoBERTa and ELECTRA |
+| `onnx-int8` | the same with 8-bit weights |
+| `numba-int8` | our own 8-bit kernels, for BERTs that label or embed texts (extra `kernels`) |
+
+A word such as `onnx` or `auto` stands for several, of which `downstream.runtimes.selection` measures the best.
 """
 
 import importlib.util
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from corpora.foundation.errors import CheckpointError, SuiteError, UsageError, suggest
+from corpora.foundation.errors import UsageError, suggest
 from corpora.foundation.machine import torch_threads
-from downstream.runtimes.graph import INSTALL, Exports, Form, cpu_capabilities, has_int8_units, need, open_session
-from downstream.runtimes.network import Batch, FloatArray, Network
-
-Engine: TypeAlias = Callable[[Batch], FloatArray]
-"""Inputs (B, T) → output (B, …), float32."""
+from downstream.runtimes.graph import Batch, Forward, build_graph, open_session
+from downstream.runtimes.network import Network
+from downstream.runtimes.weights import FloatArray
 
 REFERENCE = "torch"
-"""The way that all others are compared with: what transformers computes, in single precision."""
-BFLOAT16_UNITS = ("avx512_bf16", "amx_bf16")
+"""The backend that all others are compared with."""
 
 
 @dataclass(frozen=True)
-class Way:
+class Backend:
     """One way of running a network."""
 
-    library: str
-    packages: tuple[str, ...]
-    form: Form | None = None
-    """What it reads; None: the model's own folder."""
-    is_bfloat16: bool = False
+    open: Callable[[Network, int], Forward]
+    """Makes a network ready to run in so many threads."""
     is_compiled: bool = False
     """Whether every start takes seconds for a compiler."""
 
 
-WAYS: Mapping[str, Way] = {
-    REFERENCE: Way("torch", ("torch",)),
-    "numpy": Way("numpy", ("numpy",)),
-    "numba-int8": Way("numba", ("numba",), is_compiled=True),
-    "torch-bf16": Way("torch", ("torch",), is_bfloat16=True),
-    "onnx-fp32": Way("onnx", ("onnx", "onnxruntime"), "fused"),
-    "onnx-int8": Way("onnx", ("onnx", "onnxruntime"), "int8"),
-    "onnx-static": Way("onnx", ("onnx", "onnxruntime"), "static"),
-    "openvino-fp32": Way("openvino", ("onnx", "onnxruntime", "openvino"), "plain"),
-    "openvino-bf16": Way("openvino", ("onnx", "onnxruntime", "openvino"), "plain", is_bfloat16=True),
-    "openvino-int8": Way("openvino", ("onnx", "onnxruntime", "openvino"), "compressed"),
-    "openvino-static": Way("openvino", ("onnx", "onnxruntime", "openvino"), "static"),
-}
-WORDS: Mapping[str, tuple[str, ...]] = {
-    "auto": tuple(WAYS),
-    **{name: (name,) for name in WAYS},
-    **{word: tuple(n for n, way in WAYS.items() if way.library == word) for word in ("onnx", "openvino")},
-}
-"""What may be given as `runtime`, with the ways it stands for."""
-
-
-def ways_of(word: str) -> tuple[str, ...]:
-    """Return the ways that a word stands for.
+def backends_for(word: str) -> tuple[str, ...]:
+    """Return the backends that a word stands for.
 
     Raises:
         UsageError: there is no such word.
@@ -70,63 +48,37 @@ def ways_of(word: str) -> tuple[str, ...]:
     return WORDS[word]
 
 
-def obstacle(name: str) -> str:
-    """Return why a way cannot be gone on this machine, or nothing."""
-    way = WAYS[name]
-    missing = [package for package in way.packages if importlib.util.find_spec(package) is None]
-    if missing:
-        return f"{', '.join(missing)} not installed: {INSTALL}"
-    if way.library == "numba" and not cpu_capabilities().get("avx512_vnni"):
-        return "it is written for processors with AVX-512 VNNI"
-    if way.is_bfloat16 and not any(cpu_capabilities().get(unit) for unit in BFLOAT16_UNITS):
-        return "this processor does not compute in bf16"
-    if way.form == "compressed" and not has_int8_units():
-        return "OpenVINO multiplies 8-bit numbers on processors with VNNI or AMX alone"
+def unsupported_reason(name: str) -> str:
+    """Return why a backend is unsupported on this machine, or nothing."""
+    if name == "numba-int8":
+        if importlib.util.find_spec("numba") is None:
+            return "numba not installed: pip install 'pressbert[kernels]'"
+        if not cpu_capabilities().get("avx512_vnni"):
+            return "it is written for processors with AVX-512 VNNI"
     return ""
 
 
-def open_engine(name: str, network: Network, exports: Exports, *, threads: int) -> Engine:
+def open_backend(name: str, network: Network, *, threads: int) -> Forward:
     """Make a network ready to run.
 
     Args:
-        name: a key of `WAYS`.
+        name: a key of `BACKENDS`.
         network: what is run.
-        exports: where its ONNX forms are kept.
         threads: that compute.
 
     Raises:
-        UsageError: a package is missing, or the processor cannot do it.
-        CheckpointError: the network cannot be loaded, or not by this library.
+        UsageError: the backend is unsupported on this machine, or in so many threads.
+        CheckpointError: the network cannot be loaded, or not by this backend.
     """
-    way, reason = WAYS[name], obstacle(name)
-    if reason:
+    if reason := unsupported_reason(name):
         raise UsageError(f"runtime {name}", reason, 'or use runtime="torch"')
-    if way.library == "numba" and threads > 1:
-        raise UsageError(f"runtime {name}", f"it computes in 1 thread, not in {threads}", "start more workers")
-    try:
-        if way.library in ("numpy", "numba"):
-            return _open_plain(network, threads=threads, is_int8=way.library == "numba")
-        if way.form is None:
-            return _open_torch(network, threads=threads, is_bfloat16=way.is_bfloat16)
-        content = exports.read(way.form)
-        if way.library == "onnx":
-            return open_session(content, threads=threads)
-        # Inner sizes are D and its multiples.
-        group_size = network.hidden_size if way.form == "compressed" else 0
-        return _open_openvino(content, threads=threads, is_bfloat16=way.is_bfloat16, group_size=group_size)
-    except SuiteError:
-        raise
-    except Exception as error:  # each library has exceptions of its own, of all kinds
-        what = f"{name} cannot run it ({type(error).__name__}: {str(error)[:200]})"
-        raise CheckpointError(network.where, what, 'use runtime="torch"') from error
+    return BACKENDS[name].open(network, threads)
 
 
-def _open_torch(network: Network, *, threads: int, is_bfloat16: bool) -> Engine:
+def _open_torch(network: Network, threads: int) -> Forward:
     import torch
 
     module = network.build().eval()
-    if is_bfloat16:
-        module = module.to(torch.bfloat16)
 
     def run(batch: Batch) -> FloatArray:
         with torch_threads(threads), torch.inference_mode():
@@ -136,45 +88,60 @@ def _open_torch(network: Network, *, threads: int, is_bfloat16: bool) -> Engine:
     return run
 
 
-def _open_plain(network: Network, *, threads: int, is_int8: bool) -> Engine:
+def _open_onnx_fp32(network: Network, threads: int) -> Forward:
+    return open_session(build_graph(network.weights(), network.head, network.inputs), threads=threads)
+
+
+def _open_onnx_int8(network: Network, threads: int) -> Forward:
+    reduce_range = not has_int8_units()
+    content = build_graph(network.weights(), network.head, network.inputs, is_int8=True, reduce_range=reduce_range)
+    return open_session(content, threads=threads)
+
+
+def _open_kernels(network: Network, threads: int) -> Forward:
     from threadpoolctl import ThreadpoolController
 
-    if network.plain is None:
-        what = "NumPy and Numba run plain BERTs that label or embed texts"
-        raise CheckpointError(network.where, what, 'use runtime="torch"')
-    ask, bert, pools = network.plain.ask, network.plain.load(), ThreadpoolController()
-    if is_int8:
-        from downstream.runtimes.kernels.bert import Int8Bert
+    from downstream.runtimes.kernels.bert import Int8Bert  # imports Numba
 
-        bert = Int8Bert.of(bert)
+    if threads > 1:
+        raise UsageError("runtime numba-int8", f"it computes in 1 thread, not in {threads}", "start more workers")
+    bert, pools = Int8Bert.from_weights(network.weights(), network.head), ThreadpoolController()
 
     def run(batch: Batch) -> FloatArray:
         with pools.limit(limits=threads, user_api="blas"):
-            return ask(bert, batch)
+            return bert.run(batch)
 
     return run
 
 
-def _open_openvino(content: bytes, *, threads: int, is_bfloat16: bool, group_size: int) -> Engine:
-    """Open a model in OpenVINO; of every GROUP_SIZE activations the range is measured if its weights have 8 bits."""
-    openvino: Any = need("openvino")
-    core = openvino.Core()
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "bf16" if is_bfloat16 else "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": group_size,
-        # Pinned, the threads of all worker processes would sit on the same core.
-        "ENABLE_CPU_PINNING": False,
-    }
-    compiled = core.compile_model(core.read_model(content, b""), "CPU", settings)
-    names = [port.get_any_name() for port in compiled.inputs]
-    request, lock = compiled.create_infer_request(), threading.Lock()
+BACKENDS: Mapping[str, Backend] = {
+    REFERENCE: Backend(_open_torch),
+    "onnx-fp32": Backend(_open_onnx_fp32),
+    "onnx-int8": Backend(_open_onnx_int8),
+    "numba-int8": Backend(_open_kernels, is_compiled=True),
+}
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "auto": tuple(BACKENDS),
+    **{name: (name,) for name in BACKENDS},
+    "onnx": ("onnx-fp32", "onnx-int8"),
+}
+"""What may be given as `runtime`, with the backends it stands for."""
 
-    def run(batch: Batch) -> FloatArray:
-        with lock:
-            # The array belongs to the request, which overwrites it at the next call.
-            return np.array(request.infer({name: batch[name] for name in names})[0], dtype=np.float32)
 
-    return run
+def has_int8_units() -> bool:
+    """Whether this processor multiplies bytes without overflow (VNNI, AMX, or any ARM); AVX2 alone does not.
+
+    Without them pairs of products are added in 16 bits, which overflow; weights are given 7 bits there.
+    """
+    capabilities = cpu_capabilities()
+    if "arm" in str(capabilities.get("architecture", "")) or capabilities.get("architecture") == "aarch64":
+        return True
+    return any(capabilities.get(unit) for unit in ("avx512_vnni", "avx_vnni", "amx_int8"))
+
+
+def cpu_capabilities() -> Mapping[str, Any]:
+    """Return the units of the processor, as torch reports them."""
+    import torch
+
+    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()
+    return capabilities

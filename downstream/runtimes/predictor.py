@@ -1,13 +1,4 @@
-"""Run fine-tuned models on a CPU: one word chooses how, and the answers are those of `downstream.finetune.predict`.
-
-    predictor = Predictor.load(folder, runtime="auto")
-    predictor.predict([TextExample("1", "배우들 연기가 좋았다", None, "")])      # ["positive"]
-
-`torch` is what transformers computes, in single precision; `onnx` and `openvino` are the best that these libraries do
-here, int8 included; `auto` is the best of all. The table that explains a choice:
-
-    python -m downstream.runtime FOLDER
-"""
+"""Run networks and fine-tuned models on a CPU, inputs of like length together."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,32 +9,22 @@ import numpy as np
 
 from corpora.foundation.errors import CheckpointError
 from downstream.encoders.tokenizers import load_tokenizer
-from downstream.runtimes.backends import Engine
-from downstream.runtimes.network import (
-    Batch,
-    Finetuned,
-    FloatArray,
-    Network,
-    finetuned_network,
-    lognormal_lengths,
-    pooled_network,
-    read_finetuned,
-    share_parallel,
-    trial_texts,
-)
+from downstream.runtimes.graph import Batch, Forward
+from downstream.runtimes.network import Finetuned, Network, finetuned_network, pooled_network, read_finetuned
+from downstream.runtimes.probes import lognormal_lengths, probe_texts, share_parallel
 from downstream.runtimes.selection import Choice, choose
+from downstream.runtimes.weights import FloatArray
 from downstream.task import Features, Prediction
 
 if TYPE_CHECKING:
     from downstream.embed import Embedder
-
 
 MAX_BATCH_TOKENS = 2048
 """Tokens that are computed together, padding included: more gain nothing on one core and hold up shorter requests."""
 MAX_PADDING = 0.15
 """Share of a batch that may be padding."""
 EMBEDDER_CHECKS = 8
-"""Texts on which an embedder in another runtime is compared with itself."""
+"""Texts on which an embedder on another backend is compared with itself."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +33,7 @@ class Runtime:
 
     network: Network
     choice: Choice
-    _engine: Engine
+    _forward: Forward
 
     @classmethod
     def load(
@@ -62,21 +43,21 @@ class Runtime:
 
         Args:
             source: folder that `downstream.finetune` saved, or any network.
-            runtime: `torch`, `onnx`, `openvino`, `auto`, or one way of running such as `onnx-int8`.
+            runtime: `auto`, `onnx`, or one backend such as `onnx-int8`; a key of `downstream.runtimes.backends.WORDS`.
             threads: that compute; one for each worker process serves the most requests.
-            root: folder of the cache for exported files and choices; default: in the user's cache.
+            root: folder of the cache for choices; default: in the user's cache.
 
         Raises:
-            UsageError: the runtime is unknown or not installed.
-            CheckpointError: the folder is no finished fine-tuning, or cannot be run in this way.
+            UsageError: the runtime is unknown or unsupported on this machine.
+            CheckpointError: the folder is no finished fine-tuning, or cannot be run by this backend.
         """
         network = source if isinstance(source, Network) else finetuned_network(read_finetuned(source))
-        choice, engine = choose(network, runtime, threads=threads, root=root)
-        return cls(network, choice, engine)
+        choice, forward = choose(network, runtime, threads=threads, root=root)
+        return cls(network, choice, forward)
 
     @property
     def name(self) -> str:
-        """The way of running, e.g. `onnx-int8`."""
+        """The backend, e.g. `onnx-int8`."""
         return self.choice.chosen
 
     def run(self, batch: Batch) -> FloatArray:
@@ -93,7 +74,7 @@ class Runtime:
         """
         if missing := [name for name in self.network.inputs if name not in batch]:
             raise ValueError(f"the batch lacks {', '.join(missing)}")
-        return self._engine(batch)
+        return self._forward(batch)
 
     def run_features(self, features: Sequence[Features], *, padding: int) -> list[FloatArray]:
         """Compute features of any lengths, those of like length together; one output row for each, in their order.
@@ -111,7 +92,7 @@ class Runtime:
 
 
 def plan_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Divide inputs into batches of like length, from the longest on; yields their places.
+    """Divide inputs into batches of like length, from the longest on; yields their indices.
 
     No batch is larger than `MAX_BATCH_TOKENS`, unless it is one input, or has more than `MAX_PADDING` padding.
     """
@@ -172,7 +153,7 @@ class Predictor:
 def fast_embedder(
     embedder: "Embedder", runtime: str = "auto", *, threads: int = 1, root: Path | None = None
 ) -> tuple["Embedder", Runtime]:
-    """Return an embedder of the same vectors that runs on the CPU in another way, and what runs it.
+    """Return an embedder of the same vectors that runs on another backend, and what runs it.
 
     Args:
         embedder: of `downstream.embed`, an encoder with mean pooling.
@@ -182,7 +163,7 @@ def fast_embedder(
 
     Raises:
         CheckpointError: the embedder is something else than the mean of an encoder's token vectors.
-        UsageError: the runtime is unknown or not installed.
+        UsageError: the runtime is unknown or unsupported on this machine.
     """
     tokenizer = load_tokenizer(embedder.folder)
     loaded = Runtime.load(pooled_network(embedder.folder, tokenizer), runtime, threads=threads, root=root)
@@ -196,7 +177,7 @@ def fast_embedder(
         return np.stack(rows)
 
     fast = replace(embedder, encoder=replace(embedder.encoder, device="cpu", compute_for=lambda _: compute))
-    texts = trial_texts(tokenizer, lognormal_lengths(EMBEDDER_CHECKS))
+    texts = probe_texts(tokenizer, lognormal_lengths(EMBEDDER_CHECKS))
     own, other = embedder.encode(texts), compute(texts, 1, int)
     if own.shape != other.shape or share_parallel(list(own), list(other)) < 1:
         what = "its vectors are not the means of its token vectors"

@@ -1,12 +1,12 @@
-"""Choose how to run a network on this machine: measure every way, check what it answers, choose, explain, remember.
+"""Choose the backend for a network on this machine: time each one, check its answers, choose, explain, remember.
 
-    choice = choose(network, "auto", threads=1)
+    choice, forward = choose(network, "auto", threads=1)
     print(choice.table())
 
-A way may win only if at least 99 % of its decisions on a fixed set of inputs are those of torch in single precision,
-and one that is compiled at every start only if it is faster by a tenth.
-Every input is run once to be checked and to warm up, then timed alone, as a request of its own. What was found is
-remembered for this network, processor, number of threads and set of package versions.
+A backend may win only if at least 99 % of its decisions on a fixed set of inputs are those of torch, and one that is
+compiled at every start only if it is faster by a tenth. Every input is run once to be checked and to warm up, then
+timed alone, as a request of its own. The choice is remembered for this network, processor, number of threads and set of
+package versions.
 """
 
 import logging
@@ -23,28 +23,36 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, ResultError, SuiteError
 from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import cpu_name
-from downstream.runtimes.backends import REFERENCE, WAYS, Engine, obstacle, open_engine, ways_of
-from downstream.runtimes.graph import EXPORT_VERSION, Exports, runtime_cache
-from downstream.runtimes.network import FloatArray, Network, Trial
+from corpora.official import cache_root
+from downstream.runtimes.backends import BACKENDS, REFERENCE, backends_for, open_backend, unsupported_reason
+from downstream.runtimes.graph import GRAPH_VERSION, Forward
+from downstream.runtimes.network import Network
+from downstream.runtimes.probes import ProbeInputs
+from downstream.runtimes.weights import FloatArray
 
 logger = logging.getLogger(__name__)
 
-SCHEMA: Literal[2] = 2
+SCHEMA: Literal[3] = 3
 MIN_AGREEMENT = 0.99
 COMPILED_HANDICAP = 1.1
-"""By how much a way that is compiled at every start must be faster than all that are not."""
+"""By how much a backend that is compiled at every start must be faster than all that are not."""
 CHECK_S, TIMING_S = 6.0, 1.5
-"""Time for the reference's answers, and for the clocked calls of each way."""
+"""Time for the reference's answers, and for the timed calls of each backend."""
 MIN_INPUTS = 40
 """Inputs that are checked, however slow the network is."""
-PACKAGES = ("torch", "transformers", "numba", "onnx", "onnxruntime", "openvino")
+PACKAGES = ("torch", "transformers", "numba", "onnx", "onnxruntime")
+
+
+def runtime_cache() -> Path:
+    """Return the folder of the user's cache for remembered choices."""
+    return cache_root().with_name("runtime")
 
 
 class Candidate(Config):
-    """What was found out about one way of running."""
+    """What was measured of one backend."""
 
     name: str
-    """Key of `downstream.runtimes.backends.WAYS`."""
+    """Key of `downstream.runtimes.backends.BACKENDS`."""
     status: Literal["agrees", "disagrees", "failed", "unavailable"]
     reason: str = ""
     """Why there are no figures."""
@@ -57,9 +65,9 @@ class Candidate(Config):
 
 
 class Choice(Config):
-    """The way that was chosen, and why."""
+    """The backend that was chosen, and why."""
 
-    schema_version: Literal[2] = SCHEMA
+    schema_version: Literal[3] = SCHEMA
     word: str
     """What was asked for."""
     chosen: str
@@ -94,40 +102,38 @@ class Choice(Config):
 
 def choose(
     network: Network, word: str, *, threads: int = 1, root: Path | None = None, again: bool = False
-) -> tuple[Choice, Engine]:
-    """Find the fastest way of running a network that agrees with the reference.
+) -> tuple[Choice, Forward]:
+    """Find the fastest backend that agrees with the reference.
 
     Args:
         network: what is to be run.
-        word: a key of `downstream.runtimes.backends.WORDS`. One with a single way is taken without measuring.
+        word: a key of `downstream.runtimes.backends.WORDS`. A single backend is taken without measuring.
         threads: that compute.
-        root: folder of the cache; default: `downstream.runtimes.graph.runtime_cache()`.
+        root: folder of the cache; default: `runtime_cache()`.
         again: measure even if the choice is remembered.
 
     Returns:
-        The choice, and the network ready to run in the chosen way.
+        The choice, and the network ready to run on the chosen backend.
 
     Raises:
-        UsageError: the word is unknown, or what it needs is not installed.
-        CheckpointError: the network cannot be loaded, or no way agrees with the reference.
+        UsageError: the word is unknown, or the backend is unsupported on this machine.
+        CheckpointError: the network cannot be loaded, or no backend agrees with the reference.
         ResultError: the cache cannot be written.
     """
-    exports, names = Exports(network, root), ways_of(word)
+    names = backends_for(word)
     if len(names) == 1:
         only = Choice(word=word, chosen=names[0], candidates=(), num_inputs=0, threads=threads, cpu=cpu_name())
-        return only, open_engine(names[0], network, exports, threads=threads)
+        return only, open_backend(names[0], network, threads=threads)
     path = (root or runtime_cache()) / "choices" / f"{_key(network, word, threads)[:32]}.json"
     choice = None if again else _remembered(path)
     if choice is None:
-        choice = _measure(network, word, exports, threads=threads)
+        choice = _measure(network, word, threads=threads)
         try:
             write_text(path, choice.model_dump_json(indent=1) + "\n")
         except ResultError as error:
             raise ResultError(path, error.what, "set XDG_CACHE_HOME to a folder that can be written") from error
-        form = WAYS[choice.chosen].form
-        exports.discard(keep=[form] if form else [])
         logger.info("%s\n%s", network.where, choice.table())
-    return choice, open_engine(choice.chosen, network, exports, threads=threads)
+    return choice, open_backend(choice.chosen, network, threads=threads)
 
 
 def _key(network: Network, word: str, threads: int) -> str:
@@ -145,8 +151,8 @@ def _key(network: Network, word: str, threads: int) -> str:
             "word": word,
             "threads": threads,
             "cpu": cpu_name(),
-            "obstacles": {name: obstacle(name) for name in ways_of(word)},
-            "export": EXPORT_VERSION,
+            "unsupported": {name: unsupported_reason(name) for name in backends_for(word)},
+            "graph": GRAPH_VERSION,
             "versions": found,
         }
     )
@@ -159,29 +165,29 @@ def _remembered(path: Path) -> Choice | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, ValidationError) as error:
-        logger.warning("%s cannot be read (%s); the runtimes are measured again", path, type(error).__name__)
+        logger.warning("%s cannot be read (%s); the backends are measured again", path, type(error).__name__)
         return None
-    if choice.chosen not in ways_of(choice.word):
-        logger.warning("%s names no runtime; they are measured again", path)
+    if choice.chosen not in backends_for(choice.word):
+        logger.warning("%s names no backend; they are measured again", path)
         return None
     return choice.model_copy(update={"is_remembered": True})
 
 
-def _measure(network: Network, word: str, exports: Exports, *, threads: int) -> Choice:
-    trial = network.trial()
-    # One engine in memory at a time.
-    reference = _answers(open_engine(REFERENCE, network, exports, threads=threads), trial, budget_s=CHECK_S)
+def _measure(network: Network, word: str, *, threads: int) -> Choice:
+    probe = network.probe()
+    # One backend in memory at a time.
+    reference = _answers(open_backend(REFERENCE, network, threads=threads), probe, budget_s=CHECK_S)
     candidates = []
-    for name in ways_of(word):
+    for name in backends_for(word):
         logger.info("measuring %s", name)
-        candidates.append(_examine(name, network, exports, trial, reference, threads=threads))
+        candidates.append(_examine(name, network, probe, reference, threads=threads))
     agreeing = [row for row in candidates if row.status == "agrees" and row.median_ms is not None]
     if not agreeing:
         reasons = "; ".join(f"{row.name}: {row.reason or row.status}" for row in candidates)
         raise CheckpointError(network.where, f"no {word} runtime will do ({reasons})", 'use runtime="torch"')
 
     def cost(row: Candidate) -> float:
-        return (row.median_ms or 0.0) * (COMPILED_HANDICAP if WAYS[row.name].is_compiled else 1.0)
+        return (row.median_ms or 0.0) * (COMPILED_HANDICAP if BACKENDS[row.name].is_compiled else 1.0)
 
     return Choice(
         word=word,
@@ -194,20 +200,20 @@ def _measure(network: Network, word: str, exports: Exports, *, threads: int) -> 
 
 
 def _examine(
-    name: str, network: Network, exports: Exports, trial: Trial, reference: Sequence[FloatArray], *, threads: int
+    name: str, network: Network, probe: ProbeInputs, reference: Sequence[FloatArray], *, threads: int
 ) -> Candidate:
-    """Check and time one way of running."""
-    if reason := obstacle(name):
+    """Check and time one backend."""
+    if reason := unsupported_reason(name):
         return Candidate(name=name, status="unavailable", reason=reason)
     try:
-        engine = open_engine(name, network, exports, threads=threads)
-        answers = [engine(batch)[0] for batch in trial.inputs[: len(reference)]]
+        forward = open_backend(name, network, threads=threads)
+        answers = [forward(batch)[0] for batch in probe.inputs[: len(reference)]]
     except SuiteError as error:
         return Candidate(name=name, status="failed", reason=error.what)
     except Exception as error:  # each library has exceptions of its own, of all kinds
         return Candidate(name=name, status="failed", reason=f"{type(error).__name__}: {str(error)[:200]}")
-    times_ms = _times_ms(engine, trial, len(reference))
-    agreement = trial.agreement(reference, answers)
+    times_ms = _times_ms(forward, probe, len(reference))
+    agreement = probe.agreement(reference, answers)
     return Candidate(
         name=name,
         status="agrees" if agreement >= MIN_AGREEMENT else "disagrees",
@@ -218,25 +224,25 @@ def _examine(
     )
 
 
-def _answers(engine: Engine, trial: Trial, *, budget_s: float) -> list[FloatArray]:
+def _answers(forward: Forward, probe: ProbeInputs, *, budget_s: float) -> list[FloatArray]:
     """Run the inputs one by one until all are done, or the time is over and there are enough."""
     answers: list[FloatArray] = []
     began = time.perf_counter()
-    for batch in trial.inputs:
+    for batch in probe.inputs:
         if len(answers) >= MIN_INPUTS and time.perf_counter() - began > budget_s:
             break
-        answers.append(engine(batch)[0])
+        answers.append(forward(batch)[0])
     return answers
 
 
-def _times_ms(engine: Engine, trial: Trial, count: int) -> list[float]:
+def _times_ms(forward: Forward, probe: ProbeInputs, count: int) -> list[float]:
     """Time the first COUNT inputs, again from the first while there is time, and fewer where it is over."""
     times: list[float] = []
     began = time.perf_counter()
     while len(times) < 4 * count:
-        batch = trial.inputs[len(times) % count]
+        batch = probe.inputs[len(times) % count]
         started = time.perf_counter()
-        engine(batch)
+        forward(batch)
         times.append(1000 * (time.perf_counter() - started))
         if len(times) >= MIN_INPUTS and time.perf_counter() - began > TIMING_S:
             break

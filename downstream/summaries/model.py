@@ -109,7 +109,7 @@ def open_encoder(source: str, runtime: str = "torch") -> Encode:
 
     Args:
         source: the model.
-        runtime: a word of `downstream.runtime`; `auto` is the GPU if there is one, else the fastest way on this CPU.
+        runtime: a word of `downstream.runtime`; `auto` is the GPU if there is one, else the CPU's fastest backend.
     """
     from downstream.embeddings.embedder import Embedder
 

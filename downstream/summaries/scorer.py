@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 HEAD_FILE = "head.safetensors"
 HEADED = "AutoModelForSequenceClassification"
 """The encoder is taken out of this: `load_model` finds gaps in its weights by the names they have below a head."""
-NUM_TRIALS, TRIAL_SENTENCES, TRIAL_SENTENCE = 48, 4, 24
-"""Windows that runtimes are measured with, sentences in each, and tokens of a sentence: small, so that it is quick."""
+NUM_PROBES, PROBE_SENTENCES, PROBE_SENTENCE = 48, 4, 24
+"""Windows that backends are measured with, sentences in each, and tokens of a sentence: small, so that it is quick."""
 ALIKE = 0.99
 """Cosine from which on the vectors of a window count as the same."""
 States: TypeAlias = Callable[[Mapping[str, NDArray[np.int64]]], NDArray[np.float32]]
@@ -280,7 +280,7 @@ class SentenceScorer:
         Args:
             source: the model.
             runtime: what computes the encoder: a word of `downstream.runtime`. `auto` is the GPU if there is one, else
-                the fastest way of this machine's CPU, which is measured once and remembered.
+                the fastest backend of this machine's CPU, which is measured once and remembered.
 
         Raises:
             CheckpointError: files are missing or damaged.
@@ -349,36 +349,35 @@ def states_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> "Netwo
     """Describe an encoder whose output is the vectors of its tokens, float (B, T, D), for `downstream.runtime`."""
     from torch import nn
 
-    from downstream.runtimes.network import Network, Trial, trial_texts
+    from downstream.runtimes.network import Network
+    from downstream.runtimes.probes import ProbeInputs, probe_texts
+    from downstream.runtimes.weights import EncoderWeights
 
     names = tuple(tokenizer.model_input_names)
-    model = ModelFolder(folder)
 
     class States(nn.Module):
-        def __init__(self, attention: str) -> None:
+        def __init__(self) -> None:
             super().__init__()
             self.encoder = load_encoder(folder, tokenizer)
-            self.encoder.set_attn_implementation(attention)
 
         def forward(self, *inputs: "Tensor") -> "Tensor":
             states: Tensor = self.encoder(**dict(zip(names, inputs, strict=True))).last_hidden_state
             return states
 
-    def trial() -> Trial:
-        sentences = trial_texts(tokenizer, [TRIAL_SENTENCE] * TRIAL_SENTENCES * NUM_TRIALS)
-        groups = [sentences[k : k + TRIAL_SENTENCES] for k in range(0, len(sentences), TRIAL_SENTENCES)]
+    def probe() -> ProbeInputs:
+        sentences = probe_texts(tokenizer, [PROBE_SENTENCE] * PROBE_SENTENCES * NUM_PROBES)
+        groups = [sentences[k : k + PROBE_SENTENCES] for k in range(0, len(sentences), PROBE_SENTENCES)]
         batches = [collate(make_windows(group, tokenizer, 512)[:1], tokenizer) for group in groups]
-        return Trial([{name: batch[name].numpy() for name in names} for batch in batches], _share_alike)
+        return ProbeInputs([{name: batch[name].numpy() for name in names} for batch in batches], _share_alike)
 
     return Network(
         where=str(folder),
         digest=fingerprint({"files": ModelFolder(folder).digest(), "head": "states"}),
         inputs=names,
-        build=lambda: States("sdpa").eval(),
-        build_exported=lambda: States("eager").eval(),
-        trial=functools.cache(trial),
-        num_heads=model.num_attention_heads,
-        hidden_size=model.hidden_size,
+        head="states",
+        build=lambda: States().eval(),
+        weights=lambda: EncoderWeights.from_folder(folder),
+        probe=functools.cache(probe),
     )
 
 

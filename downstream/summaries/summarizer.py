@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from downstream.summaries.model import SummaryModel
 
 BUNDLED = package_path("downstream", "bundled", "summarizer")
-RUNTIMES = ("auto", "torch", "onnx", "openvino")
+RUNTIMES = ("auto", "torch", "onnx", "onnx-fp32", "onnx-int8")
+"""Backends of the neural features: words of `downstream.runtime`."""
 FOCUS_WEIGHT = 12.0
 """Log-odds of a sentence that contains the whole focus; outweighs every other difference between two sentences."""
 NUM_COMPARED = 100
@@ -136,8 +137,8 @@ class Summarizer:
         Args:
             source: folder or hub id of a model that `downstream.summarize` or `downstream.extractive` saved; default:
                 the bundled one.
-            runtime: backend of the neural features, if the model has any: `torch`, `onnx`, `openvino`, or `auto` for a
-                GPU if there is one, else the fastest backend of this CPU (see `downstream.runtime`).
+            runtime: backend of the neural features, if the model has any: one of `RUNTIMES`. `auto` is the GPU if there
+                is one, else the fastest backend of this CPU (see `downstream.runtime`).
 
         Raises:
             CheckpointError: the model is missing or unusable.

@@ -46,8 +46,8 @@ SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_
 
 Kind: TypeAlias = Literal["encoder", "scratch", "embedder", "finetuned", "summary", "majority", "tfidf"]
 
-RUNTIME_LIBRARIES = ("numba", "onnxruntime", "openvino")
-"""What another runtime than torch may compute with, as far as it is installed."""
+RUNTIME_LIBRARIES = ("numba", "onnxruntime")
+"""What other backends than torch compute with, as far as they are installed."""
 # What a baseline's predictions hang on besides the code.
 LIBRARIES: dict[str, tuple[str, ...]] = {"majority": ("numpy",), "tfidf": ("numpy", "scikit-learn", "scipy")}
 
@@ -266,7 +266,7 @@ def code_sha256(entry: ModelEntry, task: Task) -> str:
         reader = getattr(task.read, "func", task.read)  # of a partial
         modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]
     if entry.kind == "scratch":
-        modules += ["eval.contestants.contestant", "pretraining.vocabulary.wordpiece"]
+        modules += ["eval.contestants.contestant", "pretraining.vocab"]
     return code_digest(modules)
 
 
@@ -448,8 +448,7 @@ def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
     from transformers import BertConfig, BertModel
 
     from corpora.foundation.machine import no_file_bars
-    from pretraining.vocabulary.tokenizer import save_tokenizer
-    from pretraining.vocabulary.wordpiece import train_wordpiece
+    from pretraining.vocab import save_tokenizer, train_wordpiece
 
     shutil.rmtree(folder, ignore_errors=True)
     tokenizer = train_wordpiece(_training_texts(data), SCRATCH["vocab_size"])

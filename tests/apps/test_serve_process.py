@@ -46,8 +46,7 @@ from downstream.encoders.folder import TASK_KEY
 from downstream.runtimes.predictor import Predictor
 from downstream.summarize import Summarizer, summarize
 from downstream.task import SAMPLE_ROOT, QuestionExample, TextExample, get_task
-from pretraining.vocabulary.tokenizer import save_tokenizer
-from pretraining.vocabulary.wordpiece import train_wordpiece
+from pretraining.vocab import save_tokenizer, train_wordpiece
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -189,7 +188,7 @@ def test_the_description_of_a_classifier_is_that_of_its_model(models: Path, name
     assert len(service.items(service.request.model_validate(body))) == 1
 
 
-def test_a_summariser_runs_in_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_summarizer_runs_on_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
     asked: list[str] = []
     original = Summarizer.load
 
@@ -199,10 +198,15 @@ def test_a_summariser_runs_in_what_is_asked_for(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(Summarizer, "load", load)
     (tmp_path / "summarizer.json").write_text('{"schema": 1, "weights": {"lead": 1.0}}', encoding="utf-8")
-    for runtime in ("auto", "torch", "onnx-int8", "openvino-fp32"):
+    for runtime in ("auto", "torch", "onnx-int8", "numba-int8"):
         service = load_services(Settings(summarize=str(tmp_path), runtime=runtime))["summarize"]
         assert service.runtime == "numpy"  # there is nothing neural in it
-    assert asked == ["auto", "torch", "onnx", "openvino"]
+    assert asked == ["auto", "torch", "onnx-int8", "torch"]
+    (tmp_path / "summarizer.json").write_text(
+        '{"schema": 1, "weights": {"scorer": 1.0}, "scorer": "."}', encoding="utf-8"
+    )
+    with fails(UsageError, "--runtime", "numba-int8 does not run summarizers", "auto, torch, onnx, onnx-fp32"):
+        load_services(Settings(summarize=str(tmp_path), runtime="numba-int8"))
 
 
 def test_no_bundled_classifier_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:

@@ -256,7 +256,7 @@ def test_half_precision_weights_are_computed_in_single_precision(build: Callable
 def test_many_texts_have_the_vectors_of_few(build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build(Pooling(32, "mean"))
     few = Embedder.load(folder).encode(TEXTS)
-    monkeypatch.setattr(pooling, "NUMPY_PRODUCTS", 0)
+    monkeypatch.setattr(pooling, "FEW_PRODUCTS", 0)
     many = Embedder.load(folder).encode(TEXTS, batch_size=2)
     before = torch.get_num_threads()
     torch.set_num_threads(3)

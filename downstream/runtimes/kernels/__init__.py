@@ -1,1 +1,1 @@
-"""BERT in 8-bit weights for AVX-512 VNNI, compiled by Numba."""
+"""Our own 8-bit kernels for BERT on processors with AVX-512 VNNI (extra `kernels`)."""

@@ -3,7 +3,7 @@
 Letters: N rows (tokens), K inputs and M outputs of a product, D the hidden size, B texts.
 
 Sources: Wu et al. 2020, "Integer quantization for deep learning inference", section 3, for 8-bit numbers that are
-symmetric about zero; Vaswani et al. 2017, section 3, for attention; `downstream.runtimes.numpy_bert` for the rest.
+symmetric about zero; Vaswani et al. 2017, section 3, for attention; Hendrycks and Gimpel 2016 for GELU, the exact one.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,6 @@ from downstream.runtimes.kernels.tiles import (
     multiply_floats,
     power_of_two,
 )
-from downstream.runtimes.numpy_bert import ERF_COEFFICIENTS, ERF_SCALE
 
 FloatArray: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.int64]
@@ -51,9 +50,9 @@ _BITS_PER_NAT = np.float32(1 / np.log(2))
 _LOWEST_EXPONENT = np.float32(-126)
 # 2^r for |r| ≤ ½ with the smallest relative error that five coefficients allow: 9e-8, 2e-7 with that of float32.
 _C1, _C2, _C3, _C4, _C5 = (np.float32(c) for c in (0.69314698, 0.24022242, 0.05550734, 0.0096715, 0.00132647))
-# As in `downstream.runtimes.numpy_bert.gelu`.
-_SLOPE = np.float32(ERF_SCALE * 0.5**0.5)
-_E1, _E2, _E3, _E4, _E5 = ERF_COEFFICIENTS
+# Φ is the rational approximation 7.1.26 of Abramowitz and Stegun 1964, whose error is below 7.5e-8.
+_SLOPE = np.float32(0.3275911 * 0.5**0.5)
+_E1, _E2, _E3, _E4, _E5 = (np.float32(e) for e in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592))
 _TOP, _TINY = np.float32(TOP), np.float32(1e-20)
 _SHIFT = np.float32(SHIFT + 0.5)  # cutting off the rest rounds then
 _NO_SUMS = np.zeros(PANEL, np.float32)
@@ -111,7 +110,7 @@ def _address(array: NDArray[Any]) -> np.intp:
 
 
 class Product(NamedTuple):
-    """A matrix of weights in 8 bits with a bias; `downstream.runtimes.kernels.bert` packs it."""
+    """A matrix of weights in 8 bits with a bias; `kernels.bert` packs it."""
 
     panels: NDArray[np.int8]
     """(M / 32, K / 4, 32, 4)."""
@@ -124,7 +123,7 @@ class Product(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory that is written anew in every layer; as new memory of every call, each of its pages would cost time."""
+    """Memory that every layer overwrites; as new memory of every call, each of its pages would cost time."""
 
     key_value: FloatArray
     """(N, 2 · D)."""
