@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from apps.clustering import ClusteringConfig
 from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_ROOT, all_tasks, get_task
 from eval.board.rows import read_reported
@@ -42,7 +43,6 @@ FIGURE = re.compile(r"\d+\.\d{2,}")
 FOLDERS = "corpora|pretraining|downstream|eval|apps|tests|benchmarks|docs|examples"
 PLACES = rf"(?<![\w/.-])(?:(?:{FOLDERS})/[\w./-]*|\.ci/\w+)"
 NOT_OURS = {"pytest", "streamlit"}
-PLAIN = (README[1], EVALUATION[1], "docs/pretraining.en.md", "docs/experiments.en.md", "docs/serving.en.md")
 UNCLEAR = ("told apart", "to be had", "untold", "goes on", "as it stands")
 """Phrases that had a private meaning in this project."""
 
@@ -199,7 +199,7 @@ def test_a_newcomer_sees_picture_commands_and_python_on_the_first_screen() -> No
 
 
 def test_the_words_are_plain() -> None:
-    found = [f"{name}: {phrase}" for name in PLAIN for phrase in UNCLEAR if phrase in " ".join(prose(name).split())]
+    found = [f"{name}: {phrase}" for name in ENGLISH for phrase in UNCLEAR if phrase in " ".join(prose(name).split())]
     assert found == []
 
 
@@ -300,12 +300,36 @@ def test_what_was_tried_has_the_figures_of_the_studies() -> None:
         assert set(re.findall(r"\d+\.\d\d", figures)) <= set(scores), page
 
 
-def test_the_times_of_serving_are_the_benchmarks() -> None:
-    measured = set(FIGURE.findall(read("docs/benchmarks/serving.md")))
-    for name in ("docs/serving.md", "docs/serving.en.md"):
-        quoted = [figure for table in tables(name) for row in table for cell in row for figure in FIGURE.findall(cell)]
-        assert len(quoted) > 20, name
-        assert set(quoted) <= measured, name
+def test_the_figures_of_speed_are_the_benchmarks() -> None:
+    for guide, number in (("serving", 20), ("clustering", 4)):
+        measured = set(re.findall(r"\d+\.\d+", read(f"docs/benchmarks/{guide}.md")))
+        for name in (f"docs/{guide}.md", f"docs/{guide}.en.md"):
+            some = tables(name) if guide == "serving" else tables(name)[:1]
+            cells = [cell for table in some for row in table for cell in row[1:]]
+            quoted = {figure for cell in cells for figure in re.findall(r"\d+\.\d+", cell)}
+            assert len(quoted) >= number, name
+            assert quoted <= measured, f"{name}: {quoted - measured}"
+
+
+def test_the_settings_of_clustering_have_their_defaults() -> None:
+    defaults = ClusteringConfig().model_dump(exclude={"by_category"})
+    for name in ("docs/clustering.md", "docs/clustering.en.md"):
+        rows = [row for table in tables(name) for row in table if row[0].startswith("`") and len(row) == 3]
+        pairs = [pair for row in rows for pair in zip(re.findall(r"`(\w+)`", row[0]), row[1].split(","), strict=False)]
+        said = {key: type(defaults[key])(value.strip("` ")) for key, value in pairs if key in defaults}
+        assert said == defaults, name
+
+
+@pytest.mark.slow
+def test_the_scores_of_summaries_are_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
+    main_of("downstream.summarize")(["evaluate", str(SAMPLE_ROOT / "news.jsonl"), "--split", "dev"])
+    printed = re.findall(r"^\| ([\w-]+) \|(.*)$", capsys.readouterr().out, re.MULTILINE)
+    measured = {system: set(re.findall(r"\d+\.\d+", figures)) for system, figures in printed}
+    for name in ("docs/summarization.md", "docs/summarization.en.md"):
+        systems = re.findall(r"^\| `([\w-]+)` \|(.* \[.*)$", prose(name), re.MULTILINE)
+        assert len(systems) == 5, name
+        for system, figures in systems:
+            assert set(re.findall(r"\d+\.\d+", figures)) <= measured[system], f"{name}: {system}"
 
 
 def test_the_sources_of_the_sample_count_what_is_there() -> None:
