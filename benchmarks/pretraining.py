@@ -29,10 +29,11 @@ from corpora.foundation.errors import UsageError
 from corpora.foundation.files import write_text
 from corpora.foundation.machine import cpu_name, versions
 from corpora.sources import Source
-from pretraining.data.tokens import open_wordpiece, tokenize_corpus
+from pretraining.data.tokens import tokenize_corpus
 from pretraining.recipe import Recipe
 from pretraining.training.dataset import prepare
-from pretraining.vocab import save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import open_wordpiece, save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "pretraining.md"
 VOCAB_SIZE = 16_000

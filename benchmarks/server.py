@@ -56,7 +56,8 @@ def make_model(folder: Path) -> Path:
     from transformers import BertConfig, BertForSequenceClassification
 
     from corpora.foundation.machine import no_file_bars
-    from pretraining.vocab import save_tokenizer, train_wordpiece
+    from pretraining.vocabulary.tokenizer import save_tokenizer
+    from pretraining.vocabulary.wordpiece import train_wordpiece
 
     task = get_task("nsmc")
     reviews = get_task("nsmc-sample").read_split("train", SAMPLE_ROOT).examples

@@ -93,7 +93,8 @@ def make_models(work: Path, shapes: set[str]) -> None:
 
     from downstream.encoders.folder import SCORER_FILE
     from downstream.summaries.scorer import HEAD_FILE, HeadConfig, build_head
-    from pretraining.vocab import save_tokenizer, train_wordpiece
+    from pretraining.vocabulary.tokenizer import save_tokenizer
+    from pretraining.vocabulary.wordpiece import train_wordpiece
 
     articles = list(read_labelled(SAMPLE_ROOT / "news.jsonl"))
     tokenizer = train_wordpiece([text for article in articles for text in article.texts], 16_000)

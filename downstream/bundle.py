@@ -43,7 +43,8 @@ from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm
 from pretraining.recipe import Recipe, check_recipe
 from pretraining.run import pretrain
-from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import VocabConfig, train_wordpiece
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from downstream.families.multiple_choice import pad_choices
 from downstream.finetuning.result import Result, read_result, score, write_result
 from downstream.finetuning.subword_dropout import SubwordDropout
 from downstream.task import Family, Features, FinetuneConfig, Prediction, Split, Task, get_task
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -23,7 +23,7 @@ from corpora.foundation.machine import cpu_name, no_file_bars, versions
 from pretraining.recipe import Recipe, find_recipe, read_recipe
 from pretraining.training.checkpoints import OWN_PARTS
 from pretraining.training.dataset import Prepared, prepare
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

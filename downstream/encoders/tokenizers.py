@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError, SuiteError
-from pretraining.vocab import SPECIAL_TOKENS
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -41,7 +41,7 @@ from downstream.summaries.scorer import (
     read_settings,
     states_of,
 )
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

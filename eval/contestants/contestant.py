@@ -266,7 +266,7 @@ def code_sha256(entry: ModelEntry, task: Task) -> str:
         reader = getattr(task.read, "func", task.read)  # of a partial
         modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]
     if entry.kind == "scratch":
-        modules += ["eval.contestants.contestant", "pretraining.vocab"]
+        modules += ["eval.contestants.contestant", "pretraining.vocabulary.wordpiece"]
     return code_digest(modules)
 
 
@@ -448,7 +448,8 @@ def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
     from transformers import BertConfig, BertModel
 
     from corpora.foundation.machine import no_file_bars
-    from pretraining.vocab import save_tokenizer, train_wordpiece
+    from pretraining.vocabulary.tokenizer import save_tokenizer
+    from pretraining.vocabulary.wordpiece import train_wordpiece
 
     shutil.rmtree(folder, ignore_errors=True)
     tokenizer = train_wordpiece(_training_texts(data), SCRATCH["vocab_size"])

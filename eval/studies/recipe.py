@@ -28,7 +28,7 @@ from corpora.foundation.files import package_path
 from corpora.sources import read_corpus_recipe
 from downstream.task import FinetuneConfig, get_task
 from pretraining.recipe import Recipe, check_recipe, set_value
-from pretraining.vocab import VocabConfig
+from pretraining.vocabulary.wordpiece import VocabConfig
 
 STUDIES = package_path("eval", "studies")
 QUARTERS: Final = 4

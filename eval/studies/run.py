@@ -32,7 +32,8 @@ from eval.studies.page import ArmRecord
 from eval.studies.recipe import QUARTERS, Study
 from pretraining.recipe import DataConfig, Recipe
 from pretraining.training.dataset import prepare
-from pretraining.vocab import VocabConfig, save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import VocabConfig, train_wordpiece
 
 logger = logging.getLogger(__name__)
 

@@ -10,20 +10,17 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from corpora.corpus import corpus_files, corpus_texts
-from corpora.foundation.errors import CheckpointError, DataError
+from corpora.foundation.errors import DataError
 from corpora.foundation.files import fingerprint, sha256
 from corpora.sentences import ends_sentence
 from pretraining.data.packing import spans
 from pretraining.data.shards import IntArray, Ragged, Sharded, read_shard, run_jobs, write_shard
-from pretraining.vocab import SPECIAL_TOKENS
+from pretraining.vocabulary.tokenizer import open_wordpiece
 
-PROBE = "각 Éa"
-"""Text that a normalizer fit for Korean leaves alone: composed Hangul, an accent, and capitals beside small letters."""
 FORMAT = 1
 """Raised when the same corpus would be tokenised to other shards."""
 MAX_KNOWN_EOJEOL = 1_000_000
@@ -179,36 +176,6 @@ class TokenShard:
 
 
 TokenizedCorpus = Sharded[TokenShard]
-
-
-def open_wordpiece(tokenizer_json: Path) -> Any:
-    """Open a `tokenizer.json` for pretraining: a cased WordPiece with BERT's special tokens.
-
-    Raises:
-        CheckpointError: it is missing, damaged, of another kind, or lower-cases.
-    """
-    from tokenizers import Tokenizer
-
-    train = "make one with python -m pretraining.vocab CORPUS --out DIR --vocab-size N"
-    if not tokenizer_json.is_file():
-        raise CheckpointError(tokenizer_json, "no such file", train)
-    try:
-        tokenizer = Tokenizer.from_file(str(tokenizer_json))
-    except Exception as error:  # tokenizers raises plain Exception for what it cannot parse
-        raise CheckpointError(tokenizer_json, f"not a tokenizer file ({error})", train) from error
-    if type(tokenizer.model).__name__ != "WordPiece":
-        raise CheckpointError(tokenizer_json, f"a {type(tokenizer.model).__name__} tokenizer, not WordPiece", train)
-    missing = [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
-    if missing:
-        raise CheckpointError(tokenizer_json, f"{', '.join(missing)} missing", train)
-    if tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(PROBE) != PROBE:
-        what = "a tokenizer that lower-cases or takes letters apart"
-        raise CheckpointError(tokenizer_json, what, "set do_lower_case and strip_accents to false")
-    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))  # some files have them in the vocabulary only
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = True  # “[SEP]” in an article is text
-    return tokenizer
 
 
 def tokenize_corpus(

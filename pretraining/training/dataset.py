@@ -10,11 +10,12 @@ from corpora.foundation.errors import DataError
 from corpora.foundation.files import fingerprint, sha256
 from pretraining.data.rows import RowCorpus, RowShard, SpecialIds
 from pretraining.data.shards import Sharded, read_shard, run_jobs, write_shard
-from pretraining.data.tokens import TokenizedCorpus, TokenShard, open_wordpiece, tokenize_corpus
+from pretraining.data.tokens import TokenizedCorpus, TokenShard, tokenize_corpus
 from pretraining.objective import Objective, RowLayout
 from pretraining.recipe import SAMPLE, Recipe
 from pretraining.training.batches import Feed
-from pretraining.vocab import SPECIAL_TOKENS, save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, open_wordpiece, save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 FORMAT = 1
 """Raised when the same tokens would give other rows."""

@@ -1,1 +1,1 @@
-"""A news WordPiece vocabulary: the tokenizer, its training, and what it is worth."""
+"""A Korean news WordPiece vocabulary: the tokenizer, its training, and a report on held-out text."""

@@ -1,7 +1,7 @@
-"""What a WordPiece vocabulary does with held-out text: splitting, unknowns, coverage and morphemes, as table and chart.
+"""Report on WordPiece vocabularies: splitting, unknown tokens, coverage and morphemes on held-out text, with a chart.
 
-All figures come from eojeol that were counted and analysed once, so each tokenizer encodes a distinct eojeol a single
-time: BERT's tokenizers never look across a blank.
+Eojeol are counted and analysed once, and each tokenizer encodes a distinct eojeol once: BERT's tokenizers split at
+blanks first.
 """
 
 import collections
@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import atomic_file, write_text
 from corpora.official import data_root
-from pretraining.vocab import BORDER, split_eojeol
+from pretraining.vocabulary.tokenizer import TOKENIZER_FILE, open_wordpiece
+from pretraining.vocabulary.wordpiece import BOUNDARY, split_eojeol
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 REPORT, CHART = "report.md", "report.png"
-TOKENIZER = "tokenizer.json"
 KPFBERT = "kpfbert"
-"""Folder under the data root: the published tokenizer that a vocabulary is compared with unless others are named."""
+"""Folder under the data root with the published tokenizer, the default comparison."""
 EXAMPLE = "언론진흥재단 BERT 모델을 공개합니다."
 """The worked example of kpfBERT's README."""
 UNKNOWN = "[UNK]"
 BATCH = 10_000
 LONGEST_BAR = 7
-"""Eojeol of this many tokens and more share a bar."""
+"""Eojeol of this many tokens or more share a bar."""
 NUM_LISTED = 20
 
-# Hanja are the unified ones: NFC turns the compatibility ideographs of old Korean encodings into these.
+# Unified Hanja only: NFC maps the compatibility ideographs of old Korean encodings to these.
 SCRIPTS: Mapping[str, re.Pattern[str]] = {
     "Hangul": re.compile("[가-힣]+"),
     "Hanja": re.compile("[\u3400-\u4dbf\u4e00-\u9fff]+"),
@@ -45,46 +45,44 @@ SPECIAL, UNUSED = "special tokens", "unused slots"
 
 
 def choose_compared(names: Sequence[str] | None) -> tuple[dict[str, Path], list[str]]:
-    """Turn names of tokenizers into folders; None stands for the real kpfBERT's where it is at hand.
+    """Resolve names of tokenizers to folders; None means kpfBERT's, if it is under the data root.
 
     Returns:
-        Title in the report → folder; and what the report has to say about a missing one.
+        Title in the report → folder; and lines for the report about a missing tokenizer.
 
     Raises:
         UsageError: a name is neither a tokenizer folder nor the name of one under the data root.
-        CheckpointError: a tokenizer is no cased WordPiece.
+        CheckpointError: a tokenizer is not a cased WordPiece.
     """
-    from pretraining.data.tokens import open_wordpiece
-
     root = data_root(None)
-    if names is None and not (root / KPFBERT / TOKENIZER).is_file():
-        return {}, [f"Not compared with {KPFBERT}: there is no `{KPFBERT}/{TOKENIZER}` under the data root."]
+    if names is None and not (root / KPFBERT / TOKENIZER_FILE).is_file():
+        return {}, [f"Not compared with {KPFBERT}: there is no `{KPFBERT}/{TOKENIZER_FILE}` under the data root."]
     folders = {KPFBERT: root / KPFBERT} if names is None else {}
     for name in names or ():
-        found = [folder for folder in (Path(name), root / name) if (folder / TOKENIZER).is_file()]
+        found = [folder for folder in (Path(name), root / name) if (folder / TOKENIZER_FILE).is_file()]
         if not name or not found:
-            fix = f"give a folder with a {TOKENIZER}, or the name of one under the data root {root}"
+            fix = f"give a folder with a {TOKENIZER_FILE}, or the name of one under the data root {root}"
             raise UsageError("--compare", f"no tokenizer folder '{name}'", fix)
         title = found[0].resolve().name
         folders[name if title in folders else title] = found[0]
     for folder in folders.values():
-        open_wordpiece(folder / TOKENIZER)  # found out now rather than after training
+        open_wordpiece(folder / TOKENIZER_FILE)  # fails now rather than after training
     return folders, []
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Text that no vocabulary of the report was trained on, analysed into morphemes."""
+    """Held-out text, analysed into morphemes."""
 
     eojeol: Mapping[str, int]
-    """Distinct eojeol with their morpheme borders, as `split_eojeol` marks them, and their occurrences."""
+    """Distinct eojeol with their morpheme boundaries, as `split_eojeol` marks them, and their frequencies."""
     num_documents: int
     num_characters: int
     """Blanks included."""
 
     @property
     def num_eojeol(self) -> int:
-        """Occurrences of eojeol."""
+        """Number of eojeol, repetitions included."""
         return sum(self.eojeol.values())
 
 
@@ -101,26 +99,26 @@ def analyse_held_out(texts: Iterable[str]) -> HeldOut:
 
 @dataclass(frozen=True)
 class VocabMeasures:
-    """One tokenizer on held-out text. Shares are fractions; NaN-free, a share of nothing is 0."""
+    """One tokenizer on held-out text. Shares are fractions; a share of nothing is 0."""
 
     name: str
     composition: Mapping[tuple[str, str], int]
-    """Vocabulary entries by place in the word and script; special tokens and unused slots count apart."""
+    """Vocabulary entries by position in the word and script; special tokens and unused slots have keys of their own."""
     num_single_syllables: Mapping[str, int]
-    """Hangul entries of one syllable, by place in the word."""
+    """Hangul entries of one syllable, by position in the word."""
     tokens_per_eojeol: Mapping[int, int]
-    """Number of tokens → occurrences of eojeol that are split into so many."""
+    """Number of tokens → number of eojeol split into that many."""
     num_characters: int
     num_unknown: int
-    """Occurrences of the unknown token."""
+    """Number of unknown tokens."""
     num_eojeol_unknown: int
-    """Occurrences of eojeol with one or more of them."""
+    """Number of eojeol with at least one unknown token."""
     num_eojeol_whole: int
-    """Occurrences of eojeol that are one token, and a known one."""
-    pieces: Mapping[str, int]
-    """Known pieces that occur, with their occurrences."""
+    """Number of eojeol that are a single known token."""
+    token_counts: Mapping[str, int]
+    """Frequencies of the known tokens that occur."""
     hangul: Mapping[str, "MorphemeFit"]
-    """The same for those of Hangul alone, held against the morphemes."""
+    """Tokens of Hangul syllables alone, compared with the morphemes."""
     longest: Sequence[str]
     """The longest entries."""
     example: Sequence[str]
@@ -133,7 +131,7 @@ class VocabMeasures:
 
     @property
     def num_eojeol(self) -> int:
-        """Occurrences of eojeol."""
+        """Number of eojeol, repetitions included."""
         return sum(self.tokens_per_eojeol.values())
 
     @property
@@ -152,8 +150,8 @@ class VocabMeasures:
             "eojeol_whole": _share(self.num_eojeol_whole, self.num_eojeol),
             "tokens_unknown": _share(self.num_unknown, self.num_tokens),
             "eojeol_unknown": _share(self.num_eojeol_unknown, self.num_eojeol),
-            "entries_used": _share(len(self.pieces), ordinary),
-            "tokens_on_borders": _share(sum(fit.num_on_borders for fit in fits), num_hangul),
+            "entries_used": _share(len(self.token_counts), ordinary),
+            "tokens_on_borders": _share(sum(fit.num_on_boundaries for fit in fits), num_hangul),
             "tokens_one_morpheme": _share(sum(fit.num_one_morpheme for fit in fits), num_hangul),
             "tokens_across": _share(sum(fit.num_across for fit in fits), num_hangul),
             "entries_one_morpheme": _share(sum(2 * f.num_one_morpheme > f.num_all for f in fits), len(fits)),
@@ -162,89 +160,89 @@ class VocabMeasures:
 
 @dataclass
 class MorphemeFit:
-    """Occurrences of a piece, and how they lie to the borders of morphemes."""
+    """Occurrences of a subword relative to morpheme boundaries."""
 
     num_all: int = 0
-    num_on_borders: int = 0
-    """Start and end on a border."""
+    num_on_boundaries: int = 0
+    """Starts and ends on a boundary."""
     num_one_morpheme: int = 0
-    """These, with no border between."""
+    """The same, with no boundary inside."""
     num_across: int = 0
-    """A border lies inside."""
+    """A boundary lies inside."""
 
 
 def measure(name: str, tokenizer: "Tokenizer", held_out: HeldOut) -> VocabMeasures:
-    """Tokenise held-out text with a WordPiece tokenizer and count.
+    """Tokenize held-out text with a WordPiece tokenizer and count.
 
     Args:
-        name: how the report calls it.
+        name: title in the report.
         tokenizer: without truncation and padding.
-        held_out: of `analyse_held_out`.
+        held_out: from `analyse_held_out`.
     """
     lengths: collections.Counter[int] = collections.Counter()
-    pieces: collections.Counter[str] = collections.Counter()
+    token_counts: collections.Counter[str] = collections.Counter()
     hangul: collections.defaultdict[str, MorphemeFit] = collections.defaultdict(MorphemeFit)
     num_eojeol_unknown = num_eojeol_whole = 0
     distinct = iter(held_out.eojeol.items())
     while batch := list(itertools.islice(distinct, BATCH)):
-        plain = [marked.replace(BORDER, "") for marked, _ in batch]
+        plain = [marked.replace(BOUNDARY, "") for marked, _ in batch]
         encodings = tokenizer.encode_batch(plain, add_special_tokens=False)
         for eojeol, (marked, count), encoding in zip(plain, batch, encodings, strict=True):
             lengths[len(encoding.tokens)] += count
             num_eojeol_unknown += count * (UNKNOWN in encoding.tokens)
             num_eojeol_whole += count * (len(encoding.tokens) == 1 and UNKNOWN not in encoding.tokens)
-            borders = _borders(marked)
-            for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
-                pieces[piece] += count
-                if piece != UNKNOWN and SCRIPTS["Hangul"].fullmatch(eojeol, start, end):
-                    _fit(hangul[piece], borders, start, end, count)
-    num_unknown = pieces.pop(UNKNOWN, 0)
+            boundaries = _boundaries(marked)
+            for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
+                token_counts[token] += count
+                if token != UNKNOWN and SCRIPTS["Hangul"].fullmatch(eojeol, start, end):
+                    _fit(hangul[token], boundaries, start, end, count)
+    num_unknown = token_counts.pop(UNKNOWN, 0)
     vocab = tokenizer.get_vocab()
-    places = {piece: place_and_script(piece) for piece in vocab}
-    ordinary = [piece for piece, (place, _) in places.items() if place in {STARTS, CONTINUATIONS}]
-    single = (place for piece, (place, script) in places.items() if script == "Hangul" and len(_bare(piece)) == 1)
+    kinds = {entry: position_and_script(entry) for entry in vocab}
+    ordinary = [entry for entry, (position, _) in kinds.items() if position in {STARTS, CONTINUATIONS}]
+    single = (position for entry, (position, script) in kinds.items() if script == "Hangul" and len(_bare(entry)) == 1)
     return VocabMeasures(
         name=name,
-        composition=collections.Counter(places.values()),
+        composition=collections.Counter(kinds.values()),
         num_single_syllables=collections.Counter(single),
         tokens_per_eojeol=lengths,
         num_characters=held_out.num_characters,
         num_unknown=num_unknown,
         num_eojeol_unknown=num_eojeol_unknown,
         num_eojeol_whole=num_eojeol_whole,
-        pieces=pieces,
+        token_counts=token_counts,
         hangul=hangul,
-        longest=sorted(ordinary, key=lambda piece: (-len(_bare(piece)), piece))[:NUM_LISTED],
+        longest=sorted(ordinary, key=lambda entry: (-len(_bare(entry)), entry))[:NUM_LISTED],
         example=tokenizer.encode(EXAMPLE, add_special_tokens=False).tokens,
     )
 
 
-def _borders(marked: str) -> list[int]:
-    """Return the places of the borders in an eojeol, its begin and end among them."""
-    return [0, *itertools.accumulate(len(morpheme) for morpheme in marked.split(BORDER))]
+def _boundaries(marked: str) -> list[int]:
+    """Return the offsets of the morpheme boundaries in an eojeol, its start and end included."""
+    return [0, *itertools.accumulate(len(morpheme) for morpheme in marked.split(BOUNDARY))]
 
 
-def _fit(fit: MorphemeFit, borders: Sequence[int], start: int, end: int, count: int) -> None:
-    inside = any(start < border < end for border in borders)
-    on_borders = start in borders and end in borders
+def _fit(fit: MorphemeFit, boundaries: Sequence[int], start: int, end: int, count: int) -> None:
+    inside = any(start < boundary < end for boundary in boundaries)
+    on_boundaries = start in boundaries and end in boundaries
     fit.num_all += count
-    fit.num_on_borders += count * on_borders
-    fit.num_one_morpheme += count * (on_borders and not inside)
+    fit.num_on_boundaries += count * on_boundaries
+    fit.num_one_morpheme += count * (on_boundaries and not inside)
     fit.num_across += count * inside
 
 
-def place_and_script(piece: str) -> tuple[str, str]:
-    """Return where in a word a vocabulary entry stands and what it is written in; `("special tokens", "")` and such."""
-    if re.fullmatch(r"\[.+\]", piece):
-        return (UNUSED if piece.startswith("[unused") else SPECIAL), ""
-    bare = _bare(piece)
+def position_and_script(entry: str) -> tuple[str, str]:
+    """Return the position in a word and the script of a vocabulary entry; `("special tokens", "")` for special ones."""
+    if re.fullmatch(r"\[.+\]", entry):
+        return (UNUSED if entry.startswith("[unused") else SPECIAL), ""
+    bare = _bare(entry)
     script = next((name for name, pattern in SCRIPTS.items() if pattern.fullmatch(bare)), OTHER)
-    return (STARTS if bare == piece else CONTINUATIONS), script
+    return (STARTS if bare == entry else CONTINUATIONS), script
 
 
-def _bare(piece: str) -> str:
-    """Return the characters of a piece. `##` alone is a piece of two hash signs."""
-    return piece[2:] if piece.startswith("##") and len(piece) > 2 else piece
+def _bare(entry: str) -> str:
+    """Return an entry without its continuation prefix. `##` alone is an entry of two hash signs."""
+    return entry[2:] if entry.startswith("##") and len(entry) > 2 else entry
 
 
 def _share(part: int, whole: int) -> float:
@@ -256,7 +254,7 @@ def _plain(value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    """Return a fraction as hundredths; the rare, such as unknown tokens, with the digits that tell it from nothing."""
+    """Return a fraction in percent; below 1 %, such as unknown tokens, with three decimals."""
     return "0 %" if not value else f"{100 * value:.{1 if value >= 0.01 else 3}f} %"
 
 
@@ -267,52 +265,50 @@ ROWS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "tokens_unknown": ("`[UNK]` among tokens", _percent),
     "eojeol_unknown": ("eojeol with `[UNK]`", _percent),
     "entries_used": ("entries that occur", _percent),
-    "tokens_on_borders": ("Hangul tokens from border to border", _percent),
+    "tokens_on_borders": ("Hangul tokens from boundary to boundary", _percent),
     "tokens_one_morpheme": ("Hangul tokens of one morpheme", _percent),
-    "tokens_across": ("Hangul tokens across a border", _percent),
+    "tokens_across": ("Hangul tokens across a boundary", _percent),
     "entries_one_morpheme": ("Hangul entries of one morpheme", _percent),
 }
 
 DEFINITIONS = """\
-- An *eojeol* stands between blanks; control characters are dropped first, as BERT's normaliser does. A *token* is an
-  occurrence of a piece, `[CLS]` and `[SEP]` not counted. *Characters* include blanks.
-- *Eojeol that are one token*: share of all eojeol, that token not being `[UNK]`.
+- An *eojeol* is delimited by blanks; control characters are dropped first, as BERT's normalizer does. A *token* is an
+  occurrence of a vocabulary entry; `[CLS]` and `[SEP]` are not counted. *Characters* include blanks.
+- *Eojeol that are one token*: share of all eojeol; `[UNK]` does not count.
 - *Entries that occur*: share of the vocabulary, without special tokens and unused slots, that the held-out text uses
-  at least once. It grows with the text; compare it only within this table.
-- *Morpheme borders* are those of Kiwi inside an eojeol, its begin and end included. Morphemes that share a syllable
-  (`갔다` = `가` + `았` + `다`) have no border between them and count as one. *Hangul tokens* hold nothing but Hangul
-  syllables.
-- *From border to border*: the token starts and ends on a border. *Of one morpheme*: it does, and no border lies
-  inside. *Across a border*: one lies inside.
+  at least once. It grows with the text; compare it within this table only.
+- *Morpheme boundaries* are those of Kiwi inside an eojeol, its start and end included. Morphemes that share a syllable
+  (`갔다` = `가` + `았` + `다`) have no boundary between them and count as one. *Hangul tokens* consist of Hangul
+  syllables only.
+- *From boundary to boundary*: the token starts and ends on a boundary. *Of one morpheme*: the same, with no boundary
+  inside. *Across a boundary*: with a boundary inside.
 - *Hangul entries of one morpheme*: among the Hangul entries that occur, those that are one morpheme in more than half
   of their occurrences.
-- *Latin* is A–Z and a–z, *digits* 0–9, *Hanja* the unified ideographs; *other* is punctuation, symbols, further
-  scripts and mixtures.
-- The held-out documents were kept from the training of the new vocabulary, copies of them among the others were not.
-  What other vocabularies were trained on is not known here."""
+- *Latin* is A–Z and a–z, *digits* 0–9, *Hanja* the unified ideographs; *other* is punctuation, symbols, other scripts
+  and mixtures.
+- The held-out documents were excluded from the training of the new vocabulary; copies of them among other documents
+  were not. The training text of the other vocabularies is unknown."""
 
 
 def write_report(
     out: Path, compared: Mapping[str, Path], held_out: HeldOut, *, command: str, facts: Sequence[str]
 ) -> list[VocabMeasures]:
-    """Measure the tokenizer in OUT and those it is compared with, and write `report.md` and `report.png` beside it.
+    """Measure the tokenizer in OUT and the compared ones, and write `report.md` and `report.png` to OUT.
 
     Args:
-        out: folder of the new tokenizer, after which its column is called.
-        compared: title → folder of each further column.
-        held_out: the text to measure on.
-        command: that makes all of it again.
-        facts: how the vocabulary was made, a line each.
+        out: folder of the new tokenizer; its name is the title of the column.
+        compared: title → folder of each other column.
+        held_out: text to measure on.
+        command: reproduces the folder.
+        facts: how the vocabulary was trained, a line each.
 
     Raises:
-        CheckpointError: a tokenizer is no cased WordPiece.
+        CheckpointError: a tokenizer is not a cased WordPiece.
         ResultError: OUT cannot be written.
     """
-    from pretraining.data.tokens import open_wordpiece
-
     title = out.resolve().name
     folders = {f"{title} (new)" if title in compared else title: out} | dict(compared)
-    measures = [measure(name, open_wordpiece(folder / TOKENIZER), held_out) for name, folder in folders.items()]
+    measures = [measure(name, open_wordpiece(folder / TOKENIZER_FILE), held_out) for name, folder in folders.items()]
     draw_report(out / CHART, measures)
     write_text(out / REPORT, render_report(measures, held_out, command=command, facts=facts))
     return measures
@@ -322,10 +318,10 @@ def render_report(measures: Sequence[VocabMeasures], held_out: HeldOut, *, comma
     """Return the report in Markdown.
 
     Args:
-        measures: the new vocabulary first, then what it is compared with.
-        held_out: the text that was measured on.
-        command: that makes all of it again.
-        facts: how the vocabulary was made, a line each.
+        measures: the new vocabulary first, then the compared ones.
+        held_out: the text that was measured.
+        command: reproduces the folder.
+        facts: how the vocabulary was trained, a line each.
     """
     names = [m.name for m in measures]
     shares = [m.shares() for m in measures]
@@ -345,7 +341,7 @@ def render_report(measures: Sequence[VocabMeasures], held_out: HeldOut, *, comma
         _table(names, _composition_rows(measures)),
         "## Worked example",
         f"`{EXAMPLE}`",
-        "\n".join(f"- {m.name}: {_pieces(m.example)}" for m in measures),
+        "\n".join(f"- {m.name}: {_quoted(m.example)}" for m in measures),
         *itertools.chain.from_iterable(_listings(m) for m in measures),
     ]
     return "\n\n".join(parts) + "\n"
@@ -361,35 +357,36 @@ def _composition_rows(measures: Sequence[VocabMeasures]) -> list[tuple[str, list
     def row(title: str, count: Callable[[VocabMeasures], int]) -> tuple[str, list[str]]:
         return title, [f"{count(m):,}" for m in measures]
 
-    def entries(place: str, script: str) -> Callable[[VocabMeasures], int]:
-        return lambda m: m.composition.get((place, script), 0)
+    def entries(position: str, script: str) -> Callable[[VocabMeasures], int]:
+        return lambda m: m.composition.get((position, script), 0)
 
-    def syllables(place: str) -> Callable[[VocabMeasures], int]:
-        return lambda m: m.num_single_syllables.get(place, 0)
+    def syllables(position: str) -> Callable[[VocabMeasures], int]:
+        return lambda m: m.num_single_syllables.get(position, 0)
 
     rows = [
         row("entries", lambda m: m.vocab_size),
         row(SPECIAL, entries(SPECIAL, "")),
         row(UNUSED, entries(UNUSED, "")),
     ]
-    for place in (STARTS, CONTINUATIONS):
-        rows += [row(f"{place}, {script}", entries(place, script)) for script in (*SCRIPTS, OTHER)]
-        rows.append(row(f"{place}, single Hangul syllables (counted above)", syllables(place)))
+    for position in (STARTS, CONTINUATIONS):
+        rows += [row(f"{position}, {script}", entries(position, script)) for script in (*SCRIPTS, OTHER)]
+        rows.append(row(f"{position}, single Hangul syllables (counted above)", syllables(position)))
     return rows
 
 
 def _listings(measures: VocabMeasures) -> list[str]:
-    frequent = sorted(measures.pieces, key=lambda piece: (-measures.pieces[piece], piece))[:NUM_LISTED]
+    counts = measures.token_counts
+    frequent = sorted(counts, key=lambda token: (-counts[token], token))[:NUM_LISTED]
     return [
-        f"## Pieces of {measures.name}",
-        f"The {len(measures.longest)} longest: {_pieces(measures.longest)}",
-        f"The {len(frequent)} most frequent in the held-out text: {_pieces(frequent)}",
+        f"## Entries of {measures.name}",
+        f"The {len(measures.longest)} longest: {_quoted(measures.longest)}",
+        f"The {len(frequent)} most frequent in the held-out text: {_quoted(frequent)}",
     ]
 
 
-def _pieces(pieces: Iterable[str]) -> str:
-    # A back quote inside code needs a longer fence.
-    return " ".join(f"`` {piece} ``" if "`" in piece else f"`{piece}`" for piece in pieces)
+def _quoted(tokens: Iterable[str]) -> str:
+    # A backtick inside code needs a longer fence.
+    return " ".join(f"`` {token} ``" if "`" in token else f"`{token}`" for token in tokens)
 
 
 PANELS = ("tokens_per_eojeol", "eojeol_whole", "eojeol_unknown", "tokens_one_morpheme")
@@ -398,9 +395,9 @@ LABEL_SIZE = 9
 
 
 def draw_report(path: Path, measures: Sequence[VocabMeasures]) -> None:
-    """Draw how many tokens eojeol are split into, and four figures of the table, as a PNG.
+    """Draw the distribution of tokens per eojeol and four figures of the table, as a PNG.
 
-    All text in it is ASCII, because the fonts that every machine has hold no Hangul.
+    Its text is ASCII, because the default fonts have no Hangul.
 
     Raises:
         ResultError: the file cannot be written.
@@ -430,13 +427,13 @@ def _draw_lengths(axes: Any, measures: Sequence[VocabMeasures], names: Sequence[
         bars = [0.0] * LONGEST_BAR
         for length, count in m.tokens_per_eojeol.items():
             bars[min(max(length, 1), LONGEST_BAR) - 1] += 100 * _share(count, m.num_eojeol)
-        places = [k + 1 - 0.4 + (number + 0.5) * width for k in range(LONGEST_BAR)]
-        axes.bar(places, bars, width=width, color=colour, label=f"{name} ({m.vocab_size:,} entries)")
+        centres = [k + 1 - 0.4 + (number + 0.5) * width for k in range(LONGEST_BAR)]
+        axes.bar(centres, bars, width=width, color=colour, label=f"{name} ({m.vocab_size:,} entries)")
     ticks = [*map(str, range(1, LONGEST_BAR)), f"{LONGEST_BAR}+"]
     axes.set_xticks(range(1, LONGEST_BAR + 1), ticks)
     axes.set_xlabel("tokens per eojeol")
     axes.set_ylabel("share of eojeol (%)")
-    axes.set_title("How many tokens an eojeol is split into", loc="left", fontsize=LABEL_SIZE + 2)
+    axes.set_title("Tokens per eojeol", loc="left", fontsize=LABEL_SIZE + 2)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=LABEL_SIZE)
 
@@ -454,5 +451,5 @@ def _draw_panel(axes: Any, key: str, values: Sequence[float], colours: Sequence[
 
 
 def _ascii(name: str, number: int) -> str:
-    """Return NAME as the chart can show it: a `$` would begin a formula, a leading `_` hides it from the legend."""
+    """Return NAME as the chart can show it: `$` would start a formula, a leading `_` hides it from the legend."""
     return name.replace("$", r"\$").lstrip("_") if name.isascii() and name.strip("_ ") else f"vocabulary {number}"

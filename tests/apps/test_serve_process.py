@@ -46,7 +46,8 @@ from downstream.encoders.folder import TASK_KEY
 from downstream.runtimes.predictor import Predictor
 from downstream.summarize import Summarizer, summarize
 from downstream.task import SAMPLE_ROOT, QuestionExample, TextExample, get_task
-from pretraining.vocab import save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -14,7 +14,8 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 from corpora.documents import read_documents
 from downstream.encoders.folder import KORBERT_VOCAB
 from downstream.task import SAMPLE_ROOT
-from pretraining.vocab import SPECIAL_TOKENS, train_wordpiece
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 KOBERT_SPECIAL = ("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]")
 MBERT_UNUSED = 99

@@ -19,7 +19,7 @@ from downstream.encoders.weights import load_model
 from downstream.families.span_qa import SpanQA
 from downstream.runtimes.predictor import Predictor
 from downstream.task import SAMPLE_ROOT, get_task
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 PASSAGE = "금리는 3.5%다. 물가는 2.1% 올랐다. 금리는 3.5%다."
 

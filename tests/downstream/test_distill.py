@@ -28,7 +28,7 @@ from downstream.finetuning.ngrams import NgramClassifier
 from downstream.finetuning.result import Result, read_result
 from downstream.runtimes.network import read_finetuned
 from downstream.task import Split, TextExample, get_task
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 Fails = Callable[..., AbstractContextManager[None]]
 

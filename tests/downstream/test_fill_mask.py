@@ -22,7 +22,7 @@ from corpora.foundation.errors import CheckpointError
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.fill_mask import Blank, Candidate, MaskFiller, filled
 from downstream.runtimes.weights import FloatArray
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 TEXT = "시의회가 내년 [MASK]을 의결했다. 주민은 □했다."
 

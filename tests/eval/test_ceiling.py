@@ -10,7 +10,8 @@ from transformers import BertTokenizer
 from corpora.foundation.errors import UsageError
 from downstream.task import SAMPLE_ROOT, Answer, QuestionExample, Split, TextExample, get_task
 from eval.ceiling import ceiling, main
-from pretraining.vocab import save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 

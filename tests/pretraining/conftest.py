@@ -15,7 +15,8 @@ from pretraining.data.rows import RowShard, SpecialIds
 from pretraining.data.shards import Ragged, Sharded
 from pretraining.data.tokens import TokenizedCorpus, TokenShard
 from pretraining.objective import RowLayout
-from pretraining.vocab import save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 FIRST_PIECE = 10
 """Number of the first ordinary piece; below it are the special tokens 0 to 4 and unused slots."""

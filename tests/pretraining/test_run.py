@@ -36,7 +36,8 @@ from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
 from pretraining.run import main, pretrain
 from pretraining.training.loop import Trainer, make_accelerator, read_metrics
-from pretraining.vocab import save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 WriteRecipe = Callable[..., Path]

@@ -18,22 +18,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import BertWordPieceTokenizer, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-import pretraining.vocab
+import pretraining.vocabulary.wordpiece
 from corpora import build
 from corpora.corpus import read_manifest
 from corpora.documents import read_documents
 from corpora.foundation.errors import DataError, RecipeError, ResultError, UsageError
 from downstream.task import SAMPLE_ROOT
-from pretraining.vocab import (
-    BORDER,
-    SPECIAL_TOKENS,
-    Documents,
+from pretraining.vocab import main
+from pretraining.vocabulary.build import Documents, open_corpus
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, save_tokenizer
+from pretraining.vocabulary.wordpiece import (
+    BOUNDARY,
     Segmentation,
     WordCounts,
     count_words,
-    main,
-    open_corpus,
-    save_tokenizer,
     split_eojeol,
     train_wordpiece,
 )
@@ -48,7 +46,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 from corpora.documents import read_documents
-from pretraining.vocab import train_wordpiece
+from pretraining.vocabulary.wordpiece import train_wordpiece
 for segmentation in ("eojeol", "morpheme"):
     texts = (document.text for document in islice(read_documents(Path(sys.argv[1])), 20))
     train_wordpiece(texts, 1500, segmentation=segmentation).save_pretrained(Path(sys.argv[2], segmentation))
@@ -283,7 +281,7 @@ def test_every_way_of_loading_gives_the_same_ids(
     ],
 )
 def test_an_eojeol_is_cut_where_a_morpheme_begins_a_syllable(text: str, marked: str) -> None:
-    assert [eojeol.replace(BORDER, "|") for eojeol in split_eojeol(text, "morpheme")] == marked.split()
+    assert [eojeol.replace(BOUNDARY, "|") for eojeol in split_eojeol(text, "morpheme")] == marked.split()
 
 
 @settings(max_examples=60)
@@ -295,8 +293,8 @@ def test_an_eojeol_is_cut_where_a_morpheme_begins_a_syllable(text: str, marked: 
 )
 def test_without_its_borders_text_is_what_it_was(text: str) -> None:
     marked = split_eojeol(text, "morpheme")
-    assert [eojeol.replace(BORDER, "") for eojeol in marked] == split_eojeol(text)
-    assert all(morpheme for eojeol in marked for morpheme in eojeol.split(BORDER))
+    assert [eojeol.replace(BOUNDARY, "") for eojeol in marked] == split_eojeol(text)
+    assert all(morpheme for eojeol in marked for morpheme in eojeol.split(BOUNDARY))
 
 
 def test_no_piece_reaches_across_a_morpheme() -> None:
@@ -319,8 +317,8 @@ def test_what_follows_a_border_is_learnt_as_a_continuation_only() -> None:
 
 
 def test_a_morpheme_vocabulary_is_of_the_size_asked_for_and_free_of_borders(morphemes: WordCounts) -> None:
-    assert any(BORDER in word for word in morphemes.words)
-    assert BORDER not in morphemes.characters
+    assert any(BOUNDARY in word for word in morphemes.words)
+    assert BOUNDARY not in morphemes.characters
     for size in (2500, 3001):
         vocab = train_wordpiece(morphemes, size).get_vocab()
         assert sorted(vocab.values()) == list(range(size))
@@ -335,7 +333,7 @@ def test_counted_texts_train_like_texts(lines: list[str]) -> None:
 
 
 def test_the_documented_example_holds() -> None:
-    assert doctest.testmod(pretraining.vocab).failed == 0
+    assert doctest.testmod(pretraining.vocabulary.wordpiece).failed == 0
 
 
 # ---- what is read of a corpus ----
@@ -353,12 +351,12 @@ def test_every_fiftieth_document_of_a_file_is_held_out(write: Write) -> None:
 def test_a_sample_keeps_to_its_bytes_and_lies_evenly_whatever_the_order() -> None:
     texts = [f"기사 {number}번입니다" for number in range(4000)]
     budget = sum(len(text.encode()) for text in texts) // 4
-    chosen = list(Documents.of(lambda: iter(texts)).sample(budget))
+    chosen = list(Documents.from_reader(lambda: iter(texts)).sample(budget))
     assert 0.9 * budget < sum(len(text.encode()) for text in chosen) <= budget
     assert 400 < sum(int(text[3:-4]) < 2000 for text in chosen) < 600
-    backwards = set(Documents.of(lambda: reversed(texts)).sample(budget))
+    backwards = set(Documents.from_reader(lambda: reversed(texts)).sample(budget))
     assert len(backwards & set(chosen)) > 0.95 * len(chosen)
-    assert list(Documents.of(lambda: iter(texts)).sample(4 * budget + 3)) == texts
+    assert list(Documents.from_reader(lambda: iter(texts)).sample(4 * budget + 3)) == texts
 
 
 # ---- the command ----
@@ -409,7 +407,7 @@ def test_the_command_leaves_a_tokenizer_its_report_and_its_manifest(
     manifest = manifest_of(out)
     assert manifest["finished"] is True
     assert manifest["counts"]["train_documents"] == len(trained_on)
-    assert manifest["counts"]["pieces"] == 2000
+    assert manifest["counts"]["entries"] == 2000
     assert {"tokenizers", "transformers", "kiwipiepy", "kiwipiepy_model"} <= set(manifest["versions"])
     assert "Not compared with kpfbert" in (out / "report.md").read_text(encoding="utf-8")
 
@@ -445,7 +443,7 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_what_was_not_finished_is_done_anew_and_what_is_not_ours_is_left(tmp_path: Path, fails: Fails) -> None:
     out = tmp_path / "o"
-    with fails(UsageError, "--vocab-size", "50,000 asked for"):
+    with fails(UsageError, "--vocab-size", "50,000 requested"):
         run(NEWS, out, "--vocab-size", 50_000)
     assert manifest_of(out)["finished"] is False
     assert run(NEWS, out, "--vocab-size", 2500) == 0
@@ -468,20 +466,20 @@ def test_a_size_that_the_corpus_does_not_support_is_refused_with_the_one_it_does
     with fails(UsageError, "--vocab-size", "supports", "--min-frequency 4", "--allow-smaller"):
         run(NEWS, tmp_path / "o", *options)
     assert run(NEWS, tmp_path / "o", *options, "--allow-smaller") == 0
-    supported = manifest_of(tmp_path / "o")["counts"]["pieces"]
+    supported = manifest_of(tmp_path / "o")["counts"]["entries"]
     assert 2500 < supported < 5000
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-        f"the corpus supports {supported:,} pieces at --min-frequency 4, not 50,000"
+        f"the corpus supports {supported:,} entries at --min-frequency 4, not 50,000"
     ]
     report = (tmp_path / "o" / "report.md").read_text(encoding="utf-8")
-    assert "50,000 pieces were asked for; the corpus supports no more" in report
+    assert "50,000 entries were requested; the corpus supports no more" in report
     assert run(NEWS, tmp_path / "exact", "--vocab-size", supported, "--min-frequency", 4) == 0
-    with fails(UsageError, "--vocab-size", f"supports {supported:,} pieces"):
+    with fails(UsageError, "--vocab-size", f"supports {supported:,} entries"):
         run(NEWS, tmp_path / "more", "--vocab-size", supported + 1, "--min-frequency", 4)
 
 
 def test_a_size_without_room_for_the_characters_is_refused_with_one_that_has(tmp_path: Path, fails: Fails) -> None:
-    with fails(UsageError, "--vocab-size", "1,000 pieces have room for 447 characters", "--limit-alphabet 447"):
+    with fails(UsageError, "--vocab-size", "1,000 entries have room for 447 characters", "--limit-alphabet 447"):
         run(NEWS, tmp_path / "o", "--vocab-size", 1000, "--unused", 100)
     assert run(NEWS, tmp_path / "o", "--vocab-size", 1000, "--unused", 100, "--limit-alphabet", 447) == 0
     least = 5 + 2 * len(count_words(open_corpus(NEWS).train.read()).characters)
@@ -507,7 +505,7 @@ def test_a_larger_corpus_than_the_budget_is_sampled_and_the_report_says_so(tmp_p
     counts = manifest_of(tmp_path / "o")["counts"]
     assert 80_000 < counts["train_bytes"] <= 120_000
     assert 20 < counts["train_documents"] < 117
-    assert "an even sample of" in (tmp_path / "o" / "report.md").read_text(encoding="utf-8")
+    assert "a sample of" in (tmp_path / "o" / "report.md").read_text(encoding="utf-8")
 
 
 def test_records_that_hold_no_document_are_counted_in_the_report(write: Write, tmp_path: Path) -> None:
@@ -515,7 +513,7 @@ def test_records_that_hold_no_document_are_counted_in_the_report(write: Write, t
     run(write("c.jsonl", good + '{"text": " "}\n{"text"\n'), tmp_path / "o", "--vocab-size", 2500)
     assert manifest_of(tmp_path / "o")["counts"]["rejected_records"] == 2
     report = (tmp_path / "o" / "report.md").read_text(encoding="utf-8")
-    assert "2 records were left out, the first for: empty document" in report
+    assert "2 records were rejected, the first because: empty document" in report
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from downstream.encoders.folder import TASK_KEY
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.task import SAMPLE_ROOT, get_task
-from pretraining.vocab import save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 WHO = ("벼리시", "너울전자", "다솔군", "서율대", "청람구단", "물안농협", "도울은행", "윤슬극단", "감나무재단", "로스마")
 WHAT = (

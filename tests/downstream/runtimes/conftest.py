@@ -17,7 +17,7 @@ from downstream.families.span_qa import SpanQA
 from downstream.finetune import load_finetuned
 from downstream.runtimes.network import SEQUENCE_HEAD
 from downstream.task import SAMPLE_ROOT, get_task
-from pretraining.vocab import save_tokenizer
+from pretraining.vocabulary.tokenizer import save_tokenizer
 
 Folders: TypeAlias = Callable[..., Path]
 

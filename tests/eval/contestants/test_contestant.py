@@ -309,7 +309,7 @@ def test_a_scratch_encoder_is_the_same_bytes_for_a_seed_and_others_for_another(t
         ("downstream.finetune", {"pressbert-scratch", "kpfbert"}),
         ("downstream.tasks.nsmc", {"pressbert-scratch", "kpfbert"}),
         ("downstream.families.classification", {"pressbert-scratch", "kpfbert"}),
-        ("pretraining.vocab", {"pressbert-scratch"}),
+        ("pretraining.vocabulary.wordpiece", {"pressbert-scratch"}),
         ("downstream.tasks.korquad", set()),
     ],
 )

@@ -18,7 +18,8 @@ from downstream.finetune import TaskData, finetune, load_finetuned, read_task
 from downstream.task import Prediction, TextExample, get_task
 from eval.measures.cost import MIN_EXAMPLES, WARM_UP, Cost, measure, measure_model, one_thread
 from eval.measures.noise import sample
-from pretraining.vocab import save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 

@@ -21,8 +21,8 @@ from corpora.foundation.errors import CheckpointError, DataError
 from corpora.sentences import split_by_rules
 from downstream.task import SAMPLE_ROOT
 from pretraining.data.shards import write_shard
-from pretraining.data.tokens import EojeolTokenizer, TokenShard, open_wordpiece, tokenize_corpus
-from pretraining.vocab import SPECIAL_TOKENS
+from pretraining.data.tokens import EojeolTokenizer, TokenShard, tokenize_corpus
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, open_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 Write = Callable[[str, str | bytes], Path]

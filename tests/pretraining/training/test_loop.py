@@ -41,7 +41,8 @@ from pretraining.training.loop import (
     read_metrics,
 )
 from pretraining.training.optimizers import orthogonalise
-from pretraining.vocab import save_tokenizer, train_wordpiece
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 Sources = tuple[Path, Path]

@@ -16,8 +16,7 @@ from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from corpora.official import data_root
 from downstream.task import SAMPLE_ROOT
-from pretraining.data.tokens import open_wordpiece
-from pretraining.vocab import BORDER, SPECIAL_TOKENS, main, save_tokenizer, split_eojeol, train_wordpiece
+from pretraining.vocab import main
 from pretraining.vocabulary.report import (
     CONTINUATIONS,
     EXAMPLE,
@@ -31,9 +30,11 @@ from pretraining.vocabulary.report import (
     choose_compared,
     draw_report,
     measure,
-    place_and_script,
+    position_and_script,
     render_report,
 )
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, open_wordpiece, save_tokenizer
+from pretraining.vocabulary.wordpiece import BOUNDARY, split_eojeol, train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -73,7 +74,7 @@ def test_held_out_text_is_counted_by_documents_eojeol_and_characters() -> None:
     held_out = analyse_held_out([*TEXTS, "모델은"])
     assert (held_out.num_documents, held_out.num_eojeol) == (3, 8)
     assert held_out.num_characters == sum(map(len, TEXTS)) + 3
-    assert held_out.eojeol[f"모델{BORDER}은"] == 2
+    assert held_out.eojeol[f"모델{BOUNDARY}은"] == 2
 
 
 def test_splitting_and_unknown_tokens_are_those_counted_by_hand(by_hand: VocabMeasures) -> None:
@@ -85,8 +86,8 @@ def test_splitting_and_unknown_tokens_are_those_counted_by_hand(by_hand: VocabMe
     assert math.isclose(shares["tokens_unknown"], 1 / 15)
     assert math.isclose(shares["eojeol_unknown"], 1 / 7)
     assert math.isclose(shares["entries_used"], 13 / 15)  # all but ##을 and 10
-    assert by_hand.pieces["."] == 2
-    assert "[UNK]" not in by_hand.pieces
+    assert by_hand.token_counts["."] == 2
+    assert "[UNK]" not in by_hand.token_counts
 
 
 def test_the_fit_to_morphemes_is_that_counted_by_hand(by_hand: VocabMeasures) -> None:
@@ -100,7 +101,7 @@ def test_the_fit_to_morphemes_is_that_counted_by_hand(by_hand: VocabMeasures) ->
 
 
 def test_an_entry_is_a_morpheme_if_it_is_one_more_often_than_not() -> None:
-    cut, whole = f"가{BORDER}나", "가나"
+    cut, whole = f"가{BOUNDARY}나", "가나"
     for counts, share in (({cut: 1, whole: 2}, 1.0), ({cut: 1, whole: 1}, 0.0), ({cut: 2, whole: 1}, 0.0)):
         held_out = HeldOut(counts, num_documents=1, num_characters=9)
         assert measure("m", wordpiece("가나"), held_out).shares()["entries_one_morpheme"] == share
@@ -145,7 +146,7 @@ def test_the_composition_is_that_counted_by_hand(by_hand: VocabMeasures) -> None
     ],
 )
 def test_an_entry_has_a_place_and_a_script(piece: str, expected: tuple[str, str]) -> None:
-    assert place_and_script(piece) == expected
+    assert position_and_script(piece) == expected
 
 
 def test_nothing_held_out_gives_zeros_and_a_report(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_eojeol_by_eojeol_is_what_whole_documents_give(news: list[str], held_out
     tokens = [token for text in news[:30] for token in trained.tokenize(text)]
     assert measures.num_tokens == len(tokens)
     assert measures.num_unknown == tokens.count("[UNK]") > 0
-    assert measures.pieces == collections.Counter(token for token in tokens if token != "[UNK]")
+    assert measures.token_counts == collections.Counter(token for token in tokens if token != "[UNK]")
     assert measures.num_eojeol == sum(len(text.split()) for text in news[:30])
     split = [trained.tokenize(eojeol) for text in news[:30] for eojeol in text.split()]
     unknown = sum("[UNK]" in tokens for tokens in split)
@@ -198,14 +199,14 @@ def test_the_page_holds_figures_definitions_and_the_command(by_hand: VocabMeasur
     assert "| word starts, Hangul | 5 | 5 |" in page
     assert f"`{EXAMPLE}`\n\n- tiny: `[UNK]` `BE` `##RT` `모델을` `공개` `##합` `##니다` `.`" in page
     assert "](report.png)" in page
-    assert all(f"*{word}*" in page for word in ("eojeol", "token", "Morpheme borders", "Of one morpheme"))
+    assert all(f"*{word}*" in page for word in ("eojeol", "token", "Morpheme boundaries", "Of one morpheme"))
 
 
 def test_a_small_share_keeps_the_digits_that_tell_it_from_nothing() -> None:
     rare = HeldOut({"모델을": 9_999, "뷁": 1}, num_documents=1, num_characters=40_000)
     page = render_report([measure("m", wordpiece(*PIECES), rare)], rare, command="c", facts=[])
     assert "| `[UNK]` among tokens | 0.010 % |" in page
-    assert "| Hangul tokens across a border | 0 % |" in page
+    assert "| Hangul tokens across a boundary | 0 % |" in page
 
 
 @pytest.mark.parametrize("names", [["tiny"], ["_가", "한국", "a$b$", "_"], ["x"] * 9])
