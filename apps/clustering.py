@@ -1,13 +1,13 @@
-"""A day of news on one page: which stories there are, which articles tell them, and which are copies of one text.
+"""A day of news on one page: its stories, the articles of each, and near-duplicates.
 
     python -m apps.clustering FILE --out DIR
     python -m apps.clustering morning.xlsx --out DIR --stories STATE     # and at noon again, with the new file:
     python -m apps.clustering noon.xlsx --out DIR --stories STATE        # new articles join, ids stay
 
 FILE is an export of BigKinds (XLSX), the sample of KPFBERT/kpfSBERT_Clustering (JSON), JSONL, CSV, TSV, or lines of
-titles; without one, the bundled sample is taken. DIR gets `stories.html` to look at, `stories.json` and `stories.csv`
-to go on with, pictures, and `rejected.jsonl` if records could not be read. Vectors are kept in `DIR/cache`: a run that
-was interrupted goes on, and the next one is faster. From Python: `cluster(articles)`.
+titles; default: the bundled sample. Written to DIR are `stories.html` for readers, `stories.json` and `stories.csv` for
+programs, pictures, and `rejected.jsonl` if records could not be read. Vectors are cached in `DIR/cache`: an interrupted
+run resumes, and the next one is faster. From Python: `cluster(articles)`.
 """
 
 import argparse
@@ -15,29 +15,30 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from apps.stories.articles import Article, read_articles
 from apps.stories.clusters import (
     Cluster,
     ClusteringConfig,
     Clusters,
-    Day,
+    EmbeddedArticles,
     Member,
     cluster,
-    clusterer_of,
     default_embedder,
     describe,
     find_groups,
-    reducer_of,
+    make_clusterer,
+    make_reducer,
 )
 from apps.stories.duplicates import DuplicateConfig, DuplicateGroup, find_duplicates
+from apps.stories.grouping import Library
 from apps.stories.keywords import Keyword
 from apps.stories.page import Report, write_report
-from apps.stories.space import Embedder, EmbeddingCache, Letters
+from apps.stories.space import CharNgrams, Embedder, EmbeddingCache
 from apps.stories.state import STATE_FILE, Stories
 from corpora.documents import RejectedRecord
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
@@ -47,12 +48,12 @@ from corpora.foundation.files import atomic_file, package_path, write_text
 
 __all__ = [
     "Article",
+    "CharNgrams",
     "Cluster",
     "ClusteringConfig",
     "Clusters",
     "DuplicateGroup",
     "Keyword",
-    "Letters",
     "Member",
     "Stories",
     "cluster",
@@ -70,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     """Find the stories of a file and write them; returns the exit code."""
     arguments = _parser().parse(argv)
     config = validate(ClusteringConfig, _overrides(arguments), "--set")
-    # Found out now rather than after the embedding.
+    # Fails now rather than after the embedding.
     with atomic_file(arguments.out / ".probe"):
         pass
     (arguments.out / ".probe").unlink()
@@ -83,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     with steps.step("model"):
         embedder = _open_embedder(arguments)
     if arguments.stories is None:
-        clusters = _one_day(articles, embedder, config, steps)
+        clusters = _first_batch(articles, embedder, config, steps)
     else:
         clusters = _next_batch(arguments, articles, embedder, config, steps)
     with steps.step("duplicates"):
@@ -99,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     with steps.step("page"):
         files = write_report(arguments.out, report)
-    _tell(_summary(clusters, duplicates, rejected, arguments.out))
+    _report_line(_summary(clusters, duplicates, rejected, arguments.out))
     if arguments.json:
         sys.stdout.write(json.dumps(_figures(clusters, duplicates, rejected, steps), ensure_ascii=False) + "\n")
     else:
@@ -111,30 +112,37 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser("python -m apps.clustering", "Find the stories of a day and show them on one page.")
     parser.add_argument("file", nargs="?", type=Path, help=".xlsx, .json, .jsonl, .csv, .tsv, .txt; default: a sample")
     parser.add_argument("--out", type=Path, default=Path("reports/stories"), help="folder (default: reports/stories)")
-    parser.add_argument("--model", help=f"embedder: folder or hub id; '{LETTERS}' for none; default: the bundled one")
+    parser.add_argument("--model", help=f"embedder: folder, hub id or '{LETTERS}' (n-grams alone); default: bundled")
     parser.add_argument(
-        "--stories", type=Path, metavar="STATE", help="folder of stories that live on over several runs"
+        "--stories", type=Path, metavar="STATE", help="folder of stories that are kept over several runs"
     )
     parser.add_argument("--by-category", action="store_true", help="find stories within each category")
-    parser.add_argument("--noise", choices=["assign", "keep"], help="what becomes of titles that HDBSCAN leaves out")
+    parser.add_argument(
+        "--noise", choices=["assign", "keep"], help="assign or keep the titles that HDBSCAN labels as noise"
+    )
     parser.add_argument("--min-size", type=int, help="titles of the smallest story (default: 3)")
     parser.add_argument("--seed", type=int, help="of projection and map (default: 0)")
+    parser.add_argument("--clusterer", choices=get_args(Library), help="package of HDBSCAN (default: sklearn)")
     parser.add_argument(
         "--column",
         action="append",
         default=[],
         metavar="FIELD=NAME",
-        help="e.g. title=헤드라인; see apps/stories/articles.py",
+        help="column of a field, e.g. title=헤드라인",
     )
     parser.add_argument(
-        "--duplicates-by", choices=["title", "text"], default="title", help="what copies have in common"
+        "--duplicates-by", choices=["title", "text"], default="title", help="what is compared (default: title)"
     )
-    parser.add_argument("--title", default="오늘의 이야기", help="of the page")
+    parser.add_argument("--title", default="오늘의 이야기", help="title of the page")
     parser.add_argument("--cache", type=Path, help="folder of vectors (default: OUT/cache)")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="see apps.stories.clusters.ClusteringConfig"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting of apps.stories.clusters.ClusteringConfig",
     )
-    parser.add_argument("--json", action="store_true", help="print figures and times of the steps as JSON")
+    parser.add_argument("--json", action="store_true", help="print counts and step times as JSON")
     return parser
 
 
@@ -147,9 +155,9 @@ def _pairs(values: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that were given, options before `--set`."""
+    """Return the settings that were given; options override `--set`."""
     given = dict(_pairs(arguments.set, "--set"))
-    options = {"noise": arguments.noise, "min_size": arguments.min_size, "seed": arguments.seed}
+    options = {name: getattr(arguments, name) for name in ("noise", "min_size", "seed", "clusterer")}
     given |= {name: value for name, value in options.items() if value is not None}
     return given | ({"by_category": True} if arguments.by_category else {})
 
@@ -161,25 +169,27 @@ def _departures(config: ClusteringConfig) -> dict[str, Any]:
 
 def _open_embedder(arguments: argparse.Namespace) -> Embedder:
     if arguments.model == LETTERS:
-        return Letters()
+        return CharNgrams()
     if arguments.model is None:
         embedder = default_embedder()
     else:
         from downstream.embed import Embedder as SentenceEmbedder
 
         embedder = SentenceEmbedder.load(arguments.model)
-    if isinstance(embedder, Letters):
+    if isinstance(embedder, CharNgrams):
         return embedder
     return EmbeddingCache(arguments.cache or arguments.out / "cache", embedder)
 
 
-def _one_day(articles: Sequence[Article], embedder: Embedder, config: ClusteringConfig, steps: "_Steps") -> Clusters:
+def _first_batch(
+    articles: Sequence[Article], embedder: Embedder, config: ClusteringConfig, steps: "_Steps"
+) -> Clusters:
     with steps.step("embed"):
-        day = Day.of(articles, embedder, reducer_of(config))
+        embedded = EmbeddedArticles.from_articles(articles, embedder, make_reducer(config))
     with steps.step("group"):
-        labels, is_core = find_groups(day, config, clusterer_of(config))
+        labels, is_core = find_groups(embedded, config, make_clusterer(config))
     with steps.step("label"):
-        return describe(day, labels, is_core, config)
+        return describe(embedded, labels, is_core, config)
 
 
 def _next_batch(
@@ -189,12 +199,12 @@ def _next_batch(
     config: ClusteringConfig,
     steps: "_Steps",
 ) -> Clusters:
-    """Let articles join the stories of a folder, or make the first ones; the settings are those of the first run."""
+    """Assign articles to the stories of a folder, or find its first ones; settings are those of the first run."""
     if (arguments.stories / STATE_FILE).exists():
         stories = Stories.load(arguments.stories)
         if given := _overrides(arguments):
-            what = f"these stories have their own settings; '{min(given)}' would change them"
-            raise UsageError(arguments.stories, what, "leave the option out, or begin in another folder")
+            what = f"these stories have settings of their own; '{min(given)}' would change them"
+            raise UsageError(arguments.stories, what, "omit the option, or use another folder")
         with steps.step("embed"):
             stories.assign(articles, embedder=embedder)
         with steps.step("group"):
@@ -232,7 +242,7 @@ def _summary(
         f"{copies} copies",
     ]
     parts += [f"{len(clusters.new)} new"] if clusters.new else []
-    parts += [f"{len(rejected)} records set aside in {out / REJECTED_FILE}"] if rejected else []
+    parts += [f"{len(rejected)} records rejected, see {out / REJECTED_FILE}"] if rejected else []
     return ", ".join(parts)
 
 
@@ -251,23 +261,22 @@ def _figures(
 
 
 class _Steps:
-    """Tells on stderr what is being done, and how long it took."""
+    """Times the steps and reports them on stderr."""
 
-    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.elapsed_s: dict[str, float] = {}
-        self._tell = tell or _tell
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time a step; steps of one name add up."""
+        """Time a step; times of steps with the same name are summed."""
         started = time.perf_counter()
         yield
         elapsed_s = time.perf_counter() - started
         self.elapsed_s[name] = self.elapsed_s.get(name, 0.0) + elapsed_s
-        self._tell(f"{name}: {elapsed_s:.1f} s")
+        _report_line(f"{name}: {elapsed_s:.1f} s")
 
 
-def _tell(line: str) -> None:
+def _report_line(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 
-from apps.serving.processes import Place, Supervisor, log_event, log_lines
+from apps.serving.processes import Supervisor, WorkerConfig, log_event, log_lines
 from apps.serving.services import BUNDLED, Settings, load_services
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
@@ -33,17 +33,17 @@ def prepare(settings: Settings) -> list[dict[str, str]]:
     return [{"endpoint": s.endpoint, "model": s.model, "runtime": s.runtime} for s in load_services(settings).values()]
 
 
-def serve(place: Place, num_workers: int) -> None:
+def serve(worker_config: WorkerConfig, num_workers: int) -> None:
     """Serve until a signal ends it.
 
     Raises:
         SuiteError: a model cannot be loaded, or the port cannot be had.
     """
     os.environ |= dict.fromkeys(ONE_THREAD, "1") | {"TOKENIZERS_PARALLELISM": "false"}
-    supervisor = Supervisor(place, num_workers)
+    supervisor = Supervisor(worker_config, num_workers)
     # A process of its own, so that what measures does not stay in the memory of what supervises.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        served = pool.submit(prepare, place.settings).result()
+        served = pool.submit(prepare, worker_config.settings).result()
     figures = tempfile.mkdtemp(prefix="pressbert-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = figures
     try:
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     log_lines(is_verbose=arguments.verbose)
     local = LOCAL_NAMES if is_loopback(arguments.host) and not arguments.allow_host else ()
     hosts = (*local, *(name.lower() for name in arguments.allow_host))
-    serve(Place(settings, hosts, (arguments.host, arguments.port), arguments.verbose), arguments.workers)
+    serve(WorkerConfig(settings, hosts, (arguments.host, arguments.port), arguments.verbose), arguments.workers)
     return EXIT_DONE
 
 

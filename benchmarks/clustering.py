@@ -33,18 +33,18 @@ from apps.stories.articles import Article, read_articles, to_articles
 from apps.stories.clusters import (
     ClusteringConfig,
     Clusters,
-    Day,
+    EmbeddedArticles,
     cluster,
-    clusterer_of,
     default_embedder,
     describe,
     distinct_texts,
     find_groups,
-    reducer_of,
+    make_clusterer,
+    make_reducer,
 )
-from apps.stories.duplicates import DuplicateConfig, letters_of, say_the_same, similar_pairs
+from apps.stories.duplicates import DuplicateConfig, have_same_facts, letters_of
 from apps.stories.page import Report, write_report
-from apps.stories.space import Embedder, Letters
+from apps.stories.space import CharNgrams, Embedder
 from benchmarks.clustering_measures import (
     MAX_ENTITY,
     MAX_NUMBER,
@@ -59,6 +59,7 @@ from corpora.foundation.command import run_command
 from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.files import write_text
 from corpora.foundation.machine import cpu_name, versions
+from corpora.near_duplicates import similar_pairs
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "clustering.md"
 NEWS = Path("news") / "newstrust_20210601_sample.json"
@@ -135,7 +136,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, r
 def open_embedder(name: str | None) -> Embedder:
     """Open the embedder that is measured."""
     if name == LETTERS:
-        return Letters()
+        return CharNgrams()
     if name is None:
         return default_embedder()
     from downstream.embed import Embedder as SentenceEmbedder
@@ -165,7 +166,8 @@ def read_day(arguments: argparse.Namespace) -> list[Article]:
     if arguments.titles >= len(articles):
         return articles
     return [
-        articles[place] for place in sorted(np.random.default_rng(0).permutation(len(articles))[: arguments.titles])
+        articles[position]
+        for position in sorted(np.random.default_rng(0).permutation(len(articles))[: arguments.titles])
     ]
 
 
@@ -211,7 +213,7 @@ def measure_notebook(arguments: argparse.Namespace) -> dict[str, Any]:
         _write_random_bert(Path(scratch), arguments.data)
         model = SentenceTransformer(scratch, device="cpu", local_files_only=True)  # adds the mean over the tokens
     draw = np.random.default_rng(0)
-    sample = [titles[place] for place in draw.permutation(len(titles))[: arguments.sample]]
+    sample = [titles[position] for position in draw.permutation(len(titles))[: arguments.sample]]
     model.encode(sample[:32], batch_size=32)
     started = time.perf_counter()
     vectors = model.encode(sample, batch_size=32)
@@ -226,7 +228,7 @@ def measure_notebook(arguments: argparse.Namespace) -> dict[str, Any]:
         if len(some) <= NOTEBOOK["neighbors"]:
             continue  # in a trial; UMAP has nothing to lay out
         started = time.perf_counter()
-        places = umap.UMAP(
+        positions = umap.UMAP(
             n_neighbors=NOTEBOOK["neighbors"], n_components=NOTEBOOK["components"], metric="cosine"
         ).fit_transform(some)
         reduced = time.perf_counter()
@@ -234,7 +236,7 @@ def measure_notebook(arguments: argparse.Namespace) -> dict[str, Any]:
             min_cluster_size=NOTEBOOK["min_cluster_size"],
             min_samples=NOTEBOOK["min_samples"],
             allow_single_cluster=True,
-        ).fit(places)
+        ).fit(positions)
         seconds["umap"] += reduced - started
         seconds["hdbscan"] += time.perf_counter() - reduced
     return {"encode_s": encode_s, "umap_s": seconds["umap"], "hdbscan_s": seconds["hdbscan"], "sample": len(sample)}
@@ -254,7 +256,7 @@ def _write_random_bert(folder: Path, data: Path) -> None:
 def measure_assign(arguments: argparse.Namespace) -> dict[str, Any]:
     """Fit two thirds of the day, and let the rest join."""
     articles = read_day(arguments)
-    articles = [articles[place] for place in np.random.default_rng(0).permutation(len(articles))]
+    articles = [articles[position] for position in np.random.default_rng(0).permutation(len(articles))]
     size = scaled(arguments, NUM_ASSIGNED)
     batches = [articles[first : first + 1000] for first in range(len(articles) - size, len(articles), 1000)]
     embedder = Remembered(open_embedder(arguments.model))
@@ -265,7 +267,7 @@ def measure_assign(arguments: argparse.Namespace) -> dict[str, Any]:
     before = list(stories.story_of)
     for batch in batches:
         _embed(embedder, batch)
-    embedded = time.perf_counter()
+    vectors_at = time.perf_counter()
     joined = [story for batch in batches for story in stories.assign(batch, embedder=embedder)]
     assigned = time.perf_counter()
     new = stories.found()
@@ -273,19 +275,19 @@ def measure_assign(arguments: argparse.Namespace) -> dict[str, Any]:
     numbers = {id_: number for number, id_ in enumerate(stories.stories)} | {"": -1}
     judge = Judge(articles)
     config = ClusteringConfig()
-    day = Day.of(articles, embedder, reducer_of(config))
+    embedded = EmbeddedArticles.from_articles(articles, embedder, make_reducer(config))
     return {
         "num_fitted": len(articles) - size,
         "num_assigned": size,
         "fit_s": fitted - started,
-        "titles_per_s": size / (assigned - embedded),
+        "titles_per_s": size / (assigned - vectors_at),
         "embedded_titles_per_s": size / (assigned - fitted),
         "joined": sum(story is not None for story in joined) / size,
         "found_s": found - assigned,
         "num_found": len(new),
         "num_moved": sum(a != b for a, b in zip(before, stories.story_of, strict=False) if a),
         "step_by_step": judge.judge(np.array([numbers[story] for story in stories.story_of])),
-        "at_once": judge.judge(find_groups(day, config, clusterer_of(config))[0]),
+        "at_once": judge.judge(find_groups(embedded, config, make_clusterer(config))[0]),
     }
 
 
@@ -339,15 +341,17 @@ def measure_labels(arguments: argparse.Namespace) -> dict[str, Any]:
     embedder = Remembered(open_embedder(arguments.model))
 
     def stories(articles: Sequence[Article]) -> list[list[str]]:
-        day = Day.of(articles, embedder, reducer_of(config))
+        embedded = EmbeddedArticles.from_articles(articles, embedder, make_reducer(config))
         found: dict[int, list[str]] = defaultdict(list)
-        for label, article in zip(find_groups(day, config, clusterer_of(config))[0].tolist(), articles, strict=True):
+        for label, article in zip(
+            find_groups(embedded, config, make_clusterer(config))[0].tolist(), articles, strict=True
+        ):
             if label >= 0:
                 found[label].append(article.id)
         return sorted(sorted(ids) for ids in found.values())
 
     articles = read_day(arguments)
-    shuffled = [articles[place] for place in np.random.default_rng(1).permutation(len(articles))]
+    shuffled = [articles[position] for position in np.random.default_rng(1).permutation(len(articles))]
     return {"digest": fingerprint(stories(articles)), "shuffled": fingerprint(stories(shuffled))}
 
 
@@ -369,33 +373,33 @@ def measure_quality(arguments: argparse.Namespace) -> dict[str, Any]:
     judge = Judge(articles)
     embedder = Remembered(open_embedder(arguments.model))
     config = ClusteringConfig()
-    day = Day.of(articles, embedder, reducer_of(config))
-    labels, is_core = find_groups(day, config, clusterer_of(config))
-    baseline = Baseline(day.texts, day.of_article)
+    embedded = EmbeddedArticles.from_articles(articles, embedder, make_reducer(config))
+    labels, is_core = find_groups(embedded, config, make_clusterer(config))
+    baseline = Baseline(embedded.texts, embedded.of_article)
     points = baseline.points()
     rows = {
         "ours": judge.judge(labels),
         "TF-IDF, LSA to 100, HDBSCAN": judge.judge(baseline.hdbscan(points)),
         "TF-IDF, LSA to 100, k-means with as many groups": judge.judge(baseline.kmeans(points, int(labels.max()) + 1)),
     }
-    clusters = describe(day, labels, is_core, config)
+    clusters = describe(embedded, labels, is_core, config)
     return {"rows": rows, "num_pairs": len(judge.pairs), "shown": _some_stories(clusters)}
 
 
 def _some_stories(clusters: Clusters) -> list[dict[str, Any]]:
     """Return stories at equal distances in the order of size, with their first titles."""
     stories = clusters.stories
-    places = np.unique(np.linspace(0, len(stories) - 1, min(NUM_SHOWN, len(stories))).round().astype(int)).tolist()
+    positions = np.unique(np.linspace(0, len(stories) - 1, min(NUM_SHOWN, len(stories))).round().astype(int)).tolist()
     return [
         {
-            "size": len(stories[place]),
-            "headline": stories[place].headline,
-            "keywords": [keyword.text for keyword in stories[place].keywords],
-            "titles": list(dict.fromkeys(clusters.articles[m.index].title for m in stories[place].members))[
+            "size": len(stories[position]),
+            "headline": stories[position].headline,
+            "keywords": [keyword.text for keyword in stories[position].keywords],
+            "titles": list(dict.fromkeys(clusters.articles[m.index].title for m in stories[position].members))[
                 :SHOWN_TITLES
             ],
         }
-        for place in places
+        for position in positions
     ]
 
 
@@ -427,10 +431,10 @@ def measure_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = {}
     for name, settings in VARIANTS.items():
         config = ClusteringConfig(**settings)
-        if isinstance(opened, Letters) and "letter_weight" in settings:
+        if isinstance(opened, CharNgrams) and "letter_weight" in settings:
             continue
-        day = Day.of(articles, embedder, reducer_of(config))
-        rows[name] = judge.judge(find_groups(day, config, clusterer_of(config))[0])
+        embedded = EmbeddedArticles.from_articles(articles, embedder, make_reducer(config))
+        rows[name] = judge.judge(find_groups(embedded, config, make_clusterer(config))[0])
     return {"rows": rows}
 
 
@@ -442,21 +446,21 @@ def measure_duplicates(arguments: argparse.Namespace) -> dict[str, Any]:
     titles = _many_titles(arguments.data, scaled(arguments, NUM_DUPLICATE_TITLES))
     config = DuplicateConfig()
     started = time.perf_counter()
-    found = similar_pairs(titles, config)
+    found = similar_pairs([letters_of(title) for title in titles], width=config.shingle, min_jaccard=config.min_jaccard)
     elapsed_s = time.perf_counter() - started
     expected = brute_force(titles, config.min_jaccard)
-    accepted = sum(say_the_same(titles[a], titles[b]) for a, b in sorted(expected))
+    accepted = sum(have_same_facts(titles[a], titles[b]) for a, b in sorted(expected))
     minimal = minimal_pairs(titles, marked_names(arguments.data), scaled(arguments, NUM_MINIMAL), seed=0)
     texts = [text for _, *pair in minimal for text in pair]
     embedder = open_embedder(arguments.model)
-    day = Day.of(to_articles(texts), embedder, reducer_of(ClusteringConfig()))
+    embedded = EmbeddedArticles.from_articles(to_articles(texts), embedder, make_reducer(ClusteringConfig()))
     merged: Counter[str] = Counter()
-    for group in find_duplicates(texts, day.article_points):
+    for group in find_duplicates(texts, embedded.article_points):
         members = set(group.members)
         merged.update(minimal[k // 2][0] for k in members if k % 2 == 0 and k + 1 in members)
-    passed = Counter(kind for kind, first, second in minimal if say_the_same(first, second))
-    day = Day.of(read_day(arguments), embedder, reducer_of(ClusteringConfig()))
-    groups = find_duplicates([article.title for article in day.articles], day.article_points)
+    passed = Counter(kind for kind, first, second in minimal if have_same_facts(first, second))
+    embedded = EmbeddedArticles.from_articles(read_day(arguments), embedder, make_reducer(ClusteringConfig()))
+    groups = find_duplicates([article.title for article in embedded.articles], embedded.article_points)
     return {
         "num_titles": len(titles),
         "num_expected": len(expected),
@@ -488,7 +492,7 @@ def _many_titles(data: Path, count: int) -> list[str]:
 def page(results: Mapping[str, Any], arguments: argparse.Namespace) -> str:
     """Return the page of the docs."""
     day, notebook = results["day"], results["notebook"]
-    libraries = versions("scikit-learn", "scipy", "numpy", "kiwipiepy", "rensa", "umap-learn", "hdbscan", "torch")
+    libraries = versions("scikit-learn", "scipy", "numpy", "kiwipiepy", "umap-learn", "hdbscan", "torch")
     lines = [
         "# A day of news on one page",
         "",
@@ -556,7 +560,7 @@ def _notebook_s(notebook: Mapping[str, Any]) -> float:
 
 
 def _model_name(arguments: argparse.Namespace) -> str:
-    if isinstance(open_embedder(arguments.model), Letters):
+    if isinstance(open_embedder(arguments.model), CharNgrams):
         return "none, titles are compared by their letters"
     return f"`{Path(arguments.model).name}`" if arguments.model else "the bundled one"
 

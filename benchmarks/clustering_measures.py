@@ -111,8 +111,8 @@ def brute_force(texts: Sequence[str], least: float) -> set[tuple[int, int]]:
     sets = [{some[k : k + 5] for k in range(max(1, len(some) - 4))} for some in letters]
     columns = {shingle: number for number, shingle in enumerate(set().union(*sets))}
     rows = np.repeat(np.arange(len(texts)), [len(some) for some in sets])
-    places = [columns[shingle] for some in sets for shingle in some]
-    table = sparse.csr_array((np.ones(len(rows), np.int32), (rows, places)), shape=(len(texts), len(columns)))
+    positions = [columns[shingle] for some in sets for shingle in some]
+    table = sparse.csr_array((np.ones(len(rows), np.int32), (rows, positions)), shape=(len(texts), len(columns)))
     shared = sparse.triu(table @ table.T, 1).tocoo()
     sizes = np.array([len(some) for some in sets])
     is_near = shared.data >= least * (sizes[shared.row] + sizes[shared.col] - shared.data)
@@ -150,7 +150,7 @@ def minimal_pairs(
         Kind, title and changed title; a title is used once for each kind.
     """
     draw = np.random.default_rng(seed)
-    order = [titles[place] for place in draw.permutation(len(titles))]
+    order = [titles[position] for position in draw.permutation(len(titles))]
     kind_of = {name: kind for kind, names in entities.items() for name in names}
     known = re.compile(r"(?<![가-힣A-Za-z])(" + "|".join(sorted(map(re.escape, kind_of), key=len, reverse=True)) + ")")
     wanted = {"number": count - 2 * (count // 3), "name": count // 3, "negation": count // 3}
@@ -160,8 +160,8 @@ def minimal_pairs(
         found = list(re.finditer(r"\d+", title))
         if not found:
             return title
-        place = found[draw.integers(len(found))]
-        digit = place.start() + int(draw.integers(len(place[0])))
+        position = found[draw.integers(len(found))]
+        digit = position.start() + int(draw.integers(len(position[0])))
         other = (int(title[digit]) + int(draw.integers(1, 10))) % 10
         return f"{title[:digit]}{other}{title[digit + 1 :]}"
 
@@ -169,9 +169,15 @@ def minimal_pairs(
         found = list(known.finditer(title))
         if not found:
             return title
-        place = found[draw.integers(len(found))]
-        others = [name for name in entities[kind_of[place[1]]] if name not in title and len(name) == len(place[1])]
-        return title[: place.start()] + others[draw.integers(len(others))] + title[place.end() :] if others else title
+        position = found[draw.integers(len(found))]
+        others = [
+            name for name in entities[kind_of[position[1]]] if name not in title and len(name) == len(position[1])
+        ]
+        return (
+            title[: position.start()] + others[draw.integers(len(others))] + title[position.end() :]
+            if others
+            else title
+        )
 
     def change_negation(title: str) -> str:
         for number in draw.permutation(len(NEGATED)):

@@ -68,7 +68,7 @@ from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.files import atomic_file, fingerprint, write_json
 from corpora.official import data_root
-from corpora.overlap import BLOCK_LETTERS, Block, EvaluationIndex, TrainingText, batches_of
+from corpora.overlap import EvaluationIndex
 from corpora.sources import (
     TEXT_UNITS,
     CorpusRecipe,
@@ -79,6 +79,7 @@ from corpora.sources import (
     parse_source,
     read_corpus_recipe,
 )
+from corpora.training_text import BLOCK_LETTERS, Block, TrainingText, batches_of
 
 logger = logging.getLogger(__name__)
 

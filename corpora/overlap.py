@@ -21,17 +21,17 @@ removal of all but letters and digits: white space, punctuation, symbols and emo
   wrongly found, one of exactly 0.8 is missed with a probability of 0.02 %, and one of 0.9 with 4·10⁻⁸. It does not
   apply to texts of fewer than 5 letters.
 
+>>> from corpora.training_text import Block, TrainingText
 >>> index = EvaluationIndex(["금리가 올랐다!"])
 >>> index.scan(Block([TrainingText("1", ("금리가  올랐다", "총재는 말을 아꼈다."))]))
 >>> [(measure, match.document, match.snippet) for measure in MEASURES for match in index.matches(measure)]
 [('normalised', '1', '금리가 올랐다'), ('minhash', '1', '금리가 올랐다')]
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,20 +40,24 @@ from pydantic import Field
 from corpora.cleaning import MIN_QUOTE, letters_of
 from corpora.documents import nfc
 from corpora.foundation.config import Config
-from corpora.sentences import split_by_rules
+from corpora.near_duplicates import (
+    MAX_SETS,
+    HashTable,
+    IntArray,
+    ShingleSets,
+    SimilarSets,
+    first_of_runs,
+    letter_codes,
+    spans,
+    window_hashes,
+)
+from corpora.training_text import Block
 
 Measure: TypeAlias = Literal["exact", "normalised", "ngram", "letter_ngram", "minhash"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
-IntArray: TypeAlias = NDArray[Any]
-HashArray: TypeAlias = NDArray[np.uint64]
-
-BLOCK_LETTERS = 500_000
-"""Letters that are compared at a time; a longer document is compared as a whole, and memory grows with the longest."""
 MAX_UNIT_LETTERS = 1 << 21
 """Letters of the passages and sentences whose sets of shingles are in memory at a time; one alone may have more."""
-SNIPPET, MARGIN = 200, 20
-"""Characters of a snippet at most, and of what it shows before and behind the evaluation text."""
 
 
 class OverlapConfig(Config):
@@ -77,15 +81,6 @@ class OverlapConfig(Config):
 
 
 @dataclass(frozen=True)
-class TrainingText:
-    """A training document, or the texts of a training example."""
-
-    id: str
-    parts: tuple[str, ...]
-    """Title and text, or the fields of an example."""
-
-
-@dataclass(frozen=True)
 class Match:
     """An evaluation text that is touched by training text."""
 
@@ -99,166 +94,6 @@ class Match:
     """Id of the training document that is closest; the first of several."""
     snippet: str
     """What stands there."""
-
-
-# ---- letters, windows and hashes ----
-
-_WHITE_SPACE = re.compile(r"\s+")
-_SET_BITS, _SHINGLE_BITS = np.uint64(24), np.uint64(40)
-"""Of a key: the number of a set in the upper bits, the hash of one of its shingles in the lower."""
-
-
-def _codes(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
-
-
-def _mix(values: HashArray) -> HashArray:
-    """Spread the bits of VALUES: the finaliser of SplitMix64 (Steele et al. 2014)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        values = (values ^ (values >> np.uint64(shift))) * np.uint64(factor)
-    return values
-
-
-def _window_hashes(codes: NDArray[np.uint32], width: int) -> HashArray:
-    """Hash every window of WIDTH codes (N,): a polynomial modulo 2⁶⁴, mixed; returns (N - WIDTH + 1,)."""
-    count = max(len(codes) - width + 1, 0)
-    hashes = np.zeros(count, np.uint64)
-    for place in range(width):
-        hashes *= np.uint64(0x9E3779B97F4A7C15)
-        hashes += codes[place : place + count]
-    return _mix(hashes)
-
-
-def _spans(starts: IntArray, lengths: IntArray) -> IntArray:
-    """Return the positions `start, start + 1, …` of every span, one after the other."""
-    ends = np.cumsum(lengths)
-    positions: IntArray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-    return positions
-
-
-def _first_of_runs(*columns: NDArray[Any]) -> IntArray:
-    """Return where, in sorted columns, a combination of values stands for the first time."""
-    is_first = np.ones(len(columns[0]), np.bool_)
-    is_first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return np.flatnonzero(is_first)
-
-
-class _HashTable:
-    """A set of hashes; most misses cost one look into a bitmap."""
-
-    def __init__(self, hashes: HashArray) -> None:
-        """Take sorted, distinct HASHES."""
-        self._hashes = hashes
-        bits = max(16, (8 * len(hashes)).bit_length())
-        self._shift = np.uint64(64 - bits)
-        self._bitmap = np.zeros(1 << bits, np.bool_)
-        self._bitmap[hashes >> self._shift] = True
-
-    def find(self, hashes: HashArray) -> tuple[IntArray, IntArray]:
-        """Return the positions in HASHES of those that are in the table, and their numbers there."""
-        positions = np.flatnonzero(self._bitmap[hashes >> self._shift])
-        numbers = np.searchsorted(self._hashes, hashes[positions])
-        numbers[numbers == len(self._hashes)] = 0
-        is_equal = self._hashes[numbers] == hashes[positions]
-        return positions[is_equal], numbers[is_equal]
-
-
-# ---- training text ----
-
-
-class Block:
-    """Some training documents, laid out for comparison."""
-
-    def __init__(self, documents: Sequence[TrainingText]) -> None:
-        """Lay out DOCUMENTS."""
-        self.ids = [document.id for document in documents]
-        self.parts = [nfc(part) for document in documents for part in document.parts]
-        owners = [number for number, document in enumerate(documents) for _ in document.parts]
-        self.part_documents = np.array(owners, np.int64)
-        """The document that each part is of."""
-        self.passages: list[tuple[str, int, int]] = []
-        """Parts and their lines, and where their letters begin and end."""
-        self.sentences: list[tuple[int, int]] = []
-        """Where the letters of sentences begin and end that are not whole passages."""
-        self._pieces: list[str] = []
-        self._size = 0
-        part_starts = []
-        for part in self.parts:
-            part_starts.append(self._size)
-            self._add_part(part)
-        self.part_starts = np.array(part_starts, np.int64)
-        self.letters = "".join(self._pieces)
-        """Letters of all parts, a line end behind each."""
-        self.codes = _codes(self.letters)
-        self._last_shown: tuple[int, str, IntArray] | None = None
-
-    def _add_part(self, part: str) -> None:
-        start = self._size
-        lines = [line for line in part.splitlines() if line and not line.isspace()]
-        for line in lines:
-            line_start = self._size
-            sentences = split_by_rules(line)
-            for sentence in sentences:
-                letters = letters_of("".join(sentence))
-                self._pieces.append(letters)
-                self._size += len(letters)
-                if len(sentences) > 1:
-                    self.sentences.append((self._size - len(letters), self._size))
-            if len(lines) > 1:
-                self.passages.append((line.strip(), line_start, self._size))
-        self.passages.append((part.strip(), start, self._size))
-        self._pieces.append("\n")  # no letter, so that nothing is found across the border
-        self._size += 1
-
-    def part_at(self, positions: IntArray) -> IntArray:
-        """Return the numbers of the parts in which letters stand."""
-        return np.searchsorted(self.part_starts, positions, side="right") - 1
-
-    def documents_at(self, positions: IntArray) -> IntArray:
-        """Return the numbers of the documents in which letters stand."""
-        return self.part_documents[self.part_at(positions)]
-
-    def snippet(self, position: int, length: int) -> str:
-        """Return what stands where LENGTH letters begin at POSITION, with a little on both sides."""
-        number = int(self.part_at(np.array([position]))[0])
-        text, places = self._shown(number)
-        first = position - int(self.part_starts[number])
-        start = max(0, int(places[min(first, len(places) - 1)]) - MARGIN)
-        end = int(places[min(first + max(length, 1), len(places)) - 1]) + 1 + MARGIN
-        end = min(end, start + SNIPPET, len(text))
-        words = _WHITE_SPACE.sub(" ", text[start:end]).strip()
-        return f"{'…' if start else ''}{words}{'…' if end < len(text) else ''}"
-
-    def _shown(self, number: int) -> tuple[str, IntArray]:
-        """Return the text of a part, and where in it each of its letters stands."""
-        if self._last_shown is None or self._last_shown[0] != number:
-            text, folded = self.parts[number], self.parts[number].casefold()
-            text = text if len(text) == len(folded) else folded  # ß is two letters when folded
-            is_letter = np.fromiter(map(str.isalnum, folded), np.bool_, len(folded))
-            self._last_shown = number, text, np.flatnonzero(is_letter) if is_letter.any() else np.zeros(1, np.int64)
-        return self._last_shown[1:]
-
-
-T = TypeVar("T")
-
-
-def batches_of(items: Iterable[T], size: int, size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield ITEMS in batches of about SIZE in all."""
-    batch: list[T] = []
-    total = 0
-    for item in items:
-        batch.append(item)
-        total += size_of(item)
-        if total >= size:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch
-
-
-def blocks_of(documents: Iterable[TrainingText], size: int = BLOCK_LETTERS) -> Iterator[Block]:
-    """Yield DOCUMENTS in blocks of about SIZE characters."""
-    return map(Block, batches_of(documents, size, lambda document: sum(map(len, document.parts))))
 
 
 # ---- what is found ----
@@ -275,7 +110,9 @@ class _Found:
     """Where in the block's letters."""
 
     @classmethod
-    def of(cls, texts: Sequence[int] | IntArray, positions: Sequence[int] | IntArray, block: Block) -> "_Found":
+    def from_positions(
+        cls, texts: Sequence[int] | IntArray, positions: Sequence[int] | IntArray, block: Block
+    ) -> "_Found":
         """Return pairs that are wholly alike."""
         places = np.asarray(positions, np.int64)
         return cls(np.asarray(texts, np.int64), block.documents_at(places), np.ones(len(places)), places)
@@ -304,11 +141,11 @@ class _Record:
         """Count the pairs of a block, and keep the closest document of each text: the first of equals."""
         order = np.lexsort((found.positions, -found.similarities, found.documents, found.texts))
         texts, documents = found.texts[order], found.documents[order]
-        pairs = order[_first_of_runs(texts, documents)]
+        pairs = order[first_of_runs(texts, documents)]
         self.per_text += np.bincount(found.texts[pairs], minlength=len(self._lengths))
         self.num_documents += len(np.unique(documents))
         ranked = pairs[np.lexsort((found.documents[pairs], -found.similarities[pairs], found.texts[pairs]))]
-        closest = ranked[_first_of_runs(found.texts[ranked])]
+        closest = ranked[first_of_runs(found.texts[ranked])]
         closest = closest[found.similarities[closest] > self.best[found.texts[closest]]]
         self.best[found.texts[closest]] = found.similarities[closest]
         # By place, as looking for snippets in one long text again and again takes long.
@@ -324,7 +161,7 @@ class _NgramCounts:
     def __init__(self, grams: IntArray, texts: IntArray, num_texts: int) -> None:
         """Take pairs of an n-gram's number and a text's, in any order and perhaps more than once."""
         order = np.lexsort((texts, grams))
-        kept = order[_first_of_runs(grams[order], texts[order])]
+        kept = order[first_of_runs(grams[order], texts[order])]
         self._grams, self._texts = grams[kept], texts[kept]
         num_grams = int(self._grams[-1]) + 1 if len(kept) else 0
         self._starts = np.searchsorted(self._grams, np.arange(num_grams + 1))
@@ -342,12 +179,12 @@ class _NgramCounts:
         """
         self._seen[grams] = True
         order = np.lexsort((positions, grams, documents))
-        kept = order[_first_of_runs(documents[order], grams[order])]
+        kept = order[first_of_runs(documents[order], grams[order])]
         num_texts = np.diff(self._starts)[grams[kept]]
-        texts = self._texts[_spans(self._starts[grams[kept]], num_texts)]
+        texts = self._texts[spans(self._starts[grams[kept]], num_texts)]
         documents, positions = np.repeat(documents[kept], num_texts), np.repeat(positions[kept], num_texts)
         order = np.lexsort((positions, documents, texts))
-        first = _first_of_runs(texts[order], documents[order])
+        first = first_of_runs(texts[order], documents[order])
         counts = np.diff(first, append=len(order))
         pairs = order[first]
         return _Found(texts[pairs], documents[pairs], counts / self._sizes[texts[pairs]], positions[pairs])
@@ -377,20 +214,20 @@ class EvaluationIndex:
                 self._by_letters[letters].append(number)
         self._index_letter_ngrams()
         self._index_ngrams()
-        self._similar = _SimilarSets(self._codes, self._starts, np.array(self.lengths, np.int64), self.config)
+        self._similar = _SimilarTexts(self._codes, self._starts, np.array(self.lengths, np.int64), self.config)
         self._records: dict[Measure, _Record] = {measure: _Record(self.lengths) for measure in MEASURES}
 
     def _index_letter_ngrams(self) -> None:
         width = self.config.ngram
-        self._codes = _codes("\n".join(self._letters))
+        self._codes = letter_codes("\n".join(self._letters))
         lengths = np.array(self.lengths, np.int64)
         self._starts = np.cumsum(lengths + 1) - (lengths + 1)
         num_windows = np.maximum(lengths - width + 1, 0)
-        windows = _spans(self._starts, num_windows)
+        windows = spans(self._starts, num_windows)
         hashes, first, grams = np.unique(
-            _window_hashes(self._codes, width)[windows], return_index=True, return_inverse=True
+            window_hashes(self._codes, width)[windows], return_index=True, return_inverse=True
         )
-        self._letter_grams = _HashTable(hashes)
+        self._letter_grams = HashTable(hashes)
         self._letter_gram_places = windows[first]
         owners = np.repeat(np.arange(len(lengths)), num_windows)
         self._letter_counts = _NgramCounts(grams, owners, len(lengths))
@@ -487,12 +324,12 @@ class EvaluationIndex:
             ):
                 texts.extend(numbers)
                 positions.extend([start] * len(numbers))
-        return _Found.of(*exact, block), _Found.of(*same, block)
+        return _Found.from_positions(*exact, block), _Found.from_positions(*same, block)
 
     def _find_letter_ngrams(self, block: Block) -> tuple[IntArray, IntArray]:
         """Return the positions of the texts' letter n-grams in a block, ascending, and their numbers."""
         width = self.config.ngram
-        positions, grams = self._letter_grams.find(_window_hashes(block.codes, width))
+        positions, grams = self._letter_grams.find(window_hashes(block.codes, width))
         # Equal hashes are not yet equal letters.
         window = np.arange(width)
         ours = block.codes[positions[:, None] + window]
@@ -509,7 +346,7 @@ class EvaluationIndex:
                 if block.letters.startswith(self._letters[text], position):
                     texts.append(text)
                     places.append(position)
-        return _Found.of(texts, places, block)
+        return _Found.from_positions(texts, places, block)
 
     def _find_ngrams(self, block: Block, positions: IntArray) -> _Found:
         """Return the texts that share eojeol n-grams with parts, given where letter n-grams were found.
@@ -538,112 +375,32 @@ def _ngrams(eojeol: Sequence[str], size: int) -> Iterator[str]:
         yield " ".join(eojeol[first : first + size])
 
 
-class _SimilarSets:
-    """Evaluation texts as sets of shingles, found by MinHash with banding.
-
-    A set is a run of ascending keys; see `_SET_BITS`. With 40 bits and a million different shingles, one in a million
-    is mistaken for another.
-    """
+class _SimilarTexts:
+    """Evaluation texts as sets of shingles, which similar passages and sentences are compared with."""
 
     def __init__(self, codes: NDArray[np.uint32], starts: IntArray, lengths: IntArray, config: OverlapConfig) -> None:
         """Take the letters of all texts, and where each begins and how long it is."""
+        assert MAX_UNIT_LETTERS < MAX_SETS
         self._config = config
         self._texts = np.flatnonzero(lengths >= config.shingle)
-        assert max(len(self._texts), MAX_UNIT_LETTERS) < 1 << int(_SET_BITS)
-        hashes = _window_hashes(codes, config.shingle)
-        self._keys, self._offsets = self._sets(hashes, starts[self._texts], lengths[self._texts])
-        self._shingles = _HashTable(np.unique(_shingles_of(self._keys)))
-        bands = self._band_keys(self._keys, self._offsets)
-        self._order = np.argsort(bands, axis=1, kind="stable")
-        self._bands = np.take_along_axis(bands, self._order, axis=1)
-
-    def _sets(self, hashes: HashArray, starts: IntArray, lengths: IntArray) -> tuple[HashArray, IntArray]:
-        """Return the keys of the sets of spans of letters, each at least a shingle long, and where each set begins."""
-        num_windows = lengths - self._config.shingle + 1
-        owners = np.repeat(np.arange(len(starts), dtype=np.uint64), num_windows)
-        keys = (owners << _SHINGLE_BITS) | (hashes[_spans(starts, num_windows)] >> _SET_BITS)
-        keys.sort()
-        keys = keys[_first_of_runs(keys)]
-        return keys, np.searchsorted(keys >> _SHINGLE_BITS, np.arange(len(starts) + 1, dtype=np.uint64))
-
-    def _band_keys(self, keys: HashArray, offsets: IntArray) -> HashArray:
-        """Return uint64 (bands, sets): equal numbers for sets that agree in all rows of a band."""
-        config = self._config
-        shingles = _shingles_of(keys)
-        salts = _mix(np.arange(1, config.bands * config.rows + 1, dtype=np.uint64)).reshape(config.bands, config.rows)
-        bands = np.zeros((config.bands, len(offsets) - 1), np.uint64)
-        if len(keys):
-            for band, row_salts in enumerate(salts):
-                for salt in row_salts:
-                    bands[band] = _mix(bands[band] + np.minimum.reduceat(_mix(shingles ^ salt), offsets[:-1]))
-        return bands
+        hashes = window_hashes(codes, config.shingle)
+        sets = ShingleSets.from_spans(hashes, starts[self._texts], lengths[self._texts], config.shingle)
+        self._similar = SimilarSets(sets, bands=config.bands, rows=config.rows, min_jaccard=config.min_jaccard)
 
     def find(self, block: Block) -> _Found:
         """Return the texts that are similar to passages or sentences of a block."""
         config = self._config
-        spans = [(start, end) for _, start, end in block.passages if end - start >= config.shingle]
+        passages = [(start, end) for _, start, end in block.passages if end - start >= config.shingle]
         longer = max(config.min_quote, config.shingle)
-        spans += [(start, end) for start, end in block.sentences if end - start >= longer]
-        units = np.array(spans, np.int64).reshape(-1, 2)
-        hashes = _window_hashes(block.codes, config.shingle)
-        found = _Found.of((), (), block)
+        sentences = [(start, end) for start, end in block.sentences if end - start >= longer]
+        units = np.array(passages + sentences, np.int64).reshape(-1, 2)
+        hashes = window_hashes(block.codes, config.shingle)
+        found = _Found.from_positions((), (), block)
         # A few at a time: a long document is a unit itself, and so are its lines and their sentences.
         ends = np.cumsum(units[:, 1] - units[:, 0])
         for some in np.split(units, np.flatnonzero(np.diff(ends // MAX_UNIT_LETTERS)) + 1):
-            found += self._find_units(block, hashes, some)
+            sets = ShingleSets.from_spans(hashes, some[:, 0], some[:, 1] - some[:, 0], config.shingle)
+            numbers, texts, similarities = self._similar.find(sets)
+            positions = some[numbers, 0]
+            found += _Found(self._texts[texts], block.documents_at(positions), similarities, positions)
         return found
-
-    def _find_units(self, block: Block, hashes: HashArray, units: IntArray) -> _Found:
-        keys, offsets = self._sets(hashes, units[:, 0], units[:, 1] - units[:, 0])
-        keys, offsets, kept = self._possible(keys, offsets)
-        numbers, texts = self._candidates(keys, offsets)
-        similarities = self._jaccard(keys, offsets, numbers, texts)
-        is_similar = similarities >= self._config.min_jaccard
-        positions = units[kept[numbers[is_similar]], 0]
-        return _Found(
-            self._texts[texts[is_similar]], block.documents_at(positions), similarities[is_similar], positions
-        )
-
-    def _possible(self, keys: HashArray, offsets: IntArray) -> tuple[HashArray, IntArray, IntArray]:
-        """Leave out sets that can be similar to no text, as too few of their shingles are in any.
-
-        Returns:
-            Keys and offsets of the others, and their numbers before.
-        """
-        sizes = np.diff(offsets)
-        known, _ = self._shingles.find(_shingles_of(keys))
-        owners = np.repeat(np.arange(len(sizes)), sizes)
-        num_known = np.bincount(owners[known], minlength=len(sizes))
-        kept = np.flatnonzero(num_known / sizes >= self._config.min_jaccard)
-        keys = keys[_spans(offsets[:-1][kept], sizes[kept])]
-        return keys, np.concatenate([[0], np.cumsum(sizes[kept])]), kept
-
-    def _candidates(self, keys: HashArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
-        """Return pairs of a set and a text that agree in a band, and are near enough in size."""
-        pairs = [np.zeros(0, np.int64)]
-        for band, order, queries in zip(self._bands, self._order, self._band_keys(keys, offsets), strict=True):
-            first = np.searchsorted(band, queries, side="left")
-            counts = np.searchsorted(band, queries, side="right") - first
-            texts = order[_spans(first, counts)]
-            pairs.append((np.repeat(np.arange(len(queries)), counts) << 32) | texts)
-        distinct = np.unique(np.concatenate(pairs))
-        numbers, texts = distinct >> 32, distinct & 0xFFFFFFFF
-        ours, theirs = np.diff(offsets)[numbers], np.diff(self._offsets)[texts]
-        is_near = np.minimum(ours, theirs) / np.maximum(ours, theirs) >= self._config.min_jaccard
-        return numbers[is_near], texts[is_near]
-
-    def _jaccard(self, keys: HashArray, offsets: IntArray, numbers: IntArray, texts: IntArray) -> NDArray[np.float64]:
-        """Return the Jaccard index of each pair of a set and a text."""
-        ours, theirs = np.diff(offsets)[numbers], np.diff(self._offsets)[texts]
-        shingles = _shingles_of(keys[_spans(offsets[:-1][numbers], ours)]) >> _SET_BITS
-        wanted = (np.repeat(texts.astype(np.uint64), ours) << _SHINGLE_BITS) | shingles
-        places = np.searchsorted(self._keys, wanted)
-        places[places == len(self._keys)] = 0
-        is_shared = self._keys[places] == wanted
-        num_shared = np.bincount(np.repeat(np.arange(len(numbers)), ours)[is_shared], minlength=len(numbers))
-        return num_shared / (ours + theirs - num_shared)
-
-
-def _shingles_of(keys: HashArray) -> HashArray:
-    """Return the hashes of shingles alone, in the upper 40 bits."""
-    return keys << _SET_BITS

@@ -112,9 +112,9 @@ def _stamp(choice: ModelChoice) -> int:
 
 
 def _letters() -> Any:
-    from apps.stories.space import Letters
+    from apps.stories.space import CharNgrams
 
-    return Letters()
+    return CharNgrams()
 
 
 def _sentence_finder() -> Any:

@@ -59,13 +59,13 @@ VIEWS = ("list", "map", "time", "copies")
 
 
 @dataclass
-class Day:
+class SessionStories:
     """The stories of a session, as they were found and edited."""
 
     stories: Stories
     clusters: Clusters
     duplicates: list[DuplicateGroup]
-    places: dict[str, tuple[float, float]]
+    positions: dict[str, tuple[float, float]]
     """Where each story was put on the map at first; editing moves none."""
     given: Given
 
@@ -82,7 +82,7 @@ class Day:
 
     def map_places(self) -> NDArray[np.float64]:
         """Return the places of the stories as they stand, (K, 2)."""
-        return np.array([self.places[story.id] for story in self.clusters.stories], np.float64).reshape(-1, 2)
+        return np.array([self.positions[story.id] for story in self.clusters.stories], np.float64).reshape(-1, 2)
 
 
 class WatchedEmbedder:
@@ -122,12 +122,12 @@ def show(context: PageContext) -> None:
     config = _config(texts)
     if not context.load():
         return
-    day = run_job(texts, "stories", (context.choice, given, config), partial(find_day, context, given, config))
-    if day is not None:
-        _result(texts, day)
+    session = run_job(texts, "stories", (context.choice, given, config), partial(find_stories, context, given, config))
+    if session is not None:
+        _result(texts, session)
 
 
-def find_day(context: PageContext, given: Given, config: ClusteringConfig, progress: Progress) -> Day:
+def find_stories(context: PageContext, given: Given, config: ClusteringConfig, progress: Progress) -> SessionStories:
     """Find the stories of articles, step by step."""
     with context.borrow() as embedder:
         stories = Stories.fit(given.records, config, embedder=WatchedEmbedder(embedder, progress))
@@ -136,9 +136,9 @@ def find_day(context: PageContext, given: Given, config: ClusteringConfig, progr
     progress("duplicates")
     duplicates = find_duplicates([article.title for article in clusters.articles], clusters.points)
     progress("layout")
-    places = layout(clusters.centres, config.seed)
-    where = {story.id: (float(x), float(y)) for story, (x, y) in zip(clusters.stories, places, strict=True)}
-    return Day(stories, clusters, duplicates, where, given)
+    positions = layout(clusters.centres, config.seed)
+    where = {story.id: (float(x), float(y)) for story, (x, y) in zip(clusters.stories, positions, strict=True)}
+    return SessionStories(stories, clusters, duplicates, where, given)
 
 
 # ---- what is given ----
@@ -179,9 +179,9 @@ def _config(texts: Texts) -> ClusteringConfig:
 # ---- what comes out ----
 
 
-def _result(texts: Texts, day: Day) -> None:
-    clusters = day.clusters
-    copies = sum(len(group.members) - 1 for group in day.duplicates)
+def _result(texts: Texts, session: SessionStories) -> None:
+    clusters = session.clusters
+    copies = sum(len(group.members) - 1 for group in session.duplicates)
     inside = sum(map(len, clusters.stories))
     facts = {
         "articles": f"{len(clusters.articles):,}",
@@ -204,17 +204,17 @@ def _result(texts: Texts, day: Day) -> None:
         bind="query-params",
         label_visibility="collapsed",
     )
-    {"list": _list, "map": _map, "time": _time, "copies": _copies}[view or "list"](texts, day)
-    _downloads(texts, day)
+    {"list": _list, "map": _map, "time": _time, "copies": _copies}[view or "list"](texts, session)
+    _downloads(texts, session)
 
 
-def _downloads(texts: Texts, day: Day) -> None:
+def _downloads(texts: Texts, session: SessionStories) -> None:
     st.divider()
-    report = day.report(texts("stories.title"))
+    report = session.report(texts("stories.title"))
     files: Mapping[str, tuple[str, Callable[[], bytes]]] = {
         "json": ("application/json", lambda: json.dumps(to_json(report), ensure_ascii=False, indent=1).encode()),
         "csv": ("text/csv", lambda: to_csv(report).encode()),
-        "html": ("text/html", lambda: to_html(report, day.map_places()).encode()),
+        "html": ("text/html", lambda: to_html(report, session.map_places()).encode()),
     }
     with st.container(horizontal=True):
         for kind, (mime, make) in files.items():
@@ -232,19 +232,23 @@ def _downloads(texts: Texts, day: Day) -> None:
 # ---- stories, one by one ----
 
 
-def _list(texts: Texts, day: Day) -> None:
-    _tools(texts, day)
+def _list(texts: Texts, session: SessionStories) -> None:
+    _tools(texts, session)
     wanted = st.text_input(
         texts("stories.find"), key="find", bind="query-params", icon=":material/search:", max_chars=60
     ).split()
-    found = [story for story in day.clusters.stories if all(word in _searched(story, day.clusters) for word in wanted)]
+    found = [
+        story
+        for story in session.clusters.stories
+        if all(word in _searched(story, session.clusters) for word in wanted)
+    ]
     if not found:
         st.info(texts("stories.not_found"), icon=":material/search_off:")
         return
     num_pages = -(-len(found) // PER_PAGE)
     page = st.pagination(num_pages, key="page") if num_pages > 1 else 1
     for story in found[(page - 1) * PER_PAGE : page * PER_PAGE]:
-        _story(texts, day, story)
+        _story(texts, session, story)
 
 
 def _searched(story: Cluster, clusters: Clusters) -> str:
@@ -252,9 +256,9 @@ def _searched(story: Cluster, clusters: Clusters) -> str:
     return " ".join([story.title, *(keyword.text for keyword in story.keywords), *titles])
 
 
-def _tools(texts: Texts, day: Day) -> None:
+def _tools(texts: Texts, session: SessionStories) -> None:
     """Show what joins stories, and what takes the last edit back."""
-    titles = {story.id: f"{one_line(story.title, 40)} ({len(story)})" for story in day.clusters.stories}
+    titles = {story.id: f"{one_line(story.title, 40)} ({len(story)})" for story in session.clusters.stories}
     merge, undo = st.columns([5, 2], vertical_alignment="bottom")
     with merge, st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.multiselect(
@@ -270,52 +274,54 @@ def _tools(texts: Texts, day: Day) -> None:
             disabled=len(chosen) < 2,
             key="merge",
             on_click=_edit,
-            args=(day, "merge", *chosen),
+            args=(session, "merge", *chosen),
         )
     with undo:
-        last = day.stories.edits[-1].kind if day.stories.edits else ""
+        last = session.stories.edits[-1].kind if session.stories.edits else ""
         label = texts("stories.undo_what", what=texts(f"edit.{last}")) if last else texts("stories.undo")
-        st.button(label, icon=":material/undo:", disabled=not last, key="undo", on_click=_edit, args=(day, "undo"))
+        st.button(label, icon=":material/undo:", disabled=not last, key="undo", on_click=_edit, args=(session, "undo"))
 
 
-def _edit(day: Day, action: str, *values: Any) -> None:
+def _edit(session: SessionStories, action: str, *values: Any) -> None:
     """Carry out an edit on this session's stories."""
     try:
         match action, *values:
             case "merge", first, *others:
-                day.stories.merge(first, *others)
+                session.stories.merge(first, *others)
                 st.session_state["merge-chosen"] = []
             case "rename", story:
-                day.stories.rename(story, st.session_state[f"name-{story}"])
+                session.stories.rename(story, st.session_state[f"name-{story}"])
             case "pin", story, is_pinned:
-                day.stories.pin(story, is_pinned=is_pinned)
+                session.stories.pin(story, is_pinned=is_pinned)
             case ("undo",):
-                day.stories.undo()
+                session.stories.undo()
     except UsageError:
         # Pressed twice: the story is gone already, or nothing is left to be taken back.
         return
-    day.clusters = day.stories.clusters()
+    session.clusters = session.stories.clusters()
 
 
-def _story(texts: Texts, day: Day, story: Cluster) -> None:
+def _story(texts: Texts, session: SessionStories, story: Cluster) -> None:
     with st.container(border=True, key=f"story-{story.id}"):
         text, tools = st.columns([5, 2])
         with text:
-            st.html(story_html(texts, story, day.clusters))
+            st.html(story_html(texts, story, session.clusters))
         with tools, st.container(horizontal=True, horizontal_alignment="right"):
             st.button(
                 texts("stories.unpin" if story.is_pinned else "stories.pin"),
                 icon=":material/keep:",
                 key=f"pin-{story.id}",
                 on_click=_edit,
-                args=(day, "pin", story.id, not story.is_pinned),
+                args=(session, "pin", story.id, not story.is_pinned),
                 type="tertiary",
             )
             with st.popover(texts("stories.rename"), icon=":material/edit:", type="tertiary"):
                 st.text_input(
                     texts("stories.name"), story.name, key=f"name-{story.id}", placeholder=story.headline[:60]
                 )
-                st.button(texts("stories.save"), key=f"save-{story.id}", on_click=_edit, args=(day, "rename", story.id))
+                st.button(
+                    texts("stories.save"), key=f"save-{story.id}", on_click=_edit, args=(session, "rename", story.id)
+                )
 
 
 def story_html(texts: Texts, story: Cluster, clusters: Clusters) -> str:
@@ -342,20 +348,20 @@ def story_html(texts: Texts, story: Cluster, clusters: Clusters) -> str:
 # ---- map, time, copies ----
 
 
-def _map(texts: Texts, day: Day) -> None:
+def _map(texts: Texts, session: SessionStories) -> None:
     st.caption(texts("stories.map_note"))
-    st.vega_lite_chart(map_chart(texts, day), key="stories-map", alt=texts("stories.map_alt"))
+    st.vega_lite_chart(map_chart(texts, session), key="stories-map", alt=texts("stories.map_alt"))
 
 
-def map_chart(texts: Texts, day: Day) -> dict[str, Any]:
+def map_chart(texts: Texts, session: SessionStories) -> dict[str, Any]:
     """Return the map as a Vega-Lite chart: area by articles, colour and shape by category."""
-    colours = dict(list(category_colours(day.clusters).items())[: len(SHAPES) - 1])
-    by_id = {story.id: story for story in day.clusters.stories}
+    colours = dict(list(category_colours(session.clusters).items())[: len(SHAPES) - 1])
+    by_id = {story.id: story for story in session.clusters.stories}
     other = texts("stories.other")
     rows = []
-    for circle in circles(day.clusters, day.map_places(), colours):
+    for circle in circles(session.clusters, session.map_places(), colours):
         story = by_id[circle["id"]]
-        category = main_category(story, day.clusters)
+        category = main_category(story, session.clusters)
         rows.append(
             {
                 "x": circle["x"],
@@ -367,7 +373,7 @@ def map_chart(texts: Texts, day: Day) -> dict[str, Any]:
                 "keywords": ", ".join(keyword.text for keyword in story.keywords[:5]),
             }
         )
-    place = {
+    position = {
         "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, MAP_WIDTH]}},
         "y": {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [0, MAP_HEIGHT]}},
     }
@@ -381,7 +387,7 @@ def map_chart(texts: Texts, day: Day) -> dict[str, Any]:
     marks = {
         "mark": {"type": "point", "filled": True, "opacity": 0.6},
         "encoding": {
-            **place,
+            **position,
             "size": size | {"legend": None},
             "color": category_of | {"scale": {"domain": names, "range": [*colours.values(), PLAIN_COLOUR]}},
             "shape": category_of | {"scale": {"domain": names, "range": shapes}},
@@ -391,7 +397,7 @@ def map_chart(texts: Texts, day: Day) -> dict[str, Any]:
     labels = {
         "data": {"values": _labelled(rows)},
         "mark": {"type": "text", "fontSize": 12.5, "fontWeight": 600},
-        "encoding": {**place, "text": {"field": "label", "type": "nominal"}},
+        "encoding": {**position, "text": {"field": "label", "type": "nominal"}},
     }
     legend = {"orient": "bottom", "columns": len(SHAPES), "labelLimit": 120}
     return {"data": {"values": rows}, "layer": [marks, labels], "height": 520, "config": {"legend": legend}}
@@ -411,8 +417,8 @@ def _labelled(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _time(texts: Texts, day: Day) -> None:
-    chart = time_chart(texts, day.clusters)
+def _time(texts: Texts, session: SessionStories) -> None:
+    chart = time_chart(texts, session.clusters)
     if chart is None:
         st.info(texts("stories.no_time"), icon=":material/info:")
         return
@@ -433,7 +439,7 @@ def time_chart(texts: Texts, clusters: Clusters) -> dict[str, Any] | None:
         for k in kept
         if row["counts"][k]
     ]
-    place = {
+    position = {
         "x": {"field": "when", "type": "ordinal", "sort": order, "title": None, "axis": {"labelAngle": -40}},
         "y": {"field": "story", "type": "ordinal", "sort": None, "title": None, "axis": {"labelLimit": 260}},
     }
@@ -441,21 +447,23 @@ def time_chart(texts: Texts, clusters: Clusters) -> dict[str, Any] | None:
     return {
         "data": {"values": rows},
         "layer": [
-            {"mark": {"type": "rect", "opacity": 0.45}, "encoding": place | {"color": count | {"legend": None}}},
-            {"mark": {"type": "text", "fontSize": 12}, "encoding": place | {"text": count}},
+            {"mark": {"type": "rect", "opacity": 0.45}, "encoding": position | {"color": count | {"legend": None}}},
+            {"mark": {"type": "text", "fontSize": 12}, "encoding": position | {"text": count}},
         ],
         "height": 28 * len(found["rows"]) + 60,
     }
 
 
-def _copies(texts: Texts, day: Day) -> None:
-    if not day.duplicates:
+def _copies(texts: Texts, session: SessionStories) -> None:
+    if not session.duplicates:
         st.info(texts("stories.no_copies"), icon=":material/info:")
         return
-    st.caption(texts("stories.copies_note", shown=min(SHOWN_GROUPS, len(day.duplicates)), count=len(day.duplicates)))
-    articles = day.clusters.articles
+    st.caption(
+        texts("stories.copies_note", shown=min(SHOWN_GROUPS, len(session.duplicates)), count=len(session.duplicates))
+    )
+    articles = session.clusters.articles
     parts = []
-    for group in day.duplicates[:SHOWN_GROUPS]:
+    for group in session.duplicates[:SHOWN_GROUPS]:
         others = [articles[index].title for index in group.members if index != group.representative][:SHOWN_COPIES]
         lines = "".join(f"<li>{escaped(one_line(title, 200))}</li>" for title in others)
         head = escaped(one_line(articles[group.representative].title, 160))

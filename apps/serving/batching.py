@@ -56,7 +56,7 @@ class _Call:
 class _Waiting:
     job: Job
     call: _Call
-    place: int
+    position: int
     number: int
     """In the order of arrival."""
     since: float = field(default_factory=time.perf_counter)
@@ -121,9 +121,9 @@ class Batcher:
         call = _Call(loop, loop.create_future(), [None] * len(jobs), len(jobs))
         with self._changed:
             self._admit(jobs, timeout_s)
-            for place, job in enumerate(jobs):
+            for position, job in enumerate(jobs):
                 self._arrived += 1
-                self._groups.setdefault(job.group, deque()).append(_Waiting(job, call, place, self._arrived))
+                self._groups.setdefault(job.group, deque()).append(_Waiting(job, call, position, self._arrived))
             self._count(len(jobs), sum(job.cost for job in jobs))
             self._changed.notify()
         try:
@@ -222,7 +222,7 @@ def _deliver(done: Sequence[tuple[_Waiting, Any]]) -> None:
         if isinstance(result, Exception):
             call.future.set_exception(result)
             continue
-        call.results[waiting.place] = result
+        call.results[waiting.position] = result
         call.missing -= 1
         if not call.missing:
             call.future.set_result(call.results)

@@ -39,7 +39,7 @@ CAN_DIVIDE = sys.platform.startswith("linux")
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerConfig:
     """What a worker is told."""
 
     settings: Settings
@@ -87,7 +87,7 @@ def listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
 class Supervisor:
     """Keeps worker processes running."""
 
-    def __init__(self, place: Place, num_workers: int) -> None:
+    def __init__(self, worker_config: WorkerConfig, num_workers: int) -> None:
         """Take the port; workers start with `run`.
 
         Raises:
@@ -98,8 +98,10 @@ class Supervisor:
         self._workers: dict[int, tuple[SpawnProcess, Connection]] = {}
         self._is_ending = False
         # Alone first: with another server on this port, the system would divide connections between the two.
-        self._listener: socket.socket | None = listen(*place.address, is_shared=False)
-        self._place = Place(place.settings, place.hosts, self._listener.getsockname()[:2], place.is_verbose)
+        self._listener: socket.socket | None = listen(*worker_config.address, is_shared=False)
+        self._worker_config = WorkerConfig(
+            worker_config.settings, worker_config.hosts, self._listener.getsockname()[:2], worker_config.is_verbose
+        )
         if CAN_DIVIDE:
             self._listener.close()
             self._listener = None
@@ -107,7 +109,7 @@ class Supervisor:
     @property
     def url(self) -> str:
         """Where the server is."""
-        host, port = self._place.address
+        host, port = self._worker_config.address
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def run(self, when_ready: Callable[[], object]) -> None:
@@ -148,7 +150,7 @@ class Supervisor:
 
     def _start(self) -> Connection:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=run_worker, args=(self._place, self._listener, theirs))
+        process = self._context.Process(target=run_worker, args=(self._worker_config, self._listener, theirs))
         process.start()
         theirs.close()
         assert process.pid is not None
@@ -188,7 +190,7 @@ class Supervisor:
             self._listener.close()
         for process, _ in self._workers.values():
             process.terminate()
-        settings = self._place.settings
+        settings = self._worker_config.settings
         deadline = time.monotonic() + settings.timeout_s + settings.drain_s + 10
         for process, _ in self._workers.values():
             process.join(max(0.1, deadline - time.monotonic()))
@@ -199,7 +201,7 @@ class Supervisor:
         self._workers.clear()
 
 
-def run_worker(place: Place, listener: socket.socket | None, pipe: Connection) -> None:
+def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe: Connection) -> None:
     """Be a worker: load the models, say so, and serve until SIGTERM, or until whoever started it is gone."""
     import torch
     import uvicorn
@@ -207,22 +209,22 @@ def run_worker(place: Place, listener: socket.socket | None, pipe: Connection) -
     from apps.serving.metrics import Metrics
     from apps.serving.web import Serving, make_app
 
-    log_lines(is_verbose=place.is_verbose)
+    log_lines(is_verbose=worker_config.is_verbose)
     # A key pressed in the terminal reaches every process; the supervisor tells the workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     torch.set_num_threads(1)
-    settings = place.settings
+    settings = worker_config.settings
     try:
         serving = Serving(load_services(settings), settings, Metrics())
         if listener is None:
-            listener = listen(*place.address, is_shared=True)
+            listener = listen(*worker_config.address, is_shared=True)
     except SuiteError as error:
         pipe.send(error)
         return
     config = uvicorn.Config(
-        make_app(serving, hosts=place.hosts),
+        make_app(serving, hosts=worker_config.hosts),
         log_config=None,
         access_log=False,
         server_header=False,

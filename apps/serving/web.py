@@ -163,8 +163,8 @@ def make_app(serving: Serving, *, hosts: Iterable[str] = ()) -> ASGIApp:
     _add_reports(app, serving)
     app.add_exception_handler(RefusalError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_by_starlette)
-    app.add_exception_handler(Exception, _apologise)
-    return Gate(app, serving, frozenset(hosts))
+    app.add_exception_handler(Exception, internal_error)
+    return RequestMiddleware(app, serving, frozenset(hosts))
 
 
 def _add_service(app: FastAPI, serving: Serving, service: Service) -> None:
@@ -256,11 +256,12 @@ async def _refuse_by_starlette(_: Request, error: Exception) -> Response:
     return RefusalError(error.status_code, str(error.detail), headers=error.headers).response()
 
 
-async def _apologise(_request: Request, _error: Exception) -> Response:
+async def internal_error(_request: Request, _error: Exception) -> Response:
+    """Return the answer to a request that failed inside the server."""
     return RefusalError(500, "it is logged under the request's id").response()
 
 
-class Gate:
+class RequestMiddleware:
     """What every request passes first: host, size, time and type of its body; and last: figures and a line of log."""
 
     def __init__(self, app: ASGIApp, serving: Serving, hosts: frozenset[str]) -> None:
@@ -315,7 +316,7 @@ class Gate:
             # Messages of errors may hold what was sent; places in the code do not.
             logger.error(_line(event="error", request_id=request_id, kind=type(error).__name__, frames=frames[-8:]))
             if not status:
-                await (await _apologise(Request(scope), error))(scope, receive, answer)
+                await (await internal_error(Request(scope), error))(scope, receive, answer)
         finally:
             took = time.perf_counter() - started
             path = scope["path"] if scope["path"] in self._paths else "other"

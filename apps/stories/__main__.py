@@ -1,12 +1,11 @@
-"""Stories that live on: new articles join them without anything being fitted again, editors change them, undo included.
+"""Edit persistent stories: list, merge, split, rename, pin, and undo.
 
     python -m apps.stories DIR list
     python -m apps.stories DIR merge s3 s17
     python -m apps.stories DIR rename s3 "얀센 백신 예약"
     python -m apps.stories DIR undo
 
-DIR is what `python -m apps.clustering FILE --stories DIR` keeps: `stories.json`, and vectors as safetensors. A story
-keeps its id for good; an id is never given twice.
+DIR is the folder of `python -m apps.clustering FILE --stories DIR`. The id of a story never changes and is never reused.
 """
 
 import sys
@@ -20,10 +19,15 @@ from corpora.foundation.errors import UsageError
 
 def main(argv: list[str] | None = None) -> int:
     """Edit the stories of a folder; returns the exit code."""
-    parser = ArgumentParser("python -m apps.stories", "List, merge, split, rename, pin stories, and undo that.")
-    parser.add_argument("folder", type=Path, help="what apps.clustering keeps with --stories")
+    parser = ArgumentParser("python -m apps.stories", "List, merge, split, rename and pin stories, and undo edits.")
+    parser.add_argument("folder", type=Path, help="folder given to apps.clustering with --stories")
     parser.add_argument("action", choices=["list", "merge", "split", "rename", "pin", "unpin", "undo"])
-    parser.add_argument("arguments", nargs="*", metavar="STORY", help="ids; then a name to rename, a number to split")
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="STORY",
+        help="ids of stories; then the new name for rename, the number of parts for split",
+    )
     options = parser.parse(argv)
     stories = Stories.load(options.folder)
     if options.action == "list":
@@ -36,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _edit(stories: Stories, action: str, arguments: Sequence[str]) -> str:
-    """Carry out one edit, and say what was done.
+    """Carry out one edit, and return what to report.
 
     Raises:
         UsageError: the arguments do not fit the action.
@@ -59,7 +63,7 @@ def _edit(stories: Stories, action: str, arguments: Sequence[str]) -> str:
             edit = stories.undo()
             return f"{edit.kind} {edit.story}: undone"
     usage = {"merge": "STORY STORY…", "split": "STORY [PARTS]", "rename": "STORY NAME", "undo": "nothing"}
-    what = f"'{' '.join(arguments)}' does not fit"
+    what = f"'{' '.join(arguments)}' is not what {action} takes"
     raise UsageError(f"python -m apps.stories {action}", what, f"give {usage.get(action, 'STORY')}")
 
 

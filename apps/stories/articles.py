@@ -79,17 +79,17 @@ def to_articles(articles: Articles) -> list[Article]:
     return [_to_article(article, str(number)) for number, article in enumerate(articles, start=1)]
 
 
-def _to_article(article: object, place: str) -> Article:
+def _to_article(article: object, position: str) -> Article:
     match article:
         case str():
-            return Article(_printable(article), place)
+            return Article(_printable(article), position)
         case Article():
             fields = {name: _printable(value) for name, value in vars(article).items()}
-            return Article(**fields | {"id": fields["id"] or place})
+            return Article(**fields | {"id": fields["id"] or position})
         case Document(text=text, title=title, date=date, section=section):
             fields = {"title": title or text.partition("\n")[0], "text": text if title else "", "category": section}
             fields = {name: _printable(value) for name, value in fields.items()}
-            return Article(id=article.id or place, date=parse_date(date), **fields)
+            return Article(id=article.id or position, date=parse_date(date), **fields)
     raise ValueError(f"an article is {article!r:.40}; give a title, an Article or a Document")
 
 

@@ -1,21 +1,22 @@
-"""Stories among points: HDBSCAN on a graph of nearest neighbours, and what an editor needs on top of it.
+"""Groups of points: HDBSCAN on a graph of nearest neighbours, and three steps of refinement.
 
-HDBSCAN (Campello et al. 2013) leaves more than half of a day's titles out, takes some in that do not belong, and may
-find one story twice. So three steps follow, all measured by *typicality*: the share of all stories' members that are no
-nearer to the centre of their own story, themselves left out, than this title is to this centre. It is a rank and needs
-no threshold that depends on the embedder (it is the p-value of conformal prediction; Vovk et al. 2005).
+HDBSCAN (Campello et al. 2013) labels more than half of a day's titles as noise, includes some that do not belong, and
+may find one story twice. Three steps correct this. All use the *typicality* of a title for a story: the share of all
+members of stories that are no nearer to the centre of their own story (computed without them) than this title is to
+this centre. It is a rank, so no threshold depends on the embedder (it is the p-value of conformal prediction; Vovk et
+al. 2005).
 
-1. A member whose typicality is below a level leaves, unless strangers are much farther away; so does one that is no
-   nearer than strangers are.
-2. Stories whose centres are as near to each other as members are to theirs become one (average linkage).
-3. A title that is in no story joins the nearest, if its typicality among those that are left reaches the level.
+1. A member leaves its story if its typicality is below a level, unless non-members are much farther away, and if it is
+   no nearer than non-members are.
+2. Stories whose centres are as near to each other as members are to their centres are merged (average linkage).
+3. A title in no story joins the nearest one if its typicality among the remaining members reaches the level.
 """
 
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,6 @@ from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist
-from sklearn.cluster import HDBSCAN
 from threadpoolctl import threadpool_limits
 
 from corpora.foundation.machine import num_threads
@@ -31,23 +31,25 @@ from corpora.foundation.machine import num_threads
 Points: TypeAlias = NDArray[np.float32]
 """(N, P), rows of length 1 or 0."""
 Labels: TypeAlias = NDArray[np.int64]
-"""(N,), −1 for what is in no group."""
+"""(N,), −1 for points in no group."""
+Library: TypeAlias = Literal["sklearn", "hdbscan"]
+"""Package whose HDBSCAN runs; both give the same groups."""
 Result = TypeVar("Result")
 
-BLOCK, BLOCK_SIZE = 512, 1 << 23
-"""Most rows and most numbers of a block of similarities: a few of them, with what sorts them, fit into the memory."""
-SHORTEST = 1e-6
-"""Distance of points that are equal: a graph has no edges of length 0."""
-APART = 3.0
-"""Length of the edges that tie together what no neighbours connect: longer than any distance on the sphere."""
-SELDOM = 0.95
-"""Share of members that are less similar to any other story than what counts as the nearness of strangers."""
-LARGEST_DIVIDED = 4000
-"""Members of the largest story that is divided: linkage needs memory for all pairs."""
+BLOCK_ROWS, BLOCK_SIZE = 512, 1 << 23
+"""Maximum rows and maximum values of a block of similarities: a few blocks and their sorted copies fit into memory."""
+MIN_DISTANCE = 1e-6
+"""Distance of equal points: a sparse graph has no edges of length 0."""
+BRIDGE_LENGTH = 3.0
+"""Length of the edges that connect the components of the graph: longer than any distance on the sphere."""
+NEAR_QUANTILE = 0.95
+"""Quantile of the similarities of non-members at which they count as near."""
+MAX_SPLIT = 4000
+"""Members of a story that are divided into parts: linkage needs memory for all pairs."""
 
 
 class Clusterer(Protocol):
-    """How stories are found among points."""
+    """How points are grouped."""
 
     def __call__(self, points: Points) -> Labels:
         """Return the number of each point's group, −1 for none. Points are distinct and of length 1."""
@@ -55,52 +57,60 @@ class Clusterer(Protocol):
 
 @dataclass(frozen=True)
 class Density:
-    """HDBSCAN on the graph of the nearest neighbours: all pairs are compared, and only a few remembered."""
+    """HDBSCAN on the graph of nearest neighbours: all pairs are compared, and only a few are kept."""
 
     min_size: int = 3
     """Points of the smallest group."""
     min_samples: int = 2
-    """A point and its neighbours that tell how dense it is around it."""
+    """Points, itself included, within the core distance of a point."""
     neighbours: int = 16
     selection: Literal["leaf", "eom"] = "leaf"
+    library: Library = "sklearn"
 
     def __call__(self, points: Points) -> Labels:
-        """Return groups; fewer points than `min_size` or `min_samples` make none, and one group alone is not found.
+        """Return groups; fewer points than `min_size` or `min_samples` make none, and a single group is never found.
 
-        HDBSCAN sees a group only where it parts from another; `allow_single_cluster` would make one of any day's rest.
+        HDBSCAN finds groups where the hierarchy splits; `allow_single_cluster` would make a story of any leftover.
         """
         if len(points) < max(self.min_size, self.min_samples, 3):
             return np.full(len(points), -1)
         graph = neighbour_graph(points, max(self.neighbours, self.min_samples))
-        found = HDBSCAN(
-            min_cluster_size=self.min_size,
-            min_samples=max(1, self.min_samples - 1),  # in a graph, a point is not a neighbour of itself
-            metric="precomputed",
-            cluster_selection_method=self.selection,
-            copy=False,
-        ).fit(graph)
+        settings: dict[str, Any] = {
+            "min_cluster_size": self.min_size,
+            "min_samples": max(1, self.min_samples - 1),  # a point is no neighbour of itself in the graph
+            "metric": "precomputed",
+            "cluster_selection_method": self.selection,
+        }
+        if self.library == "hdbscan":
+            import hdbscan
+
+            found = hdbscan.HDBSCAN(**settings).fit(graph)
+        else:
+            from sklearn.cluster import HDBSCAN
+
+            found = HDBSCAN(**settings, copy=False).fit(graph)
         labels: Labels = found.labels_.astype(np.int64)
         return labels
 
 
 def neighbour_graph(points: Points, num_neighbours: int) -> sparse.csr_array:
-    """Return the symmetric graph of nearest neighbours as Euclidean distances, made connected by long edges."""
+    """Return the symmetric graph of nearest neighbours with Euclidean distances, connected by long edges if needed."""
     size = len(points)
     indices, similarities = nearest(points, min(num_neighbours, size - 1))
-    distances = np.maximum(np.sqrt(np.maximum(2 - 2 * similarities.astype(np.float64), 0)), SHORTEST)
+    distances = np.maximum(np.sqrt(np.maximum(2 - 2 * similarities.astype(np.float64), 0)), MIN_DISTANCE)
     starts = np.arange(0, indices.size + 1, indices.shape[1])
     graph = sparse.csr_array((distances.ravel(), indices.ravel(), starts), shape=(size, size))
     graph = sparse.csr_array(graph.maximum(graph.T))
     num_parts, parts = connected_components(graph, directed=False)
     if num_parts > 1:
         ends = np.unique(parts, return_index=True)[1]
-        chain = sparse.coo_array((np.full(num_parts - 1, APART), (ends[:-1], ends[1:])), shape=(size, size))
+        chain = sparse.coo_array((np.full(num_parts - 1, BRIDGE_LENGTH), (ends[:-1], ends[1:])), shape=(size, size))
         graph = sparse.csr_array(graph + chain + chain.T)
     return graph
 
 
 def nearest(points: Points, num_neighbours: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Return the most similar other points of each point: indices and cosines, (N, num_neighbours)."""
+    """Return the most similar other points of each point: indices and cosines, (N, num_neighbours) each."""
 
     def search(block: Points, first: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         similarities = block @ points.T
@@ -114,12 +124,12 @@ def nearest(points: Points, num_neighbours: int) -> tuple[NDArray[np.int32], NDA
 
 
 def in_blocks(points: Points, width: int, compute: Callable[[Points, int], Result]) -> list[Result]:
-    """Call COMPUTE for blocks of rows and the place of the first, on all processors; results in order.
+    """Call COMPUTE with blocks of rows and the index of the first row, on all processors; results in order.
 
-    WIDTH is how many numbers COMPUTE makes of a row. Blocks depend on nothing else, and each product is made in one
-    thread, so that the same points give the same bytes whatever the number of threads.
+    WIDTH is the number of values that COMPUTE makes of a row. Blocks depend on nothing else, and each product is
+    computed in one thread, so results do not depend on the number of threads.
     """
-    rows = max(1, min(BLOCK, BLOCK_SIZE // max(1, width)))
+    rows = max(1, min(BLOCK_ROWS, BLOCK_SIZE // max(1, width)))
     with threadpool_limits(1), ThreadPoolExecutor(num_threads()) as pool:
         return list(pool.map(lambda first: compute(points[first : first + rows], first), range(0, len(points), rows)))
 
@@ -134,9 +144,9 @@ class Groups:
     sizes: NDArray[np.int64]
 
     @classmethod
-    def of(cls, points: Points, labels: Labels) -> "Groups":
-        """Sum up groups; their numbers are made to run from 0 without gaps, in the order of their first members."""
-        labels = renumbered(labels)
+    def from_labels(cls, points: Points, labels: Labels) -> "Groups":
+        """Sum the members of groups; labels become contiguous from 0, in the order of first members."""
+        labels = renumber(labels)
         members = np.flatnonzero(labels >= 0)
         sizes = np.bincount(labels[members])
         sums = np.zeros((len(sizes), points.shape[1]))
@@ -159,22 +169,22 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Yardstick:
-    """How near is near: the similarities of stories' members, by which others are measured."""
+class TypicalityScale:
+    """The similarities of stories' members, against which other similarities are ranked."""
 
     own: NDArray[np.float32]
-    """Ascending: of members to the centre of the others of their story, if there are others."""
+    """Ascending: of members to the centre of the other members of their story."""
     strange: NDArray[np.float32]
-    """Ascending: of members to the nearest centre of another story."""
+    """Ascending: of members to the nearest centre of another story (non-members)."""
 
     @classmethod
-    def of(cls, points: Points, groups: Groups, is_core: NDArray[np.bool_] | None = None) -> "Yardstick":
-        """Measure groups.
+    def from_groups(cls, points: Points, groups: Groups, is_core: NDArray[np.bool_] | None = None) -> "TypicalityScale":
+        """Collect the similarities of groups.
 
         Args:
-            points: what is grouped.
-            groups: their groups.
-            is_core: which members count; default: all.
+            points: (N, P).
+            groups: groups of these points.
+            is_core: (N,) members that count; default: all.
         """
         counts = (groups.labels >= 0) & (groups.sizes[groups.labels] > 1 if len(groups.sizes) else False)
         members = np.flatnonzero(counts if is_core is None else counts & is_core)
@@ -183,44 +193,44 @@ class Yardstick:
         return cls(np.sort(own), np.sort(strange) if len(groups.sizes) > 1 else np.zeros(0, np.float32))
 
     def typicality(self, similarities: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the share of members that are no nearer to their centres than this; 0 where there are no members."""
+        """Return the share of members that are no nearer to their centres than each similarity; 0 without members."""
         ranks = np.searchsorted(self.own, similarities, side="right")
         shares: NDArray[np.float32] = (ranks / max(1, len(self.own))).astype(np.float32)
         return shares
 
     def similarity_at(self, typicality: float) -> float:
-        """Return the least similarity that has a typicality; 1 if there are no members."""
+        """Return the lowest similarity with a typicality; 1 without members."""
         return float(np.quantile(self.own, typicality)) if len(self.own) else 1.0
 
     def level(self, min_typicality: float) -> float:
-        """Return the least similarity of a member: that of a typicality, seen beside the nearness of strangers.
+        """Return the lowest similarity of a member: that of a typicality, corrected by the similarities of non-members.
 
-        A quantile alone would send members away however tidy the stories are: it is lowered where strangers are far.
-        And it would keep what is no nearer than a stranger where stories are loose, as on a day of few articles: it is
-        at least the median of the strangers.
+        A quantile alone would remove members however compact the stories are: it is lowered where non-members are far.
+        It would also keep members that are no nearer than non-members where stories are loose, as on a day of few
+        articles: it is at least the median of the non-members.
         """
         level = self.similarity_at(min_typicality)
         if not len(self.strange):
             return level
-        median, near = np.quantile(self.strange, (0.5, SELDOM)).tolist()
+        median, near = np.quantile(self.strange, (0.5, NEAR_QUANTILE)).tolist()
         level = max(level, median)
         return float(min(level, (level + near) / 2))
 
 
 def _own_similarities(points: Points, labels: Labels, sums: NDArray[np.float64]) -> NDArray[np.float32]:
     similarities = np.ones(len(points), np.float32)
-    for first in range(0, len(points), BLOCK):
-        block = points[first : first + BLOCK]
-        others = sums[labels[first : first + BLOCK]] - block
+    for first in range(0, len(points), BLOCK_ROWS):
+        block = points[first : first + BLOCK_ROWS]
+        others = sums[labels[first : first + BLOCK_ROWS]] - block
         lengths = np.linalg.norm(others, axis=1)
         products = np.einsum("np,np->n", others, block, dtype=np.float64)
-        np.divide(products, lengths, out=products, where=lengths > SHORTEST)
-        similarities[first : first + BLOCK] = np.where(lengths > SHORTEST, products, 1)
+        np.divide(products, lengths, out=products, where=lengths > MIN_DISTANCE)
+        similarities[first : first + BLOCK_ROWS] = np.where(lengths > MIN_DISTANCE, products, 1)
     return similarities
 
 
-def renumbered(labels: Labels) -> Labels:
-    """Return labels that run from 0 without gaps, in the order of their first points; −1 stays."""
+def renumber(labels: Labels) -> Labels:
+    """Return contiguous labels from 0, in the order of their first points; −1 stays."""
     kept = labels >= 0
     _, first, inverse = np.unique(labels[kept], return_index=True, return_inverse=True)
     ranks = np.argsort(np.argsort(first))
@@ -236,39 +246,41 @@ def refine(
     min_size: int,
     min_typicality: float,
     join_at: float,
-    yardstick: Yardstick | None = None,
+    scale: TypicalityScale | None = None,
 ) -> tuple[Labels, NDArray[np.bool_]]:
-    """Return better stories by the three steps above, and whether a point was in its story before the last step.
+    """Return the groups after the three steps above, and whether a point was in its group before the last step.
 
     Args:
-        points: distinct texts.
-        labels: groups that were found among them.
-        min_size: a story that step 1 leaves with fewer members is none.
-        min_typicality: level of steps 1 and 3; at 0 only members leave that are no nearer than strangers.
-        join_at: typicality at which centres are near enough for step 2; more than 1 joins nothing.
-        yardstick: of other stories in the same space; default: of these.
+        points: (N, P) of distinct texts.
+        labels: (N,) groups found by a clusterer.
+        min_size: groups that step 1 leaves with fewer members are dissolved.
+        min_typicality: level of steps 1 and 3; at 0 only members leave that are no nearer than non-members.
+        join_at: typicality at which centres are merged in step 2; more than 1 merges none.
+        scale: of other groups in the same space; default: of these.
     """
-    groups = Groups.of(points, labels)
+    groups = Groups.from_labels(points, labels)
     if not len(groups.sizes):
         return groups.labels, groups.labels >= 0
-    measure = yardstick or Yardstick.of(points, groups)
+    measure = scale or TypicalityScale.from_groups(points, groups)
     labels = np.where(groups.own_similarities(points) < measure.level(min_typicality), -1, groups.labels)
     sizes = np.bincount(labels[labels >= 0], minlength=len(groups.sizes))
     labels[(labels >= 0) & (sizes[labels] < min_size)] = -1
-    groups = Groups.of(points, labels)
+    groups = Groups.from_labels(points, labels)
     if join_at <= 1 and len(groups.sizes):
-        labels = np.where(groups.labels >= 0, joined(groups.centres, measure.similarity_at(join_at))[groups.labels], -1)
-        groups = Groups.of(points, labels)
-    level = (yardstick or Yardstick.of(points, groups)).level(min_typicality)
-    places, similarities = nearest_centres(points, groups.centres)
+        labels = np.where(
+            groups.labels >= 0, merge_centres(groups.centres, measure.similarity_at(join_at))[groups.labels], -1
+        )
+        groups = Groups.from_labels(points, labels)
+    level = (scale or TypicalityScale.from_groups(points, groups)).level(min_typicality)
+    positions, similarities = nearest_centres(points, groups.centres)
     joins = (groups.labels < 0) & (similarities >= level)
-    return renumbered(np.where(joins, places, groups.labels)), groups.labels >= 0
+    return renumber(np.where(joins, positions, groups.labels)), groups.labels >= 0
 
 
 def nearest_centres(points: Points, centres: Points, own: Labels | None = None) -> tuple[Labels, NDArray[np.float32]]:
-    """Return the number of the most similar centre of each point, and the cosine; −1 and −1 if there are no centres.
+    """Return the index of the most similar centre of each point, and the cosine; −1 and −1 without centres.
 
-    OWN is the number of a centre for each point that does not count.
+    OWN is the index of a centre for each point that is ignored.
     """
     if not len(centres):
         return np.full(len(points), -1), np.full(len(points), -1, np.float32)
@@ -286,51 +298,51 @@ def nearest_centres(points: Points, centres: Points, own: Labels | None = None) 
     return np.concatenate([best for best, _ in blocks]), np.concatenate([cosines for _, cosines in blocks])
 
 
-def joined(centres: Points, near: float) -> Labels:
-    """Return groups of centres by average linkage: joined while the mean cosine between two groups is at least NEAR."""
+def merge_centres(centres: Points, min_cosine: float) -> Labels:
+    """Return groups of centres by average linkage: merged while the mean cosine of two is at least MIN_COSINE."""
     if len(centres) < 2:
         return np.arange(len(centres))
 
     def search(block: Points, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        rows, columns = np.nonzero(block @ centres.T >= near)
+        rows, columns = np.nonzero(block @ centres.T >= min_cosine)
         return rows + first, columns
 
     edges = in_blocks(centres, len(centres), search)
     rows, columns = np.concatenate([e[0] for e in edges]), np.concatenate([e[1] for e in edges])
     graph = sparse.coo_array((np.ones(len(rows)), (rows, columns)), shape=(len(centres), len(centres)))
-    # A mean of cosines is not above all of them: groups never reach across parts of this graph.
+    # A mean of cosines never exceeds all of them: no group spans two components of this graph.
     _, parts = connected_components(graph, directed=False)
     labels = np.full(len(centres), -1)
     order = np.argsort(parts, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
-        labels[members] = labels.max() + 1 + divided(centres[members], near)
+        labels[members] = labels.max() + 1 + split_by_linkage(centres[members], min_cosine)
     return labels
 
 
-def divided(points: Points, near: float) -> Labels:
-    """Return groups of points by average linkage, from 0: the mean cosine between two of them is below NEAR."""
+def split_by_linkage(points: Points, min_cosine: float) -> Labels:
+    """Return groups of points by average linkage, from 0: the mean cosine of any two is below MIN_COSINE."""
     if len(points) < 2:
         return np.zeros(len(points), np.int64)
-    groups = fcluster(average_linkage(points), max(0.0, 1 - near), criterion="distance")
-    return renumbered(groups.astype(np.int64))
+    groups = fcluster(average_linkage(points), max(0.0, 1 - min_cosine), criterion="distance")
+    return renumber(groups.astype(np.int64))
 
 
 def average_linkage(points: Points) -> NDArray[np.float64]:
-    """Return SciPy's linkage of two points or more by their cosines, computed in one thread."""
+    """Return SciPy's average linkage of two or more points by cosine distance."""
     merges: NDArray[np.float64] = linkage(np.maximum(pdist(points.astype(np.float64), "cosine"), 0), "average")
     return merges
 
 
-def sub_stories(points: Points, near: float, min_size: int) -> Labels:
-    """Divide a story: groups of at least MIN_SIZE members by average linkage, −1 for members in none.
+def sub_stories(points: Points, min_cosine: float, min_size: int) -> Labels:
+    """Divide a story into parts of at least MIN_SIZE members by average linkage, −1 for members in none.
 
     Args:
-        points: of the members, the nearest to the centre first; beyond `LARGEST_DIVIDED` they are in none.
-        near: least mean cosine between the halves of a group.
-        min_size: members of the smallest group.
+        points: of the members, the nearest to the centre first; beyond `MAX_SPLIT` they are in none.
+        min_cosine: lowest mean cosine between the halves of a part.
+        min_size: members of the smallest part.
     """
     labels = np.full(len(points), -1)
-    labels[:LARGEST_DIVIDED] = divided(points[:LARGEST_DIVIDED], near)
+    labels[:MAX_SPLIT] = split_by_linkage(points[:MAX_SPLIT], min_cosine)
     sizes = np.bincount(labels[labels >= 0], minlength=1)
     labels[(labels >= 0) & (sizes[labels] < min_size)] = -1
-    return renumbered(labels)
+    return renumber(labels)

@@ -40,7 +40,7 @@ def drawable(text: str) -> str:
     return "".join(letter if ord(letter) in known else MISSING for letter in text)
 
 
-def write_images(out: Path, report: Report, places: NDArray[np.float64]) -> list[Path]:
+def write_images(out: Path, report: Report, positions: NDArray[np.float64]) -> list[Path]:
     """Write `stories-map.png` and `stories-largest.png`; none if there are no stories.
 
     Returns:
@@ -51,7 +51,7 @@ def write_images(out: Path, report: Report, places: NDArray[np.float64]) -> list
     """
     if not report.clusters.stories:
         return []
-    drawings = {"stories-map.png": _draw_map(report, places), "stories-largest.png": _draw_largest(report)}
+    drawings = {"stories-map.png": _draw_map(report, positions), "stories-largest.png": _draw_largest(report)}
     for name, figure in drawings.items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
@@ -75,7 +75,7 @@ def _write(axes: "Axes", x: float, y: float, text: str, **style: Any) -> Any:
     return axes.text(x, y, drawable(text), parse_math=False, fontproperties=font, **style)
 
 
-def _draw_map(report: Report, places: NDArray[np.float64]) -> "Figure":
+def _draw_map(report: Report, positions: NDArray[np.float64]) -> "Figure":
     clusters = report.clusters
     colours = category_colours(clusters)
     figure, axes = _figure(12, 12 * (MAP_HEIGHT + 60) / MAP_WIDTH)
@@ -86,7 +86,7 @@ def _draw_map(report: Report, places: NDArray[np.float64]) -> "Figure":
         axes.scatter(28 + 86 * number, -3, s=40, color=colour, linewidths=0)
         _write(axes, 36 + 86 * number, -3, name[:6], size=8, va="center")
     taken: list[tuple[float, float, float]] = []
-    found = circles(clusters, places, colours)
+    found = circles(clusters, positions, colours)
     per_point = MAP_WIDTH / (12 * 72)
     radii = np.array([circle["r"] for circle in found])
     axes.scatter(

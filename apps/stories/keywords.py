@@ -1,10 +1,10 @@
-"""What a story is about, in words: c-TF-IDF over Korean nouns, thinned out by maximal marginal relevance.
+"""Keywords of stories: c-TF-IDF over Korean nouns, selected by maximal marginal relevance.
 
-c-TF-IDF (Grootendorst 2022) takes all titles of a story as one document: the share that a term has of the story's
-terms × log(1 + A / the term's count over all titles), where A is the mean number of terms of a story. Counted are
-nouns and what is written together with them, by Kiwi, and two of these in a row: 얀센, 코로나19, 백신 예약. MMR
-(Carbonell and Goldstein 1998) then takes the best term, and next always the one that is best after a deduction for
-what it shares with those taken: 백신 예약 adds little to 얀센 백신.
+c-TF-IDF (Grootendorst 2022) treats all titles of a story as one document: the weight of a term is its share of the
+story's terms × log(1 + A / its count over all titles), where A is the mean number of terms of a story. Terms are nouns
+with the morphemes attached to them, by Kiwi, and two of these in a row: 얀센, 코로나19, 백신 예약. MMR (Carbonell and
+Goldstein 1998) selects the best term first, and then repeatedly the best one after a penalty for what it shares with
+those selected: 백신 예약 adds little to 얀센 백신.
 
 >>> [term.text for term in next(find_terms(["얀센 백신 예약 마감"]))]
 ['얀센', '얀센 백신', '백신', '백신 예약', '예약', '예약 마감', '마감']
@@ -26,20 +26,20 @@ from corpora.foundation.machine import num_threads
 
 NOUNS = {"NNG", "NNP", "SL", "SH", "XR"}
 ATTACHED = NOUNS | {"SN", "XPN", "XSN"}
-"""What a compound is made of: 재/XPN 보궐/NNG, 위원/NNG 장/XSN, 코로나/NNP 19/SN."""
+"""Tags within a compound: 재/XPN 보궐/NNG, 위원/NNG 장/XSN, 코로나/NNP 19/SN."""
 LONGEST_TERM = 20
 Labels: TypeAlias = NDArray[np.int64]
 
 
 @functools.cache
 def kiwi() -> Kiwi:
-    """Load the analyser once per process, for all processors."""
+    """Return the morphological analyser, loaded once per process, with a thread for each processor."""
     return Kiwi(num_workers=num_threads())
 
 
 @dataclass(frozen=True)
 class Term:
-    """A noun, a compound or two of them in a row, as it stands in the text."""
+    """A noun, a compound or two of them in a row, as written in the text."""
 
     text: str
     start: int
@@ -55,10 +55,10 @@ class Keyword:
 
 
 class Labeller(Protocol):
-    """How stories are described."""
+    """How keywords are found."""
 
     def __call__(self, texts: Sequence[str], labels: Labels) -> list[tuple[Keyword, ...]]:
-        """Return the keywords of each story, 0 to the highest label, the most telling first.
+        """Return the keywords of each story, 0 to the highest label, the heaviest first.
 
         Args:
             texts: distinct titles.
@@ -67,13 +67,13 @@ class Labeller(Protocol):
 
 
 def find_terms(texts: Sequence[str]) -> Iterator[list[Term]]:
-    """Yield the terms of each text, in the order of their places."""
+    """Yield the terms of each text, in the order of the text."""
     for text, tokens in zip(texts, kiwi().tokenize(texts), strict=True):
         yield list(_terms(text, tokens))
 
 
 def _terms(text: str, tokens: Sequence[Any]) -> Iterator[Term]:
-    """Yield terms: of each run of morphemes that are written together the nouns and the whole, and pairs of runs."""
+    """Yield the nouns and the whole of each run of attached morphemes, and pairs of runs."""
     runs: list[list[Any]] = []
     for is_attached, group in groupby(tokens, key=lambda token: token.tag in ATTACHED):
         if is_attached:
@@ -108,18 +108,18 @@ def _is_name(run: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class ClassTfidf:
-    """The labeller described above."""
+    """The labeller of this module."""
 
     num_keywords: int = 8
     diversity: float = 0.3
-    """Weight of the deduction for what is shared, in [0, 1]; 0 takes the heaviest terms."""
+    """Weight of the penalty for shared characters, in [0, 1]; 0 selects the heaviest terms."""
 
     def __call__(self, texts: Sequence[str], labels: Labels) -> list[tuple[Keyword, ...]]:
-        """Return keywords; terms that one title alone has are left out where others are to be had."""
+        """Return keywords; terms of a single title are dropped if enough terms occur in several."""
         num_stories = int(labels.max(initial=-1)) + 1
         if not num_stories:
             return []
-        counts = [Counter[str]() for _ in range(num_stories + 1)]  # the last one is of titles in no story
+        counts = [Counter[str]() for _ in range(num_stories + 1)]  # the last one is for titles in no story
         for label, terms in zip(labels.tolist(), find_terms(texts), strict=True):
             counts[label].update({term.text for term in terms})
         total = Counter[str]()
@@ -137,19 +137,19 @@ class ClassTfidf:
         }
         # Ties are broken by the text, for the counts come in any order.
         candidates = sorted(weights, key=lambda term: (-weights[term], term))[: 5 * self.num_keywords]
-        deductions = dict.fromkeys(candidates, 0.0)
+        penalties = dict.fromkeys(candidates, 0.0)
         heaviest = max(weights.values(), default=1.0)
-        chosen: list[str] = []
-        while candidates and len(chosen) < self.num_keywords:
+        selected: list[str] = []
+        while candidates and len(selected) < self.num_keywords:
             best = max(
                 candidates,
-                key=lambda term: (1 - self.diversity) * weights[term] / heaviest - self.diversity * deductions[term],
+                key=lambda term: (1 - self.diversity) * weights[term] / heaviest - self.diversity * penalties[term],
             )
             candidates.remove(best)
-            chosen.append(best)
+            selected.append(best)
             for term in candidates:
-                deductions[term] = max(deductions[term], _overlap(term, best))
-        return tuple(Keyword(term, weights[term]) for term in chosen)
+                penalties[term] = max(penalties[term], _overlap(term, best))
+        return tuple(Keyword(term, weights[term]) for term in selected)
 
 
 @functools.lru_cache(1 << 14)

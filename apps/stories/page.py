@@ -72,9 +72,9 @@ def layout(centres: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
             random_state=seed,
             max_iter=500,
         )
-        places: NDArray[np.float64] = tsne.fit_transform(centres.astype(np.float64)).astype(np.float64)
-    low, high = places.min(axis=0), places.max(axis=0)
-    scaled: NDArray[np.float64] = (places - low) / np.where(high > low, high - low, 1)
+        positions: NDArray[np.float64] = tsne.fit_transform(centres.astype(np.float64)).astype(np.float64)
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    scaled: NDArray[np.float64] = (positions - low) / np.where(high > low, high - low, 1)
     return scaled
 
 
@@ -90,11 +90,11 @@ def write_report(out: Path, report: Report) -> list[Path]:
     from apps.stories.images import write_images
 
     mapped = report.clusters.stories[:LARGEST_MAP]
-    places = layout(report.clusters.centres[: len(mapped)], report.seed)
+    positions = layout(report.clusters.centres[: len(mapped)], report.seed)
     write_json(out / "stories.json", to_json(report))
     write_text(out / "stories.csv", to_csv(report))
-    write_text(out / "stories.html", to_html(report, places))
-    return [*(out / f"stories.{kind}" for kind in ("html", "json", "csv")), *write_images(out, report, places)]
+    write_text(out / "stories.html", to_html(report, positions))
+    return [*(out / f"stories.{kind}" for kind in ("html", "json", "csv")), *write_images(out, report, positions)]
 
 
 # ---- JSON and CSV ----
@@ -177,7 +177,7 @@ def to_csv(report: Report) -> str:
 # ---- HTML ----
 
 
-def to_html(report: Report, places: NDArray[np.float64]) -> str:
+def to_html(report: Report, positions: NDArray[np.float64]) -> str:
     """Return the page: no reference leads out of it but links to articles, which are http or https."""
     clusters = report.clusters
     environment = jinja2.Environment(
@@ -198,7 +198,7 @@ def to_html(report: Report, places: NDArray[np.float64]) -> str:
         span=_span([article.date for article in clusters.articles]),
         colours=colours,
         other_colour=OTHER_COLOUR,
-        circles=circles(clusters, places, colours),
+        circles=circles(clusters, positions, colours),
         width=MAP_WIDTH,
         height=MAP_HEIGHT,
         timeline=timeline(clusters),
@@ -274,13 +274,13 @@ def _span(dates: Sequence[str]) -> str:
     return known[0] if known[0] == known[-1] else f"{known[0]} – {known[-1]}"
 
 
-def circles(clusters: Clusters, places: NDArray[np.float64], colours: Mapping[str, str]) -> list[dict[str, Any]]:
+def circles(clusters: Clusters, positions: NDArray[np.float64], colours: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the circles of the map, the largest first: their area is the number of articles."""
     largest = max(map(len, clusters.stories), default=1)
     scale = 30 / np.sqrt(largest)
     size = np.array([MAP_WIDTH - 2 * MAP_MARGIN, MAP_HEIGHT - 2 * MAP_MARGIN])
     found = []
-    for story, (x, y) in zip(clusters.stories, (MAP_MARGIN + places * size).tolist(), strict=False):
+    for story, (x, y) in zip(clusters.stories, (MAP_MARGIN + positions * size).tolist(), strict=False):
         found.append(
             {
                 "id": story.id,

@@ -1,15 +1,15 @@
-"""The space that titles are compared in: what a sentence embedder says of them, and the letters they are made of.
+"""Features of titles: a sentence embedding and character n-grams, side by side.
 
-Stories hang on names and figures. A small embedder knows that 대면 면회 and 접촉면회 are the same thing, and confuses
-one name with another; character n-grams do the opposite. So a point is the two side by side, each of unit length and
-weighted. `benchmarks/clustering.py` tells what each is worth.
+Names and figures decide which story a title belongs to. A small embedder knows that 대면 면회 and 접촉면회 mean the
+same, but confuses one name with another; character n-grams do the opposite. A point concatenates both, each of unit
+length and weighted. `benchmarks/clustering.py` measures what each contributes.
 
-* The embedder's part is centred and turned onto its principal axes, which takes out the direction that all vectors of
-  an encoder share (Mu and Viswanath 2018).
-* The letters' part is TF-IDF over n-grams of 2 to 4 characters within an eojeol, hashed and projected at random
-  (Achlioptas 2003): cosines stay what they are to within 0.05, and nothing but the idf has to be kept for tomorrow.
+* Embeddings are centred and projected onto their principal axes, which removes the direction that all vectors of an
+  encoder share (Mu and Viswanath 2018).
+* Character n-grams are TF-IDF over 2 to 4 characters within an eojeol, hashed and projected at random (Achlioptas
+  2003): cosines change by less than 0.05, and only the idf has to be saved for later batches.
 
-Equal texts give equal bytes whatever the number of threads: sums whose order a thread could change run in one.
+Points do not depend on the number of threads: sums whose order a thread could change run in one.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ NUM_HASHES = 1 << 18
 NGRAMS = (2, 4)
 SIGNS_PER_HASH = 8
 BLOCK = 1024
-"""Texts that are embedded between two writes of the cache, and placed at a time."""
+"""Texts that are embedded between two writes of the cache, and transformed at a time."""
 FULL_WEIGHT = 1.0 - 1e-9
 
 
@@ -46,14 +46,14 @@ class Embedder(Protocol):
 
     @property
     def sha256(self) -> str:
-        """Digest of all that decides the vectors; vectors of another digest are not mixed with these."""
+        """Digest of everything that determines the vectors; vectors of different digests are never mixed."""
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Return float32 (N, D); rows need not have length 1."""
 
 
-class Letters:
-    """The embedder that says nothing, so that titles are compared by their letters alone. Needs no model."""
+class CharNgrams:
+    """An embedder with no dimensions: titles are compared by their character n-grams alone. Needs no model."""
 
     sha256 = "letters"
 
@@ -63,33 +63,33 @@ class Letters:
 
 
 class Space(Protocol):
-    """A space that new texts can be placed in."""
+    """A fitted reducer, which transforms texts that it has not seen."""
 
-    def place(self, texts: Sequence[str], vectors: Vectors) -> Vectors:
-        """Return a point for each text: float32 (N, P), of length 1, or 0 where there is nothing to go by."""
+    def transform(self, texts: Sequence[str], vectors: Vectors) -> Vectors:
+        """Return a point for each text: float32 (N, P), of length 1, or 0 where a text has no features."""
 
 
 class Reducer(Protocol):
-    """How a space is made of a day's texts."""
+    """How a space is fitted to texts."""
 
     def fit(self, texts: Sequence[str], vectors: Vectors) -> Space:
-        """Return the space of distinct texts and their vectors."""
+        """Fit a space to distinct texts and their vectors."""
 
 
 @dataclass(frozen=True)
-class LettersAndMeaning:
+class HybridFeatures:
     """The reducer described above."""
 
     dimensions: int = 256
-    """Principal axes that are kept of the embedder's vectors; more than it has means all."""
+    """Principal axes of the embeddings that are kept; at most their dimension."""
     letter_dimensions: int = 512
     letter_weight: float = 0.5
-    """Share of the letters in a cosine; 1 leaves the embedder out, and 0 the letters."""
+    """Share of the character n-grams in a cosine; 1 ignores the embeddings, 0 the n-grams."""
     seed: int = 0
     """Of the random projection."""
 
-    def fit(self, texts: Sequence[str], vectors: Vectors) -> "LettersAndMeaningSpace":
-        """Learn axes from vectors of distinct texts, and idf from the texts."""
+    def fit(self, texts: Sequence[str], vectors: Vectors) -> "HybridSpace":
+        """Fit the axes to vectors of distinct texts, and the idf to the texts."""
         usable = vectors[np.isfinite(vectors).all(axis=1)]
         with threadpool_limits(1):
             mean = usable.mean(axis=0, dtype=np.float64) if len(usable) else np.zeros(vectors.shape[1])
@@ -100,7 +100,7 @@ class LettersAndMeaning:
             _, axes = np.linalg.eigh(covariance)
         counts = _ngram_counts(texts)
         num_texts = np.bincount(counts.indices, minlength=NUM_HASHES)
-        return LettersAndMeaningSpace(
+        return HybridSpace(
             mean=mean.astype(np.float32),
             axes=axes[:, ::-1][:, : self.dimensions].astype(np.float32),
             idf=(np.log((1 + len(texts)) / (1 + num_texts)) + 1).astype(np.float32),
@@ -111,8 +111,8 @@ class LettersAndMeaning:
 
 
 @dataclass(frozen=True)
-class LettersAndMeaningSpace:
-    """What `LettersAndMeaning` has learnt."""
+class HybridSpace:
+    """The fitted `HybridFeatures`."""
 
     mean: Vectors
     """(D,)"""
@@ -124,14 +124,18 @@ class LettersAndMeaningSpace:
     letter_weight: float
     seed: int
 
-    def place(self, texts: Sequence[str], vectors: Vectors) -> Vectors:
-        """Return float32 (N, P + letter dimensions), rounded to what half precision holds: so they are saved.
+    def transform(self, texts: Sequence[str], vectors: Vectors) -> Vectors:
+        """Return float32 (N, P + letter dimensions), rounded to half precision, in which points are saved.
 
-        A vector that is not finite counts as none, and the letters go on alone.
+        A text whose vector is not finite is represented by its character n-grams alone.
         """
         usable = np.asarray(np.isfinite(vectors).all(axis=1))
         if not usable.all():
-            logger.warning("%d of %d vectors are not finite: their texts go by letters", (~usable).sum(), len(usable))
+            logger.warning(
+                "%d of %d vectors are not finite: their texts are compared by character n-grams alone",
+                (~usable).sum(),
+                len(usable),
+            )
             vectors = np.where(usable[:, None], vectors, self.mean)
         with threadpool_limits(1):
             meaning = _unit((vectors - self.mean) @ self.axes)
@@ -151,31 +155,31 @@ class LettersAndMeaningSpace:
         return _unit(rows)
 
     def _projection(self) -> sparse.csr_array:
-        """Return (NUM_HASHES, letter dimensions): a few random signs in each row, the same for the same seed."""
+        """Return (NUM_HASHES, letter dimensions): a few random signs in each row, determined by the seed."""
         random = np.random.default_rng(self.seed)
         size = NUM_HASHES * SIGNS_PER_HASH
         signs = random.choice(np.array([-1, 1], np.float32), size)
-        places = random.integers(0, self.letter_dimensions, size, dtype=np.int32)
+        positions = random.integers(0, self.letter_dimensions, size, dtype=np.int32)
         return sparse.csr_array(
-            (signs, places, np.arange(0, size + 1, SIGNS_PER_HASH)), shape=(NUM_HASHES, self.letter_dimensions)
+            (signs, positions, np.arange(0, size + 1, SIGNS_PER_HASH)), shape=(NUM_HASHES, self.letter_dimensions)
         )
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[np.floating]]) -> "LettersAndMeaningSpace":
-        """Return the space that `arrays` was called of."""
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.floating]]) -> "HybridSpace":
+        """Return the space whose `arrays` these are."""
         dimensions, weight, seed = arrays["settings"].tolist()
         learnt = {name: arrays[name].astype(np.float32) for name in ("mean", "axes", "idf")}
         return cls(**learnt, letter_dimensions=int(dimensions), letter_weight=weight, seed=int(seed))
 
     def arrays(self) -> dict[str, NDArray[np.floating]]:
-        """Return what is to be saved."""
+        """Return the arrays to save."""
         settings = np.array([self.letter_dimensions, self.letter_weight, self.seed], np.float64)
         return {"mean": self.mean, "axes": np.ascontiguousarray(self.axes), "idf": self.idf, "settings": settings}
 
 
 def _ngram_counts(texts: Sequence[str]) -> sparse.csr_array:
     if not texts:
-        return sparse.csr_array(np.zeros((0, NUM_HASHES), np.float32))  # the vectorizer wants a first text
+        return sparse.csr_array(np.zeros((0, NUM_HASHES), np.float32))  # the vectorizer refuses an empty list
     vectorizer = HashingVectorizer(
         analyzer="char_wb", ngram_range=NGRAMS, n_features=NUM_HASHES, norm=None, alternate_sign=False, dtype=np.float32
     )
@@ -190,13 +194,13 @@ def _unit(rows: NDArray[np.floating]) -> Vectors:
 
 
 class EmbeddingCache:
-    """Vectors on the disk by model and text: an interrupted embedding goes on where it stopped.
+    """Vectors on disk by model and text: an interrupted embedding resumes where it stopped.
 
-    A folder for each model holds files of some vectors each, with a digest of each text; written once, never changed.
+    Each model has a folder with files of vectors and digests of their texts; a file is written once, never changed.
     """
 
     def __init__(self, folder: Path, embedder: Embedder) -> None:
-        """Open the vectors that FOLDER has of this embedder; files that are damaged are made again."""
+        """Read the vectors of this embedder in FOLDER; texts of damaged files are embedded again."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -217,7 +221,7 @@ class EmbeddingCache:
         return self._embedder.sha256
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return what the embedder gives; asked for are only texts that are not here."""
+        """Return the embedder's vectors; it is called for texts that are not cached only."""
         keys = [_digest(text) for text in texts]
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._vectors}
         with tqdm(total=len(missing), desc="embed", unit="title", disable=None) as bar:
@@ -245,11 +249,11 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest()
 
 
-def checked(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """Return the embedder's vectors, made sure to be a row for each text.
+def embed_checked(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """Return the embedder's vectors, checked to have a row for each text.
 
     Raises:
-        CheckpointError: they are not.
+        CheckpointError: the number of rows differs.
     """
     vectors = np.asarray(embedder.encode(texts), np.float32)
     if vectors.ndim != 2 or len(vectors) != len(texts):

@@ -1,12 +1,12 @@
-"""Stories that live on: new articles join them without anything being fitted again, editors change them, undo included.
+"""Persistent stories: new articles join them without refitting, editors change them, and edits can be undone.
 
     python -m apps.stories DIR list
     python -m apps.stories DIR merge s3 s17
     python -m apps.stories DIR rename s3 "얀센 백신 예약"
     python -m apps.stories DIR undo
 
-DIR is what `python -m apps.clustering FILE --stories DIR` keeps: `stories.json`, and vectors as safetensors. A story
-keeps its id for good; an id is never given twice.
+DIR is the folder of `python -m apps.clustering FILE --stories DIR`: `stories.json`, and vectors as safetensors. The id
+of a story never changes and is never reused.
 """
 
 import datetime
@@ -25,17 +25,17 @@ from apps.stories.articles import Article, Articles, to_articles
 from apps.stories.clusters import (
     ClusteringConfig,
     Clusters,
-    Day,
+    EmbeddedArticles,
     Identity,
-    clusterer_of,
     default_embedder,
     describe,
     distinct_texts,
     find_groups,
-    reducer_of,
+    make_clusterer,
+    make_reducer,
 )
-from apps.stories.grouping import Groups, Labels, Points, Yardstick, average_linkage, nearest_centres
-from apps.stories.space import Embedder, LettersAndMeaningSpace, checked
+from apps.stories.grouping import Groups, Labels, Points, TypicalityScale, average_linkage, nearest_centres
+from apps.stories.space import Embedder, HybridSpace, embed_checked
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, DataError, UsageError, suggest
 from corpora.foundation.files import atomic_file, write_json
@@ -43,30 +43,31 @@ from corpora.foundation.files import atomic_file, write_json
 STATE_FILE = "stories.json"
 SCHEMA = 1
 MAX_UNDO = 100
-"""Edits that can be taken back."""
+"""Edits that can be undone."""
 
 
 class Story(Config):
-    """What a story is besides its articles."""
+    """Attributes of a story besides its articles."""
 
     name: str = ""
     is_pinned: bool = False
     batch: int = 0
-    """Number of the batch of articles that it began with."""
+    """Index of the batch of articles in which it was found."""
 
 
 class Edit(Config):
-    """What an editor did, and what is needed to take it back."""
+    """An edit, and what is needed to undo it."""
 
     kind: Literal["merge", "split", "rename", "pin"]
     story: str
     before: Story | None = None
-    """The story as it was, of `rename` and `pin`."""
+    """The story before `rename` and `pin`."""
     gone: dict[str, Story] = Field(default_factory=dict)
-    """Stories that `merge` took in, and their articles."""
+    """Stories that `merge` absorbed."""
     moved: dict[str, list[int]] = Field(default_factory=dict)
+    """Indices of their articles."""
     made: list[str] = Field(default_factory=list)
-    """Stories that `split` made."""
+    """Stories that `split` created."""
 
 
 class _StateFile(Config):
@@ -88,20 +89,20 @@ class _StateFile(Config):
 
 @dataclass
 class Stories:
-    """Articles in stories; made by `fit` or `load`."""
+    """Articles and their stories; created by `fit` or `load`."""
 
     config: ClusteringConfig
     embedder_sha256: str
-    space: LettersAndMeaningSpace
-    yardstick: Yardstick
-    """Of the first stories."""
+    space: HybridSpace
+    scale: TypicalityScale
+    """Scale of typicality of the first stories."""
     articles: list[Article] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    """Distinct titles as they are compared, in the order they came."""
+    """Distinct cleaned titles, in the order of arrival."""
     points: Points = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     """(U, P) of `texts`."""
     of_article: list[int] = field(default_factory=list)
-    """Place of each article's title in `texts`; −1 for none."""
+    """Index of each article's title in `texts`; −1 for none."""
     story_of: list[str] = field(default_factory=list)
     """Id of each article's story; empty for none."""
     is_core: list[bool] = field(default_factory=list)
@@ -129,61 +130,61 @@ class Stories:
         """
         config = config or ClusteringConfig()
         embedder = embedder or default_embedder()
-        day = Day.of(to_articles(articles), embedder, reducer_of(config))
-        labels, is_core = find_groups(day, config, clusterer_of(config))
-        core = np.full(len(day.texts), -1)
-        members = is_core & (day.of_article >= 0)
-        core[day.of_article[members]] = labels[members]
-        assert isinstance(day.space, LettersAndMeaningSpace)
-        yardstick = Yardstick.of(day.points, Groups.of(day.points, core))
-        stories = cls(config, embedder.sha256, day.space, yardstick)
-        stories._add(day.articles, day.texts, day.points, day.of_article)
-        stories._begin(labels, is_core, np.arange(len(day.articles)))
+        embedded = EmbeddedArticles.from_articles(to_articles(articles), embedder, make_reducer(config))
+        labels, is_core = find_groups(embedded, config, make_clusterer(config))
+        core = np.full(len(embedded.texts), -1)
+        members = is_core & (embedded.of_article >= 0)
+        core[embedded.of_article[members]] = labels[members]
+        assert isinstance(embedded.space, HybridSpace)
+        scale = TypicalityScale.from_groups(embedded.points, Groups.from_labels(embedded.points, core))
+        stories = cls(config, embedder.sha256, embedded.space, scale)
+        stories._add(embedded.articles, embedded.texts, embedded.points, embedded.of_article)
+        stories._begin(labels, is_core, np.arange(len(embedded.articles)))
         stories.num_batches = 1
         return stories
 
     def assign(self, articles: Articles, *, embedder: Embedder | None = None) -> list[str | None]:
-        """Let new articles join the stories they belong to; the rest waits for `found`.
+        """Assign new articles to stories; articles that fit none wait for `found`.
 
-        An article joins the nearest story if it is as near to the centre as all but `min_typicality` of the first
-        stories' members are to theirs, and a copy joins where its original is. All of a batch are compared with the
-        stories as they were before it. Articles that are known by id and title stay where they are.
+        An article joins the nearest story if it is as near to its centre as all but a share of `min_typicality` of the
+        first stories' members are to theirs. A copy joins the story of its original. The articles of a batch are
+        compared with the stories as they were before it. Known articles, by id and title, are not moved.
 
         Args:
             articles: see `apps.stories.clusters.cluster`.
-            embedder: the one that `fit` had; default: see `apps.stories.clusters.default_embedder`.
+            embedder: the one of `fit`; default: see `apps.stories.clusters.default_embedder`.
 
         Returns:
             The story's id for each article, None for none.
 
         Raises:
-            CheckpointError: it is another embedder, or its vectors are unusable.
+            CheckpointError: the embedder is another one, or its vectors are unusable.
         """
         embedder = embedder or default_embedder()
         if embedder.sha256 != self.embedder_sha256:
             what = f"the stories were made with embedder {self.embedder_sha256[:12]}, this is {embedder.sha256[:12]}"
-            raise CheckpointError("stories", what, "give the same --model, or begin anew in another folder")
+            raise CheckpointError("stories", what, "give the same --model, or use another folder")
         listed = to_articles(articles)
         known = {(article.id, article.title): index for index, article in enumerate(self.articles)}
         new = [article for article in dict.fromkeys(listed) if (article.id, article.title) not in known]
         texts, of_article = distinct_texts(new)
-        points = self.space.place(texts, checked(embedder, texts))
+        points = self.space.transform(texts, embed_checked(embedder, texts))
         ids, centres, categories = self._centres(_newest(new))
-        places = {text: place for place, text in enumerate(self.texts)}
+        positions = {text: position for position, text in enumerate(self.texts)}
         joined = [""] * len(new)
         for category in sorted({article.category for article in new}) if self.config.by_category else [None]:
             chosen = [k for k, article in enumerate(new) if category in (None, article.category)]
             is_open = np.array([category in (None, other) for other in categories], bool)
             nearest_of, cosines = nearest_centres(points, centres[is_open])
             open_ids = [id_ for id_, is_one in zip(ids, is_open, strict=True) if is_one]
-            level = self.yardstick.level(self.config.min_typicality)
+            level = self.scale.level(self.config.min_typicality)
             for index in chosen:
                 text = int(of_article[index])
                 if text >= 0 and points[text].any() and cosines[text] >= level:
                     joined[index] = open_ids[int(nearest_of[text])]
         originals = self._stories_of_texts()
         for index, text in enumerate(of_article.tolist()):
-            original = originals.get(places.get(texts[text], -1), "") if text >= 0 else ""
+            original = originals.get(positions.get(texts[text], -1), "") if text >= 0 else ""
             if original in ids:
                 joined[index] = original
         self._add(new, texts, points, of_article)
@@ -193,46 +194,52 @@ class Stories:
         return [self.story_of[known[article.id, article.title]] or None for article in listed]
 
     def found(self) -> list[str]:
-        """Find new stories among the articles that are in none.
+        """Find new stories among the articles in none.
 
-        A group whose centre is as near to a story's as `join_at` says joins that story instead.
+        A group whose centre is near enough to that of a story, by `join_at`, joins that story instead.
 
         Returns:
             The ids of the new stories.
         """
         waiting = np.flatnonzero([not story for story in self.story_of])
-        day = self._day()
-        pool = Day(tuple(self.articles[k] for k in waiting), day.texts, day.of_article[waiting], day.points, self.space)
-        labels, is_core = find_groups(pool, self.config, clusterer_of(self.config), self.yardstick)
-        groups = Groups.of(pool.article_points, labels)
+        embedded = self._embedded()
+        pool = EmbeddedArticles(
+            tuple(self.articles[k] for k in waiting),
+            embedded.texts,
+            embedded.of_article[waiting],
+            embedded.points,
+            self.space,
+        )
+        labels, is_core = find_groups(pool, self.config, make_clusterer(self.config), self.scale)
+        groups = Groups.from_labels(pool.article_points, labels)
         labels = groups.labels  # in the order of the centres
         ids, centres, _ = self._centres(_newest(self.articles))
-        places, cosines = nearest_centres(groups.centres, centres)
-        near = self.yardstick.similarity_at(self.config.join_at) if self.config.join_at <= 1 else 2.0
-        for label, (place, cosine) in enumerate(zip(places.tolist(), cosines.tolist(), strict=True)):
+        positions, cosines = nearest_centres(groups.centres, centres)
+        near = self.scale.similarity_at(self.config.join_at) if self.config.join_at <= 1 else 2.0
+        for label, (position, cosine) in enumerate(zip(positions.tolist(), cosines.tolist(), strict=True)):
             if cosine >= near and not self.config.by_category:
                 for index in waiting[labels == label].tolist():
-                    self.story_of[index] = ids[place]
+                    self.story_of[index] = ids[position]
                 labels[labels == label] = -1
         return self._begin(labels, is_core, waiting)
 
     def _add(self, articles: Sequence[Article], texts: Sequence[str], points: Points, of_article: Labels) -> None:
-        """Append articles that are in no story, and the texts that are new."""
-        places = {text: place for place, text in enumerate(self.texts)}
-        is_new = [text not in places for text in texts]
+        """Append articles in no story, and texts not seen before."""
+        positions = {text: position for position, text in enumerate(self.texts)}
+        is_new = [text not in positions for text in texts]
         for text in texts:
-            if text not in places:
-                places[text] = len(self.texts)
+            if text not in positions:
+                positions[text] = len(self.texts)
                 self.texts.append(text)
         self.points = np.vstack([self.points, points[is_new]]) if self.points.size else points[is_new]
         self.articles.extend(articles)
-        self.of_article.extend(places[texts[text]] if text >= 0 else -1 for text in of_article.tolist())
+        self.of_article.extend(positions[texts[text]] if text >= 0 else -1 for text in of_article.tolist())
         self.story_of.extend([""] * len(articles))
         self.is_core.extend([False] * len(articles))
         self.batch_of.extend([self.num_batches] * len(articles))
 
     def _begin(self, labels: Labels, is_core: NDArray[np.bool_], indices: NDArray[np.int64]) -> list[str]:
-        """Make stories of labelled articles, the largest first."""
+        """Create stories from labelled articles, the largest first."""
         found: dict[int, list[int]] = {}
         for label, index in zip(labels.tolist(), indices.tolist(), strict=True):
             if label >= 0:
@@ -253,8 +260,8 @@ class Stories:
             self.story_of[index] = id_
         return id_
 
-    def _day(self) -> Day:
-        return Day(
+    def _embedded(self) -> EmbeddedArticles:
+        return EmbeddedArticles(
             tuple(self.articles), tuple(self.texts), np.array(self.of_article, np.int64), self.points, self.space
         )
 
@@ -262,7 +269,7 @@ class Stories:
         return {text: story for text, story in zip(self.of_article, self.story_of, strict=True) if story and text >= 0}
 
     def _centres(self, newest: str) -> tuple[list[str], Points, list[str]]:
-        """Return ids, centres and categories of the stories that new articles may join: pinned or not yet too old."""
+        """Return ids, centres and categories of the stories that accept new articles: pinned or recent ones."""
         latest: dict[str, str] = {}
         category: dict[str, str] = {}
         for article, story in zip(self.articles, self.story_of, strict=True):
@@ -273,32 +280,34 @@ class Stories:
             for id_, story in self.stories.items()
             if id_ in latest and (story.is_pinned or _days_between(latest[id_], newest) <= self.config.max_age_days)
         ]
-        place = {id_: number for number, id_ in enumerate(ids)}
-        pairs = {(place[s], t) for s, t in zip(self.story_of, self.of_article, strict=True) if s in place}
+        position = {id_: number for number, id_ in enumerate(ids)}
+        pairs = {(position[s], t) for s, t in zip(self.story_of, self.of_article, strict=True) if s in position}
         numbers, texts = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
-        return ids, Groups.of(self.points[texts], numbers).centres, [category[id_] for id_ in ids]
+        return ids, Groups.from_labels(self.points[texts], numbers).centres, [category[id_] for id_ in ids]
 
     # ---- editing ----
 
     def members(self, story: str) -> list[int]:
-        """Return the places of a story's articles.
+        """Return the indices of a story's articles.
 
         Raises:
             UsageError: there is no such story.
         """
         if story not in self.stories:
-            raise UsageError(story, "no such story", suggest(story, self.stories) if self.stories else "there are none")
+            raise UsageError(
+                story, "no such story", suggest(story, self.stories) if self.stories else "there are no stories"
+            )
         return [index for index, other in enumerate(self.story_of) if other == story]
 
     def merge(self, story: str, *others: str) -> None:
-        """Make stories one, under the id, name and pin of the first.
+        """Merge stories under the id, name and pin of the first.
 
         Raises:
             UsageError: there is no such story, or one is named twice.
         """
         self.members(story)
         if not others or len({story, *others}) != 1 + len(others):
-            raise UsageError("merge", f"stories {', '.join((story, *others))}", "name two or more, each once")
+            raise UsageError("merge", f"stories {', '.join((story, *others))}", "name two or more different stories")
         moved = {other: self.members(other) for other in others}
         for members in moved.values():
             for index in members:
@@ -307,7 +316,7 @@ class Stories:
         self._remember(Edit(kind="merge", story=story, gone=gone, moved=moved))
 
     def split(self, story: str, parts: int = 2) -> list[str]:
-        """Divide a story by average linkage; the largest part keeps the id.
+        """Split a story by average linkage; the largest part keeps the id.
 
         Returns:
             The ids of the other parts.
@@ -319,7 +328,7 @@ class Stories:
         texts = sorted({self.of_article[index] for index in members})
         if not 2 <= parts <= len(texts):
             raise UsageError(
-                story, f"{len(texts)} different titles cannot make {parts} parts", "give 2 or more, or fewer"
+                story, f"{len(texts)} different titles cannot make {parts} parts", f"give 2 to {len(texts)}"
             )
         labels = fcluster(average_linkage(self.points[texts]), parts, criterion="maxclust")
         label_of = dict(zip(texts, labels.tolist(), strict=True))
@@ -333,7 +342,7 @@ class Stories:
         return made
 
     def rename(self, story: str, name: str) -> None:
-        """Give a story a name of its own; an empty one gives it its headline back.
+        """Name a story; an empty name restores its headline.
 
         Raises:
             UsageError: there is no such story.
@@ -341,7 +350,7 @@ class Stories:
         self._change(story, "rename", {"name": " ".join(name.split())})
 
     def pin(self, story: str, *, is_pinned: bool = True) -> None:
-        """Keep a story at the top, and open to new articles however old it is.
+        """Keep a story at the top, and open to new articles whatever its age.
 
         Raises:
             UsageError: there is no such story.
@@ -358,18 +367,18 @@ class Stories:
         self.edits = [*self.edits, edit][-MAX_UNDO:]
 
     def undo(self) -> Edit:
-        """Take back the last edit that was not taken back.
+        """Undo the last edit that was not undone.
 
-        Articles that joined a merged story since stay in it; those that joined a part return with the part.
+        Articles that joined a merged story since stay in it; articles that joined a part return with it.
 
         Returns:
             The edit.
 
         Raises:
-            UsageError: there is nothing to take back.
+            UsageError: there is no edit to undo.
         """
         if not self.edits:
-            raise UsageError("undo", "there is no edit to take back", "nothing has to be done")
+            raise UsageError("undo", "there is no edit to undo", "list shows the stories")
         edit = self.edits.pop()
         if edit.before is not None:
             self.stories[edit.story] = edit.before
@@ -387,19 +396,19 @@ class Stories:
     # ---- views ----
 
     def clusters(self) -> Clusters:
-        """Return the stories as they are now; what came with the last batch is new, if there was one before it."""
+        """Return the current stories; those of the last batch are new, unless it is the first."""
         ids = [id_ for id_ in self.stories if id_ in set(self.story_of)]
-        place = {id_: number for number, id_ in enumerate(ids)} | {"": -1}
+        position = {id_: number for number, id_ in enumerate(ids)} | {"": -1}
         last = self.num_batches - 1
         is_later = self.num_batches > 1
         identities = [
             Identity(id_, story.name, story.is_pinned, is_later and story.batch == last)
             for id_, story in self.stories.items()
-            if id_ in place
+            if id_ in position
         ]
         return describe(
-            self._day(),
-            np.array([place[story] for story in self.story_of], np.int64),
+            self._embedded(),
+            np.array([position[story] for story in self.story_of], np.int64),
             np.array(self.is_core, bool),
             self.config,
             identities=identities,
@@ -409,7 +418,7 @@ class Stories:
     # ---- files ----
 
     def save(self, folder: Path) -> None:
-        """Write the stories to a folder, so that a reader sees the old or the new ones.
+        """Write the stories to a folder; a reader sees either the old or the new ones.
 
         Raises:
             ResultError: the folder cannot be written.
@@ -417,7 +426,7 @@ class Stories:
         from safetensors.numpy import save
 
         arrays = {f"space.{name}": array for name, array in self.space.arrays().items()}
-        data = save({**arrays, "points": self.points.astype(np.float16), **vars(self.yardstick)})
+        data = save({**arrays, "points": self.points.astype(np.float16), **vars(self.scale)})
         name = f"vectors-{self.num_batches:05d}.safetensors"
         with atomic_file(folder / name, "wb") as file:
             file.write(data)
@@ -447,7 +456,7 @@ class Stories:
         """Read what `save` wrote.
 
         Raises:
-            DataError: there are no stories, or the files are damaged.
+            DataError: there are no stories, or files are damaged.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -459,18 +468,20 @@ class Stories:
             missing = folder / Path(state.vectors).name
             arrays = load_file(missing)
         except FileNotFoundError as error:
-            raise DataError(missing, "no such file", "make it with apps.clustering --stories") from error
+            raise DataError(
+                missing, "no such file", "create it with python -m apps.clustering FILE --stories DIR"
+            ) from error
         except (ValueError, ValidationError, SafetensorError, OSError, TypeError) as error:
             first = str(error).splitlines()[0]
-            raise DataError(path, f"damaged ({first})", "restore the folder from a copy, or begin anew") from error
+            raise DataError(path, f"damaged ({first})", "restore the folder from a copy, or use another one") from error
         if state.schema_version != SCHEMA:
             raise DataError(path, f"schema {state.schema_version}", f"this version reads schema {SCHEMA}")
         space = {name.removeprefix("space."): array for name, array in arrays.items() if name.startswith("space.")}
         return cls(
             config=state.config,
             embedder_sha256=state.embedder,
-            space=LettersAndMeaningSpace.from_arrays(space),
-            yardstick=Yardstick(arrays["own"], arrays["strange"]),
+            space=HybridSpace.from_arrays(space),
+            scale=TypicalityScale(arrays["own"], arrays["strange"]),
             articles=[Article(**article) for article in state.articles],
             texts=state.texts,
             points=arrays["points"].astype(np.float32),

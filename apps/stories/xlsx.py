@@ -1,149 +1,157 @@
-"""Rows of an Excel workbook (.xlsx), by zipfile and expat: all that is needed of the format (ECMA-376, part 1, §18).
+"""Rows of an Excel workbook (.xlsx) by python-calamine, which is given no file that would fill the memory.
 
-Read are texts, numbers, truth values and results of formulas, as text. Formats are not: a date in a cell is the number
-of days that Excel keeps.
+Cells are text, numbers as the file has them. A date is the number of days that Excel keeps.
 """
 
+import copy
+import datetime
 import re
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from xml.parsers import expat
+from xml.etree import ElementTree
+
+from python_calamine import CalamineError, CalamineWorkbook
 
 from corpora.foundation.errors import DataError
 
-NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?")
-ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
 LARGEST_PART = 1 << 30
 """Bytes of the largest part that is unpacked: a workbook of a million articles has less, a zip bomb has more."""
-BLOCK = 1 << 16
+BLOCK = 1 << 20
+PARTS = ("workbook.xml", "_rels/workbook.xml.rels")
 LAST_COLUMN = 16_384  # of Excel itself
-
-
-@dataclass
-class _Element:
-    """An XML element; names are without their namespaces, of which the format has two variants."""
-
-    name: str
-    attributes: dict[str, str]
-    children: list["_Element"] = field(default_factory=list)
-    text: str = ""
+MAX_CELLS = 1 << 25
+"""Rows × columns of a sheet, all of which are held in memory, however few have a value."""
+TAG = re.compile(rb"<(?:\w+:)?(row|c)\b([^<>]*)>(?:[^<]*<(?:\w+:)?v>([^<]{16,})<)?")
+"""A row or cell, its attributes, and a value of more digits than a floating-point number holds."""
+REFERENCE = re.compile(rb"\br\s*=\s*[\"']([A-Z]*)(\d+)[\"']")
+DAY_0 = datetime.datetime(1899, 12, 30)  # noqa: DTZ001 - a cell has no time zone
+ONE_DAY = datetime.timedelta(days=1)
+LongNumbers = Mapping[tuple[int, int], str]
 
 
 def read_sheet(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a workbook's first sheet that hold anything: number, from 1, and the cells' texts.
+    """Yield the rows of a workbook's first sheet that have a value: number, from 1, and the texts of the cells.
 
     Raises:
-        DataError: the file is missing or is no workbook.
+        DataError: the file is missing, is no workbook, or is too large.
     """
     try:
-        with zipfile.ZipFile(path) as book:
-            names = book.namelist()
-            shared = "xl/sharedStrings.xml"
-            texts = [_text_of(element) for element in _elements(book, shared, "si")] if shared in names else []
-            number = 0
-            for row in _elements(book, _first_sheet(book), "row"):
-                number = int(row.attributes.get("r") or number + 1)
-                cells = _cells(row, texts)
-                if any(cells):
-                    yield number, cells
-    except (zipfile.BadZipFile, expat.ExpatError, LookupError, ValueError, RuntimeError, StopIteration) as error:
+        long_numbers = _check(path)
+        sheet = CalamineWorkbook.from_path(path).get_sheet_by_index(0)
+        rows = sheet.to_python(skip_empty_area=False)
+    except (
+        zipfile.BadZipFile,
+        ElementTree.ParseError,
+        CalamineError,
+        LookupError,
+        ValueError,
+        RuntimeError,
+        StopIteration,
+    ) as error:
         # A legacy .xls, a file that Excel encrypted, and a truncated download all end here.
         raise DataError(path, f"not an Excel workbook ({error})", "export it again as .xlsx or .csv") from error
     except OSError as error:
         raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
+    for number, row in enumerate(rows, start=1):
+        cells = [_text(value, long_numbers.get((number, column))) for column, value in enumerate(row, start=1)]
+        while cells and not cells[-1]:
+            cells.pop()
+        if cells:
+            yield number, cells
 
 
-def _elements(book: zipfile.ZipFile, part: str, name: str) -> Iterator[_Element]:
-    """Yield the elements of a part that have a name, each when it is complete."""
-    if book.getinfo(part).file_size > LARGEST_PART:
-        raise ValueError(f"{part} unpacks to more than 1 GiB")
-    open_elements: list[_Element] = []
-    complete: list[_Element] = []
+def _text(value: object, long_number: str | None) -> str:
+    match value:
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case str():
+            return value
+        case datetime.datetime():
+            value = (value - DAY_0) / ONE_DAY
+        case datetime.date():
+            value = float((value - DAY_0.date()).days)
+        case datetime.time():
+            value = (datetime.datetime.combine(DAY_0, value) - DAY_0) / ONE_DAY
+        case datetime.timedelta():
+            value = value / ONE_DAY
+    number = float(str(value))
+    if number.is_integer() and abs(number) < 1 << 53:
+        return str(int(number))
+    return long_number or repr(number)
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        local = tag.rpartition(" ")[2]
-        if open_elements or local == name:
-            element = _Element(local, {key.rpartition(" ")[2]: value for key, value in attributes.items()})
-            if open_elements:
-                open_elements[-1].children.append(element)
-            open_elements.append(element)
 
-    def end(_tag: str) -> None:
-        if open_elements:
-            element = open_elements.pop()
-            if not open_elements:
-                complete.append(element)
+# ---- what a file would unpack to ----
 
-    def add_text(text: str) -> None:
-        if open_elements:
-            open_elements[-1].text += text
 
-    def refuse(*_: object) -> None:
-        # No part of a workbook may have one (ECMA-376, part 2, §8.1), and entities are how XML bombs are made.
-        raise ValueError(f"{part} has a document type")
+def _check(path: Path) -> LongNumbers:
+    """Return the long numbers of the first sheet by row and column.
 
-    parser = expat.ParserCreate(namespace_separator=" ")
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = add_text, refuse
-    with book.open(part) as file:
+    Raises:
+        ValueError: a part or sheet is too large, or has what no program writes.
+    """
+    long_numbers = {}
+    with zipfile.ZipFile(path) as book:
+        for info in book.infolist():
+            long_numbers[info.filename] = _check_part(info.filename, _unpack(book, info))
+        return long_numbers[_first_sheet(book)]
+
+
+def _unpack(book: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Return a part, however many bytes it really has."""
+    if info.file_size > LARGEST_PART:
+        raise ValueError(f"{info.filename} unpacks to more than {LARGEST_PART:,} bytes")
+    # The declared size may be wrong, and zipfile would stop there.
+    unlimited = copy.copy(info)
+    unlimited.file_size = LARGEST_PART + 1
+    blocks, size = [], 0
+    with book.open(unlimited) as file:
         while block := file.read(BLOCK):
-            parser.Parse(block, False)
-            yield from complete
-            complete.clear()
-    parser.Parse(b"", True)
-    yield from complete
+            blocks.append(block)
+            size += len(block)
+            if size > info.file_size:
+                raise ValueError(f"{info.filename} unpacks to more than the {info.file_size:,} bytes it declares")
+    return b"".join(blocks)
+
+
+def _check_part(name: str, content: bytes) -> LongNumbers:
+    """Refuse sheets that are too large in memory; return their long numbers."""
+    if b"<!DOCTYPE" in content:
+        # No part of a workbook may have one (ECMA-376, part 2, §8.1), and entities are how XML bombs are made.
+        raise ValueError(f"{name} has a document type")
+    long_numbers: dict[tuple[int, int], str] = {}
+    row = column = last_row = last_column = 0
+    for tag in TAG.finditer(content):
+        kind, attributes, number = tag.groups()
+        if attributes.count(b'"') % 2 or attributes.count(b"'") % 2:
+            raise ValueError(f"{name} has a tag in an attribute")
+        reference = REFERENCE.search(attributes)
+        if kind == b"row":
+            row, column = int(reference[2]) if reference else row + 1, 0
+        elif reference:
+            row, column = int(reference[2]), _column(reference[1])
+        else:
+            column += 1
+        last_row, last_column = max(last_row, row), max(last_column, column)
+        if last_column > LAST_COLUMN or last_row * last_column > MAX_CELLS:
+            raise ValueError(f"{name} has a cell in row {row:,}, column {column:,}")
+        if number:
+            long_numbers[row, column] = number.decode("ascii", "replace")
+    return long_numbers
+
+
+def _column(letters: bytes) -> int:
+    """Return the number of a column from 1: `AB` is 28."""
+    number = 0
+    for letter in letters[:8]:
+        number = 26 * number + letter - ord("A") + 1
+    return number
 
 
 def _first_sheet(book: zipfile.ZipFile) -> str:
-    sheet = next(_elements(book, "xl/workbook.xml", "sheet"))
-    relations = _elements(book, "xl/_rels/workbook.xml.rels", "Relationship")
-    target = next(
-        element.attributes["Target"] for element in relations if element.attributes["Id"] == sheet.attributes["id"]
-    )
+    # Safe to parse: no part has a document type.
+    workbook, relations = (ElementTree.fromstring(book.read(f"xl/{part}")) for part in PARTS)  # noqa: S314
+    sheet = next(element for element in workbook.iter() if element.tag.endswith("}sheet"))
+    relation = next(value for name, value in sheet.attrib.items() if name.endswith("}id"))
+    target = next(element.attrib["Target"] for element in relations if element.attrib["Id"] == relation)
     return target.lstrip("/") if target.startswith("/") else str(PurePosixPath("xl", target))
-
-
-def _text_of(element: _Element) -> str:
-    """Join the runs of a text; readings that stand above the characters (rPh) are not part of it."""
-    if element.name == "t":
-        # Excel writes a control character as _x000D_.
-        return ESCAPED.sub(lambda found: chr(int(found[1], 16)), element.text)
-    return "".join(_text_of(child) for child in element.children if child.name != "rPh")
-
-
-def _cells(row: _Element, texts: list[str]) -> list[str]:
-    cells: list[str] = []
-    for cell in row.children:
-        # Empty cells are left out of the file, and so may be the references of those that follow each other.
-        place = _column(cell.attributes["r"]) if "r" in cell.attributes else len(cells)
-        cells.extend([""] * (place - len(cells)))
-        cells.append(_cell_text(cell, texts))
-    return cells
-
-
-def _column(reference: str) -> int:
-    """Return the number of a cell's column, from 0: `AB12` is in column 27."""
-    number = 0
-    for letter in reference.rstrip("0123456789"):
-        number = 26 * number + ord(letter) - ord("A") + 1
-    if not 0 < number <= LAST_COLUMN:
-        raise ValueError(f"cell '{reference}' has no place")
-    return number - 1
-
-
-def _cell_text(cell: _Element, texts: list[str]) -> str:
-    value = next((child.text for child in cell.children if child.name == "v"), "")
-    match cell.attributes.get("t", "n"):
-        case "inlineStr":
-            return _text_of(cell)
-        case "s":
-            return texts[int(value)]
-        case "b":
-            return "TRUE" if value == "1" else "FALSE"
-        case "e":
-            return ""
-        case "n" if NUMBER.fullmatch(value) and abs(float(value)) < 1 << 53 and float(value).is_integer():
-            return str(int(float(value)))  # numbers are doubles: 20210601 may be written 2.0210601E7
-    return value

@@ -20,8 +20,10 @@ from corpora.documents import nfc
 from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError, UsageError
 from corpora.foundation.files import code_digest, fingerprint, sha256, write_json
 from corpora.foundation.machine import versions
-from corpora.overlap import MEASURES, EvaluationIndex, Match, Measure, TrainingText, blocks_of
+from corpora.near_duplicates import SimilarSets
+from corpora.overlap import MEASURES, EvaluationIndex, Match, Measure
 from corpora.sentences import split_by_rules
+from corpora.training_text import TrainingText, blocks_of
 from downstream.summaries.family import SummaryExample
 from downstream.task import ChoiceExample, Example, Split, Task, TextExample
 from eval.cells.files import Status
@@ -38,7 +40,10 @@ from eval.contamination.files import (
 )
 from eval.contamination.report import SETTINGS, write_overview
 
-CODE = (EvaluationIndex.__module__, split_by_rules.__module__, letters_of.__module__, nfc.__module__, __name__)
+CODE = (
+    *(part.__module__ for part in (EvaluationIndex, SimilarSets, TrainingText, split_by_rules, letters_of, nfc)),
+    __name__,
+)
 """Modules that decide what is a hit; their digest is a part of a pair's recipe."""
 CORPUS_NAME = re.compile(r"\w[\w.-]*")
 

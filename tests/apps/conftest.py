@@ -66,8 +66,8 @@ def news() -> News:
             publisher = f"물빛{'일보' if telling % 2 else '통신'}"
             articles.append(Article(title, f"a{event}-{telling}", "", date, category, publisher))
             events.append(event)
-    for place, title in enumerate(LONELY):
-        articles.append(Article(title, f"b{place}", "", "2021-06-01T12:00", "사회", "물빛신문"))
+    for position, title in enumerate(LONELY):
+        articles.append(Article(title, f"b{position}", "", "2021-06-01T12:00", "사회", "물빛신문"))
         events.append(-1)
     return News(tuple(articles), np.array(events))
 

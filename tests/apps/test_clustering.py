@@ -20,7 +20,7 @@ from apps.clustering import main
 from apps.stories.articles import Article
 from apps.stories.space import Embedder
 from corpora.foundation.errors import CheckpointError, DataError, RecipeError, ResultError, UsageError
-from downstream import embed
+from downstream.embeddings import embedder
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -53,7 +53,7 @@ def test_a_file_becomes_a_page_tables_and_pictures(
     for step in ("read", "embed", "group", "label", "duplicates", "page"):
         assert f"{step}: " in said.err
     assert "72 articles" in said.err
-    assert "1 records set aside" in said.err
+    assert "1 records rejected" in said.err
     assert {path.name for path in out.iterdir()} == OUTPUT | {"rejected.jsonl"}
     (rejected,) = map(json.loads, (out / "rejected.jsonl").read_text(encoding="utf-8").splitlines())
     assert rejected["where"].endswith("day.jsonl:73")
@@ -114,7 +114,7 @@ def test_without_a_file_the_sample_is_taken(tmp_path: Path, monkeypatch: pytest.
 def test_without_a_bundled_embedder_letters_are_taken_and_a_line_says_so(
     write: Write, news: News, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(embed, "BUNDLED", tmp_path / "none")
+    monkeypatch.setattr(embedder, "BUNDLED", tmp_path / "none")
     path = write("day.jsonl", as_jsonl(news.articles))
     assert main([str(path), "--out", str(tmp_path / "a")]) == 0
     (line,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
@@ -129,10 +129,10 @@ def test_without_a_bundled_embedder_letters_are_taken_and_a_line_says_so(
 def test_the_bundled_embedder_is_taken_where_there_is_one(
     write: Write, news: News, tmp_path: Path, sentence_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embed, "BUNDLED", sentence_folder)
+    monkeypatch.setattr(embedder, "BUNDLED", sentence_folder)
     path = write("day.jsonl", as_jsonl(news.articles))
     assert main([str(path), "--out", str(tmp_path / "a")]) == 0
-    sha256 = embed.Embedder.load(sentence_folder).sha256
+    sha256 = embedder.Embedder.load(sentence_folder).sha256
     assert [folder.name for folder in (tmp_path / "a" / "cache").iterdir()] == [sha256[:16]]
     assert main([str(path), "--out", str(tmp_path / "b"), "--model", str(sentence_folder)]) == 0
     for name in OUTPUT:
@@ -147,7 +147,7 @@ def test_a_damaged_bundled_embedder_is_told_and_not_replaced(
     damaged = tmp_path / "damaged"
     shutil.copytree(sentence_folder, damaged)
     (damaged / "model.safetensors").write_bytes(b"")
-    monkeypatch.setattr(embed, "BUNDLED", damaged)
+    monkeypatch.setattr(embedder, "BUNDLED", damaged)
     with pytest.raises(CheckpointError):
         main([str(write("a.txt", "첫눈\n")), "--out", str(tmp_path / "out")])
 
@@ -203,9 +203,8 @@ def test_kept_stories_refuse_another_model(
         main([str(path), "--out", str(tmp_path / "a"), "--stories", str(tmp_path / "state")])
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "where", "what"),
-    [
+def test_wrong_options_are_told_in_one_line(write: Write, tmp_path: Path, fails: Fails) -> None:
+    for options, kind, where, what in [
         (["--set", "min_sise=3"], RecipeError, "--set", "min_size"),
         (["--set", "min_size=x"], RecipeError, "--set", "min_size='x'"),
         (["--set", "min_size"], UsageError, "--set", "has no value"),
@@ -214,14 +213,10 @@ def test_kept_stories_refuse_another_model(
         (["--column", "tilte=제목"], DataError, "--column", "'title'"),
         (["--nois", "keep"], UsageError, "python -m apps.clustering", "--noise"),
         (["--noise", "drop"], UsageError, "python -m apps.clustering", "invalid choice"),
-    ],
-)
-def test_wrong_options_are_told_in_one_line(
-    write: Write, tmp_path: Path, fails: Fails, options: list[str], kind: Any, where: str, what: str
-) -> None:
-    path = write("a.txt", "첫눈\n")
-    with fails(kind, where, what):
-        run(path, "--out", tmp_path / "out", *options)
+    ]:
+        path = write("a.txt", "첫눈\n")
+        with fails(kind, where, what):
+            run(path, "--out", tmp_path / "out", *options)
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_the_work(write: Write, fails: Fails) -> None:

@@ -179,14 +179,16 @@ def test_decomposed_and_composed_texts_are_the_same(models: Path) -> None:
     assert both[0] == both[1]
 
 
-@pytest.mark.parametrize(("name", "kind"), [("sentiment", "Text"), ("pairs", "Pair"), ("scores", "Pair")])
-def test_the_description_of_a_classifier_is_that_of_its_model(models: Path, name: str, kind: str) -> None:
-    service = load_services(Settings(classify=str(models / name), runtime="torch"))["classify"]
-    assert service.described is {"Text": ClassifyTextsRequest, "Pair": ClassifyPairsRequest}[kind]
-    # What is described is a part of what is read, and all of it is taken.
-    body = {"texts": ["글"] if kind == "Text" else [{"text": "글", "pair": "짝"}]}
-    assert service.described.model_validate(body).model_dump() == service.request.model_validate(body).model_dump()
-    assert len(service.items(service.request.model_validate(body))) == 1
+def test_the_description_of_a_classifier_is_that_of_its_model(models: Path) -> None:
+    for name, kind in [("sentiment", "Text"), ("pairs", "Pair"), ("scores", "Pair")]:
+        service = load_services(Settings(classify=str(models / name), runtime="torch"))["classify"]
+        assert service.described is {"Text": ClassifyTextsRequest, "Pair": ClassifyPairsRequest}[kind], name
+        # What is described is a part of what is read, and all of it is taken.
+        body = {"texts": ["글"] if kind == "Text" else [{"text": "글", "pair": "짝"}]}
+        assert (
+            service.described.model_validate(body).model_dump() == service.request.model_validate(body).model_dump()
+        ), name
+        assert len(service.items(service.request.model_validate(body))) == 1, name
 
 
 def test_a_summarizer_runs_on_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
@@ -461,19 +463,18 @@ def run_command(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr.strip()
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_head_and_body_of_an_answer_do_not_wait_for_each_other(is_shared: bool) -> None:
-    with (
-        listen("127.0.0.1", 0, is_shared=is_shared) as listener,
-        socket.create_connection(listener.getsockname()),
-        listener.accept()[0] as connection,
-    ):
-        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+def test_head_and_body_of_an_answer_do_not_wait_for_each_other() -> None:
+    for is_shared in [False, True]:
+        with (
+            listen("127.0.0.1", 0, is_shared=is_shared) as listener,
+            socket.create_connection(listener.getsockname()),
+            listener.accept()[0] as connection,
+        ):
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), is_shared
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
+def test_a_mistake_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, what in [
         ([], "no model to serve"),
         (["--classify", "nowhere"], "nowhere"),
         (["--sumarize"], "did you mean '--summarize'?"),
@@ -484,25 +485,25 @@ def test_head_and_body_of_an_answer_do_not_wait_for_each_other(is_shared: bool) 
         (["--summarize", "--runtime", "onx"], "unknown runtime 'onx'"),
         (["--summarize", "--port", "99999"], "99999"),
         (["--summarize", "--host", "no such host"], "cannot listen"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_a_mistake_is_told_before_anything_starts(
-    arguments: list[str], what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*_: object) -> None:
-        raise AssertionError("it serves")
+    ]:
 
-    monkeypatch.setattr(Supervisor, "run", never)
-    with pytest.raises(SuiteError) as caught:
-        main(arguments)
-    assert what in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
+        def never(*_: object) -> None:
+            raise AssertionError("it serves")
+
+        monkeypatch.setattr(Supervisor, "run", never)
+        with pytest.raises(SuiteError) as caught:
+            main(arguments)
+        assert what in str(caught.value), arguments
+        assert len(str(caught.value).splitlines()) == 1, arguments
 
 
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.8.8.8", True), ("0.0.0.0", False), ("news", False)],
-)
-def test_addresses_of_this_machine_alone_are_known(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected
+def test_addresses_of_this_machine_alone_are_known() -> None:
+    for host, expected in [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("127.8.8.8", True),
+        ("0.0.0.0", False),
+        ("news", False),
+    ]:
+        assert is_loopback(host) is expected, host

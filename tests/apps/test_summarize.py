@@ -79,9 +79,8 @@ def test_a_console_without_hangul_gets_no_traceback() -> None:
     assert (code, err) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "where", "what"),
-    [
+def test_what_the_user_must_fix_is_one_line_and_exit_code_2() -> None:
+    for arguments, stdin, where, what in [
         (["nowhere.txt"], "", "nowhere.txt", "no such file"),
         (["-", "--sentences", "0"], TEXT, "python -m apps.summarize", "sentences=0"),
         (["-", "--ratio", "2"], TEXT, "python -m apps.summarize", "ratio"),
@@ -90,16 +89,12 @@ def test_a_console_without_hangul_gets_no_traceback() -> None:
         (["-"], "가나다".encode("cp949"), "standard input", "UTF-8"),
         (["pyproject.toml"], "", "pyproject.toml", "unknown format"),
         (["benchmarks"], "", "benchmarks", "no .txt or .jsonl files"),
-    ],
-)
-def test_what_the_user_must_fix_is_one_line_and_exit_code_2(
-    arguments: list[str], stdin: str | bytes, where: str, what: str
-) -> None:
-    code, out, err = run(*arguments, stdin=stdin)
-    assert (code, out) == (2, "")
-    assert err.startswith(where)
-    assert what in err
-    assert len(err.splitlines()) == 1
+    ]:
+        code, out, err = run(*arguments, stdin=stdin)
+        assert (code, out) == (2, ""), arguments
+        assert err.startswith(where), arguments
+        assert what in err, arguments
+        assert len(err.splitlines()) == 1, arguments
 
 
 # ---- files ----

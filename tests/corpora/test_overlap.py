@@ -11,18 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import corpora.overlap
-from corpora.overlap import (
-    MEASURES,
-    Block,
-    EvaluationIndex,
-    Match,
-    Measure,
-    OverlapConfig,
-    TrainingText,
-    blocks_of,
-    letters_of,
-)
+from corpora.cleaning import letters_of
+from corpora.overlap import MEASURES, EvaluationIndex, Match, Measure, OverlapConfig
 from corpora.sentences import split_by_rules
+from corpora.training_text import Block, TrainingText, blocks_of
 
 SYLLABLES = [chr(code) for code in range(ord("가"), ord("힣"), 19)]
 
@@ -394,8 +386,8 @@ def test_nothing_to_look_for_or_in_is_no_error() -> None:
 
 
 def test_letters_that_only_hash_alike_are_not_taken_for_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = corpora.overlap._window_hashes
-    monkeypatch.setattr(corpora.overlap, "_window_hashes", lambda codes, width: plain(codes, width) & 7)
+    plain = corpora.overlap.window_hashes
+    monkeypatch.setattr(corpora.overlap, "window_hashes", lambda codes, width: plain(codes, width) & 7)
     rng = np.random.default_rng(6)
     texts, documents = ([syllables(rng, 20) for _ in range(100)] for _ in range(2))
     assert touched(find(texts, training(*documents)))["letter_ngram"] == []

@@ -279,20 +279,16 @@ def assert_harmless(visitor: Visitor) -> None:
     assert visitor.page.locator(".pb-paper img, .pb-paper script, .pb-paper a, .pb-summary img").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
+def test_a_wrong_file_gets_its_message(visit: Callable[..., Visitor]) -> None:
+    for name, content, expected in [
         ("사진.png", b"\x89PNG\r\n\x1a\n", "읽을 수 없는 형식"),
         ("옛글.txt", "한글 기사".encode("cp949"), "옛 윈도 한글(CP949)"),
         ("빈.csv", b"", "내용이 없습니다"),
-    ],
-    ids=["format", "cp949", "empty"],
-)
-def test_a_wrong_file_gets_its_message(name: str, content: bytes, expected: str, visit: Callable[..., Visitor]) -> None:
-    visitor = visit().open().upload(name, content)
-    alert = visitor.page.locator("[data-testid=stAlert]")
-    alert.wait_for()
-    assert expected in alert.inner_text()
+    ]:
+        visitor = visit().open().upload(name, content)
+        alert = visitor.page.locator("[data-testid=stAlert]")
+        alert.wait_for()
+        assert expected in alert.inner_text(), name
 
 
 def test_an_oversized_file_is_refused_in_korean(visit: Callable[..., Visitor]) -> None:
@@ -364,17 +360,13 @@ def test_it_can_be_used_with_the_keyboard(visit: Callable[..., Visitor]) -> None
     visitor.idle()
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "name"), [(390, 844, "summary-phone"), (640, 450, "summary-zoom-200")], ids=["phone", "zoom"]
-)
-def test_nothing_is_cut_off_on_a_phone_or_at_double_size(
-    width: int, height: int, name: str, visit: Callable[..., Visitor]
-) -> None:
-    # At 200 % zoom a window of 1280 × 900 has room for 640 × 450 pixels of the page.
-    visitor = visit(width, height).open()
-    visitor.press("벼리시")
-    main = visitor.page.locator("[data-testid=stMain]")
-    assert main.evaluate("e => e.scrollWidth - e.clientWidth") <= 1
-    paper = visitor.page.locator(".pb-paper").first
-    assert paper.evaluate("e => e.getBoundingClientRect().right <= window.innerWidth")
-    visitor.picture(name)
+def test_nothing_is_cut_off_on_a_phone_or_at_double_size(visit: Callable[..., Visitor]) -> None:
+    for width, height, name in [(390, 844, "summary-phone"), (640, 450, "summary-zoom-200")]:
+        # At 200 % zoom a window of 1280 × 900 has room for 640 × 450 pixels of the page.
+        visitor = visit(width, height).open()
+        visitor.press("벼리시")
+        main = visitor.page.locator("[data-testid=stMain]")
+        assert main.evaluate("e => e.scrollWidth - e.clientWidth") <= 1, width
+        paper = visitor.page.locator(".pb-paper").first
+        assert paper.evaluate("e => e.getBoundingClientRect().right <= window.innerWidth"), width
+        visitor.picture(name)

@@ -5,7 +5,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,10 +34,8 @@ def refusal(read: Callable[[str, bytes], ReadFile], name: str, content: bytes, t
     return explain(caught.value, texts)
 
 
-@pytest.mark.parametrize("read", READERS)
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
+def test_files_that_cannot_be_used() -> None:
+    for name, content, expected in [
         ("a.hwp", b"x", "a.hwp은(는) 읽을 수 없는 형식입니다"),
         ("a", b"x", "읽을 수 없는 형식"),
         ("a.txt", b"", "a.txt에 내용이 없습니다"),
@@ -47,16 +44,18 @@ def refusal(read: Callable[[str, bytes], ReadFile], name: str, content: bytes, t
         ("a.jsonl", b"\xff\xfe\x00", "UTF-8로 저장"),
         ("a.csv", "번호,값\n1,2\n".encode(), "칸을 찾지 못했습니다|글을 찾지 못했습니다"),
         ("a.json", b'{"text": "x"}', "JSON이 깨져"),
-    ],
-    ids=["format", "no-suffix", "empty", "large", "cp949", "not-utf8", "columns", "not-an-array"],
-)
-def test_files_that_cannot_be_used(
-    read: Callable[[str, bytes], ReadFile], name: str, content: bytes, expected: str
-) -> None:
-    assert re.search(expected.replace("(", r"\(").replace(")", r"\)"), refusal(read, name, content))
-    # In English there is the same to be told, and nothing of the temporary folder in either.
-    assert not re.search("[가-힣]", refusal(read, name, content, ENGLISH).replace("본문", "").replace("제목", ""))
-    assert "/tmp" not in refusal(read, name, content)
+    ]:
+        for read in READERS:
+            assert re.search(expected.replace("(", r"\(").replace(")", r"\)"), refusal(read, name, content)), (
+                read.__name__,
+                name,
+                expected,
+            )
+            # In English there is the same to be told, and nothing of the temporary folder in either.
+            assert not re.search(
+                "[가-힣]", refusal(read, name, content, ENGLISH).replace("본문", "").replace("제목", "")
+            ), (read.__name__, name, expected)
+            assert "/tmp" not in refusal(read, name, content), (read.__name__, name, expected)
 
 
 def test_an_excel_file_that_is_none_and_a_single_title_are_refused() -> None:
@@ -107,16 +106,13 @@ def test_too_many_and_too_long_are_refused() -> None:
     assert check_text(" 가 ", 10) == " 가 "
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
+def test_other_errors_are_plain_too() -> None:
+    for error, expected in [
         (CheckpointError(Path("/x/모델"), "no config.json", "restore it"), "모델 모델을 쓸 수 없습니다"),
         (UsageError("runtime onnx-int8", "onnx not installed", "install"), "옆 칸에서 torch를 고르세요"),
         (ValueError("no blank in the text"), "빈칸이 없습니다"),
         (ValueError("the text has 700 tokens and the model reads 512"), "700토큰"),
         (RuntimeError("segmentation of /secret/path"), "예상하지 못한 오류가 났습니다(RuntimeError)"),
-    ],
-)
-def test_other_errors_are_plain_too(error: Any, expected: str) -> None:
-    assert expected in explain(error, KOREAN)
-    assert "/secret" not in explain(error, KOREAN)
+    ]:
+        assert expected in explain(error, KOREAN), error
+        assert "/secret" not in explain(error, KOREAN), error

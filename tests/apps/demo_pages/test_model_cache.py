@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from apps.demo_pages.model_cache import DEFAULT, MAX_LOADED, ModelCache, ModelChoice, resident_bytes
-from apps.stories.space import Letters
+from apps.stories.space import CharNgrams
 from corpora.foundation.errors import CheckpointError
 from downstream.answer import SentenceFinder
 from downstream.encoders.hub import bundled
@@ -111,7 +111,7 @@ def test_the_default_runtime_and_torch_answer_alike() -> None:
 def test_letters_need_no_folder() -> None:
     models = ModelCache({})
     with models.use(ModelChoice("embedder", None)) as letters, models.use(ModelChoice("reader", None)) as finder:
-        assert (type(letters), type(finder)) == (Letters, SentenceFinder)
+        assert (type(letters), type(finder)) == (CharNgrams, SentenceFinder)
 
 
 def test_memory_is_told_in_bytes() -> None:

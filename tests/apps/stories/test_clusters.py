@@ -16,8 +16,9 @@ from pydantic import ValidationError
 from sklearn.metrics import adjusted_rand_score
 
 import apps.stories.clusters
-from apps.clustering import ClusteringConfig, Clusters, Keyword, Letters, cluster
+from apps.clustering import CharNgrams, ClusteringConfig, Clusters, Keyword, cluster
 from apps.stories.articles import Article, clean_title
+from apps.stories.clusters import make_clusterer
 from apps.stories.space import Embedder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,7 +35,7 @@ def stories_of(clusters: Clusters) -> set[frozenset[str]]:
 
 
 def found(news: News, embedder: Embedder | None = None, **settings: Any) -> Clusters:
-    return cluster(news.articles, ClusteringConfig(**settings), embedder=embedder or Letters())
+    return cluster(news.articles, ClusteringConfig(**settings), embedder=embedder or CharNgrams())
 
 
 def test_the_events_of_a_day_are_its_stories(news: News) -> None:
@@ -75,21 +76,23 @@ def test_the_headline_is_the_member_nearest_the_centre(news: News) -> None:
         assert np.linalg.norm(centre) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_order_of_the_articles_decides_nothing(news: News, words: Embedder, seed: int) -> None:
-    order = np.random.default_rng(seed).permutation(len(news.articles))
-    before = cluster(news.articles, embedder=words)
-    after = cluster([news.articles[k] for k in order], embedder=words)
-    assert stories_of(before) == stories_of(after)
-    assert [(s.headline, s.keywords) for s in before.stories] == [(s.headline, s.keywords) for s in after.stories]
-    same = [[before.articles[m.index].id for m in story.members] for story in before.stories]
-    assert same == [[after.articles[m.index].id for m in story.members] for story in after.stories]
+def test_the_order_of_the_articles_decides_nothing(news: News, words: Embedder) -> None:
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(news.articles))
+        before = cluster(news.articles, embedder=words)
+        after = cluster([news.articles[k] for k in order], embedder=words)
+        assert stories_of(before) == stories_of(after), seed
+        assert [(s.headline, s.keywords) for s in before.stories] == [
+            (s.headline, s.keywords) for s in after.stories
+        ], seed
+        same = [[before.articles[m.index].id for m in story.members] for story in before.stories]
+        assert same == [[after.articles[m.index].id for m in story.members] for story in after.stories], seed
 
 
 THREADS = """
 import sys
 import numpy as np
-from apps.stories.clusters import ClusteringConfig, Day, clusterer_of, find_groups, reducer_of
+from apps.stories.clusters import ClusteringConfig, EmbeddedArticles, make_clusterer, find_groups, make_reducer
 from apps.stories.articles import to_articles
 
 class Noise:
@@ -100,9 +103,9 @@ class Noise:
 titles = [f"{a} {b} {c}번째 {d}" for a in ("벼리시", "다솔군", "서율시") for b in ("예산", "축제", "감사", "도로")
           for c in range(1, 21) for d in ("발표", "개최", "취소", "논란", "연기", "확정", "추진")]
 config = ClusteringConfig()
-day = Day.of(to_articles(titles), Noise(), reducer_of(config))
-labels, is_core = find_groups(day, config, clusterer_of(config))
-sys.stdout.buffer.write(day.points.tobytes() + labels.tobytes() + is_core.tobytes())
+embedded = EmbeddedArticles.from_articles(to_articles(titles), Noise(), make_reducer(config))
+labels, is_core = find_groups(embedded, config, make_clusterer(config))
+sys.stdout.buffer.write(embedded.points.tobytes() + labels.tobytes() + is_core.tobytes())
 """
 
 
@@ -122,45 +125,48 @@ def test_points_and_labels_are_the_same_bytes_with_one_thread_and_with_two() -> 
 # ---- edges ----
 
 
-@pytest.mark.parametrize("titles", [[], ["첫눈"], ["첫눈", "막차 연장"], ["", "···", "[ ]"]])
-def test_few_or_empty_titles_make_no_story(titles: list[str]) -> None:
-    clusters = cluster(titles, embedder=Letters())
-    assert clusters.stories == ()
-    assert clusters.noise == tuple(range(len(titles)))
-    assert clusters.labels.tolist() == [-1] * len(titles)
+def test_few_or_empty_titles_make_no_story() -> None:
+    for titles in [[], ["첫눈"], ["첫눈", "막차 연장"], ["", "···", "[ ]"]]:
+        clusters = cluster(titles, embedder=CharNgrams())
+        assert clusters.stories == (), titles
+        assert clusters.noise == tuple(range(len(titles))), titles
+        assert clusters.labels.tolist() == [-1] * len(titles), titles
 
 
-@pytest.mark.parametrize("noise", ["assign", "keep"])
-def test_equal_titles_are_one_story(noise: str) -> None:
-    clusters = cluster(["경매정보"] * 5, ClusteringConfig(noise=noise), embedder=Letters())
-    (story,) = clusters.stories
-    assert (len(story), story.headline) == (5, "경매정보")
-    assert all(member.typicality == 0 or member.is_core for member in story.members)
+def test_equal_titles_are_one_story() -> None:
+    for noise in ["assign", "keep"]:
+        clusters = cluster(["경매정보"] * 5, ClusteringConfig(noise=noise), embedder=CharNgrams())
+        (story,) = clusters.stories
+        assert (len(story), story.headline) == (5, "경매정보"), noise
+        assert all(member.typicality == 0 or member.is_core for member in story.members), noise
 
 
 def test_copies_of_a_lonely_title_are_a_story_and_stay_together(news: News) -> None:
     titles = [article.title for article in news.articles] + ["아무도 모르는 별자리 축제"] * 3 + ["[포토] 첫눈 온다"] * 2
-    clusters = cluster(titles, embedder=Letters())
+    clusters = cluster(titles, embedder=CharNgrams())
     labels = clusters.labels[-5:]
     assert len(set(labels[:3].tolist())) == 1
     assert labels[0] >= 0
     assert labels[3] == labels[4] == -1
 
 
-@pytest.mark.parametrize("vectors", ["nan", "equal", "some nan"])
-def test_vectors_that_tell_nothing_give_a_defined_result(news: News, vectors: str) -> None:
+def test_vectors_that_tell_nothing_give_a_defined_result(news: News) -> None:
     class Broken:
         sha256 = "broken"
 
+        def __init__(self, vectors: str) -> None:
+            self.vectors = vectors
+
         def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
             rows = np.ones((len(texts), 4), np.float32)
-            rows[:: 1 if vectors == "nan" else 3] = np.nan if vectors != "equal" else 1
+            rows[:: 1 if self.vectors == "nan" else 3] = np.nan if self.vectors != "equal" else 1
             return rows
 
-    clusters = found(news, Broken())
-    assert stories_of(clusters) == stories_of(found(news))
-    alone = found(news, Broken(), letter_weight=0)
-    assert len(alone.labels) == len(news.articles)
+    for vectors in ["nan", "equal", "some nan"]:
+        clusters = found(news, Broken(vectors))
+        assert stories_of(clusters) == stories_of(found(news)), vectors
+        alone = found(news, Broken(vectors), letter_weight=0)
+        assert len(alone.labels) == len(news.articles), vectors
 
 
 HOSTILE = (
@@ -179,7 +185,7 @@ HOSTILE = (
 
 def test_hostile_titles_go_through_and_equal_ones_meet(news: News) -> None:
     titles = [*(article.title for article in news.articles), *HOSTILE * 3]
-    clusters = cluster(titles, embedder=Letters())
+    clusters = cluster(titles, embedder=CharNgrams())
     first = len(news.articles)
     labels = clusters.labels[first:].reshape(3, -1)
     assert (labels == labels[0]).all()
@@ -188,9 +194,9 @@ def test_hostile_titles_go_through_and_equal_ones_meet(news: News) -> None:
     for article in clusters.articles:
         article.title.encode("utf-8")
     composed = cluster(
-        [unicodedata.normalize("NFD", title) for title in titles if title.isprintable()], embedder=Letters()
+        [unicodedata.normalize("NFD", title) for title in titles if title.isprintable()], embedder=CharNgrams()
     )
-    plain = cluster([title for title in titles if title.isprintable()], embedder=Letters())
+    plain = cluster([title for title in titles if title.isprintable()], embedder=CharNgrams())
     assert composed.labels.tolist() == plain.labels.tolist()
 
 
@@ -258,30 +264,31 @@ SETTINGS: list[tuple[str, object, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("setting", "value", "others"), SETTINGS)
-def test_every_setting_is_used(setting: str, value: object, others: dict[str, Any]) -> None:
-    nested = Nested()
-    settings = {"letter_weight": 0.1} | others
-    before = cluster(nested.articles, ClusteringConfig(**settings), embedder=nested)
-    after = cluster(nested.articles, ClusteringConfig(**settings | {setting: value}), embedder=nested)
-    assert signature(before) != signature(after)
+def test_every_setting_is_used() -> None:
+    for setting, value, others in SETTINGS:
+        nested = Nested()
+        settings = {"letter_weight": 0.1} | others
+        before = cluster(nested.articles, ClusteringConfig(**settings), embedder=nested)
+        after = cluster(nested.articles, ClusteringConfig(**settings | {setting: value}), embedder=nested)
+        assert signature(before) != signature(after), (setting, value)
 
 
-def test_all_settings_but_one_for_later_are_tested() -> None:
-    assert {name for name, *_ in SETTINGS} == set(ClusteringConfig.model_fields) - {"max_age_days"}
+def test_all_settings_are_tested_here_or_change_no_clusters() -> None:
+    assert {name for name, *_ in SETTINGS} == set(ClusteringConfig.model_fields) - {"max_age_days", "clusterer"}
+    assert make_clusterer(ClusteringConfig(clusterer="hdbscan")).library == "hdbscan"
 
 
-@pytest.mark.parametrize("settings", [{"min_size": 1}, {"letter_weight": 2}, {"noise": "drop"}, {"min_sise": 3}])
-def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        ClusteringConfig(**settings)
+def test_wrong_settings_are_refused() -> None:
+    for settings in [{"min_size": 1}, {"letter_weight": 2}, {"noise": "drop"}, {"min_sise": 3}]:
+        with pytest.raises(ValidationError):
+            ClusteringConfig(**settings)
 
 
 def test_within_categories_no_story_crosses_one(news: News) -> None:
     articles = [
         Article(a.title, a.id, a.text, a.date, "지역" if k % 2 else a.category) for k, a in enumerate(news.articles)
     ]
-    clusters = cluster(articles, ClusteringConfig(by_category=True), embedder=Letters())
+    clusters = cluster(articles, ClusteringConfig(by_category=True), embedder=CharNgrams())
     assert clusters.stories
     for story in clusters.stories:
         assert len({clusters.articles[member.index].category for member in story.members}) == 1
@@ -295,7 +302,7 @@ def test_noise_is_kept_or_assigned(news: News) -> None:
     def nothing(points: NDArray[np.float32]) -> NDArray[np.int64]:
         return raw[: len(points)]
 
-    assert cluster(news.articles, embedder=Letters(), clusterer=nothing).stories == ()
+    assert cluster(news.articles, embedder=CharNgrams(), clusterer=nothing).stories == ()
     nested = Nested()
     kept = cluster(nested.articles, ClusteringConfig(noise="keep", letter_weight=0.1), embedder=nested)
     assert all(member.is_core for story in kept.stories for member in story.members)
@@ -312,7 +319,7 @@ def test_what_is_in_no_story_is_told_the_nearest(news: News) -> None:
     for story in clusters.stories:
         indices = [member.index for member in story.members]
         assert {near[0].id for near in clusters.nearest_story(indices) if near} == {story.id}
-    more = cluster([*news.articles, "너울전자 주가 하락 소식에 한숨 쉬는 사람들", "···"], embedder=Letters())
+    more = cluster([*news.articles, "너울전자 주가 하락 소식에 한숨 쉬는 사람들", "···"], embedder=CharNgrams())
     first = len(news.articles)
     assert more.noise[-2:] == (first, first + 1)
     stranger, nothing = more.nearest_story([first, first + 1])
@@ -320,7 +327,7 @@ def test_what_is_in_no_story_is_told_the_nearest(news: News) -> None:
     assert stranger is not None
     assert {more.articles[m.index].id.partition("-")[0] for m in stranger[0].members} == {"a1"}
     assert 0 <= stranger[1] < min(member.typicality for member in stranger[0].members)
-    assert cluster(["첫눈"], embedder=Letters()).nearest_story([0]) == [None]
+    assert cluster(["첫눈"], embedder=CharNgrams()).nearest_story([0]) == [None]
 
 
 def test_each_step_can_be_another(news: News) -> None:
@@ -330,10 +337,10 @@ def test_each_step_can_be_another(news: News) -> None:
         def fit(self, *_: object) -> "Pairs":
             return self
 
-        def place(self, texts: Sequence[str], *_: object) -> NDArray[np.float32]:
-            places = {letter: k for k, letter in enumerate(sorted({text[0] for text in texts}))}
-            rows = np.zeros((len(texts), len(places)), np.float32)
-            rows[np.arange(len(texts)), [places[text[0]] for text in texts]] = 1
+        def transform(self, texts: Sequence[str], *_: object) -> NDArray[np.float32]:
+            positions = {letter: k for k, letter in enumerate(sorted({text[0] for text in texts}))}
+            rows = np.zeros((len(texts), len(positions)), np.float32)
+            rows[np.arange(len(texts)), [positions[text[0]] for text in texts]] = 1
             return rows
 
     def by_letter(points: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -345,7 +352,7 @@ def test_each_step_can_be_another(news: News) -> None:
     clusters = cluster(
         news.articles,
         ClusteringConfig(noise="keep"),
-        embedder=Letters(),
+        embedder=CharNgrams(),
         reducer=Pairs(),
         clusterer=by_letter,
         labeller=first_words,
@@ -372,7 +379,7 @@ def test_a_large_story_has_parts() -> None:
 
 def test_one_string_is_no_list_of_titles() -> None:
     with pytest.raises(ValueError, match="one string"):
-        cluster("기준금리 동결", embedder=Letters())
+        cluster("기준금리 동결", embedder=CharNgrams())
 
 
 def test_the_examples_are_true() -> None:

@@ -1,5 +1,7 @@
 """Groups among points: against the plain algorithms, by hand-made cases, and at the edges."""
 
+from typing import Any, get_args
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,17 +14,19 @@ from apps.stories.clusters import ClusteringConfig
 from apps.stories.grouping import (
     Density,
     Groups,
-    Yardstick,
-    divided,
+    Library,
+    TypicalityScale,
     in_blocks,
-    joined,
+    merge_centres,
     nearest,
     nearest_centres,
     neighbour_graph,
     refine,
-    renumbered,
+    renumber,
+    split_by_linkage,
     sub_stories,
 )
+from apps.stories.space import HybridFeatures
 
 Points = NDArray[np.float32]
 
@@ -47,22 +51,26 @@ def bunches(
     return points, np.concatenate([labels, np.full(20, -1)])
 
 
-@pytest.mark.parametrize("selection", ["leaf", "eom"])
-@pytest.mark.parametrize("min_samples", [1, 3, 5])
-def test_density_is_hdbscan_where_all_pairs_are_neighbours(selection: str, min_samples: int) -> None:
-    points, _ = bunches()
-    ours = Density(4, min_samples, len(points), selection)(points)
-    distances = np.sqrt(np.maximum(2 - 2 * points.astype(np.float64) @ points.T, 0))
-    np.fill_diagonal(distances, 0)
-    plain = HDBSCAN(
-        min_cluster_size=4, min_samples=min_samples, metric="precomputed", cluster_selection_method=selection, copy=True
-    )
-    theirs = plain.fit(distances).labels_
-    if min_samples > 1:
-        assert adjusted_rand_score(ours, theirs) == pytest.approx(1)
-        assert np.array_equal(ours < 0, theirs < 0)
-    else:
-        assert adjusted_rand_score(ours, theirs) > 0.8
+def test_density_is_hdbscan_where_all_pairs_are_neighbours() -> None:
+    for min_samples in [1, 3, 5]:
+        for selection in ["leaf", "eom"]:
+            points, _ = bunches()
+            ours = Density(4, min_samples, len(points), selection)(points)
+            distances = np.sqrt(np.maximum(2 - 2 * points.astype(np.float64) @ points.T, 0))
+            np.fill_diagonal(distances, 0)
+            plain = HDBSCAN(
+                min_cluster_size=4,
+                min_samples=min_samples,
+                metric="precomputed",
+                cluster_selection_method=selection,
+                copy=True,
+            )
+            theirs = plain.fit(distances).labels_
+            if min_samples > 1:
+                assert adjusted_rand_score(ours, theirs) == pytest.approx(1), (min_samples, selection)
+                assert np.array_equal(ours < 0, theirs < 0), (min_samples, selection)
+            else:
+                assert adjusted_rand_score(ours, theirs) > 0.8, (min_samples, selection)
 
 
 def test_density_finds_bunches_and_leaves_the_rest() -> None:
@@ -89,12 +97,12 @@ def test_what_the_default_takes_apart_is_joined_again() -> None:
     assert np.mean(better[labels < 0] < 0) >= np.mean(found[labels < 0] < 0)
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 4])
-def test_density_takes_few_points(size: int) -> None:
-    points, _ = bunches()
-    found = Density()(points[:size])
-    assert found.shape == (size,)
-    assert (found < 0).all() or size >= 3
+def test_density_takes_few_points() -> None:
+    for size in [0, 1, 2, 3, 4]:
+        points, _ = bunches()
+        found = Density()(points[:size])
+        assert found.shape == (size,), size
+        assert (found < 0).all() or size >= 3, size
 
 
 def test_equal_points_and_far_parts_make_no_trouble() -> None:
@@ -105,6 +113,23 @@ def test_equal_points_and_far_parts_make_no_trouble() -> None:
     found = Density()(opposite)
     assert len(set(found[:8])) == len(set(found[8:])) == 1
     assert found[0] != found[8]
+
+
+def test_hdbscan_and_scikit_learn_find_the_same_groups() -> None:
+    random = np.random.default_rng(0)
+    syllables = [chr(code) for code in range(ord("가"), ord("힣"), 97)]
+    words = ["".join(random.choice(syllables, size)) for size in random.integers(2, 5, 400)]
+    events = [random.choice(words, 5).tolist() for _ in range(50)]
+    titles = [
+        " ".join([*random.permutation(event)[:4], *random.choice(words, 2)]) for event in events for _ in range(6)
+    ]
+    vectors = random.standard_normal((len(titles), 16)).astype(np.float32)
+    points = HybridFeatures(letter_weight=0.75).fit(titles, vectors).transform(titles, vectors)
+    cases: tuple[dict[str, Any], ...] = ({}, {"min_samples": 4}, {"min_size": 5}, {"selection": "eom"})
+    for settings in cases:
+        ours, theirs = (Density(**settings, library=library)(points) for library in get_args(Library))
+        assert len(set(ours.tolist())) > 5, settings
+        assert adjusted_rand_score(ours, theirs) == 1.0, settings
 
 
 def test_nearest_finds_what_sorting_finds() -> None:
@@ -126,60 +151,60 @@ def test_blocks_come_in_order_and_cover_all_rows(monkeypatch: pytest.MonkeyPatch
 
 def test_own_similarity_leaves_the_member_itself_out() -> None:
     points = unit(np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [1, 0, 1]]))
-    groups = Groups.of(points, np.array([5, 5, -1, 2, 2]))
+    groups = Groups.from_labels(points, np.array([5, 5, -1, 2, 2]))
     assert groups.labels.tolist() == [0, 0, -1, 1, 1]
     own = groups.own_similarities(points)
     assert own.tolist() == pytest.approx([0, 0, -1, np.sqrt(2 / 3), np.sqrt(2 / 3)], abs=1e-6)
     assert groups.sizes.tolist() == [2, 2]
-    yardstick = Yardstick.of(points, groups)
-    assert yardstick.typicality(np.array([-0.1, 0.5, 1.0], np.float32)).tolist() == [0, 0.5, 1]
+    scale = TypicalityScale.from_groups(points, groups)
+    assert scale.typicality(np.array([-0.1, 0.5, 1.0], np.float32)).tolist() == [0, 0.5, 1]
     # To the other centre, (1, 1, 0) and (2, 1, 2) made as long as 1.
     centres = np.array([[1, 1, 0], [1 + np.sqrt(1.5), 1, 1 + np.sqrt(1.5)]])
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     strange = [points[0] @ centres[1], points[1] @ centres[1], points[3] @ centres[0], points[4] @ centres[0]]
-    assert yardstick.strange.tolist() == pytest.approx(sorted(map(float, strange)), abs=1e-6)
+    assert scale.strange.tolist() == pytest.approx(sorted(map(float, strange)), abs=1e-6)
 
 
 def test_only_core_members_with_company_tell_what_is_near() -> None:
     points, _ = bunches()
-    groups = Groups.of(points, np.array([0, 0, 0, 1, *[-1] * (len(points) - 4)]))
-    assert len(Yardstick.of(points, groups).own) == 3
-    assert len(Yardstick.of(points, groups, np.arange(len(points)) != 1).own) == 2
+    groups = Groups.from_labels(points, np.array([0, 0, 0, 1, *[-1] * (len(points) - 4)]))
+    assert len(TypicalityScale.from_groups(points, groups).own) == 3
+    assert len(TypicalityScale.from_groups(points, groups, np.arange(len(points)) != 1).own) == 2
     assert groups.own_similarities(points)[3] == 1
 
 
 def test_no_one_has_to_leave_where_strangers_are_far_and_no_stranger_stays() -> None:
-    tidy = Yardstick(np.linspace(0.8, 0.9, 101, dtype=np.float32), np.linspace(0, 0.2, 101, dtype=np.float32))
-    mixed = Yardstick(np.linspace(0.2, 0.9, 101, dtype=np.float32), np.linspace(0, 0.6, 101, dtype=np.float32))
+    tidy = TypicalityScale(np.linspace(0.8, 0.9, 101, dtype=np.float32), np.linspace(0, 0.2, 101, dtype=np.float32))
+    mixed = TypicalityScale(np.linspace(0.2, 0.9, 101, dtype=np.float32), np.linspace(0, 0.6, 101, dtype=np.float32))
     assert tidy.level(0.1) == pytest.approx((0.81 + 0.19) / 2)
     assert mixed.level(0.2) == pytest.approx(0.34)
     # The median of the strangers is the least.
     assert mixed.level(0.1) == mixed.level(0) == pytest.approx(0.3)
-    alone = Yardstick(tidy.own, np.zeros(0, np.float32))
+    alone = TypicalityScale(tidy.own, np.zeros(0, np.float32))
     assert alone.level(0.1) == pytest.approx(0.81)
 
 
 def test_without_groups_nothing_is_near() -> None:
     points, _ = bunches()
-    groups = Groups.of(points, np.full(len(points), -1))
+    groups = Groups.from_labels(points, np.full(len(points), -1))
     assert groups.centres.shape == (0, points.shape[1])
-    yardstick = Yardstick.of(points, groups)
-    assert yardstick.typicality(np.array([0.9], np.float32)).tolist() == [0]
-    assert yardstick.level(0.5) == yardstick.similarity_at(0.5) == 1.0
-    places, cosines = nearest_centres(points, groups.centres)
-    assert set(places.tolist()) == set(cosines.tolist()) == {-1}
+    scale = TypicalityScale.from_groups(points, groups)
+    assert scale.typicality(np.array([0.9], np.float32)).tolist() == [0]
+    assert scale.level(0.5) == scale.similarity_at(0.5) == 1.0
+    positions, cosines = nearest_centres(points, groups.centres)
+    assert set(positions.tolist()) == set(cosines.tolist()) == {-1}
 
 
 def test_one_group_has_no_strangers() -> None:
     points, _ = bunches()
-    yardstick = Yardstick.of(points, Groups.of(points, np.zeros(len(points), np.int64)))
-    assert len(yardstick.strange) == 0
-    assert len(yardstick.own) == len(points)
+    scale = TypicalityScale.from_groups(points, Groups.from_labels(points, np.zeros(len(points), np.int64)))
+    assert len(scale.strange) == 0
+    assert len(scale.own) == len(points)
 
 
 def test_labels_run_from_0_in_the_order_of_their_first_points() -> None:
-    assert renumbered(np.array([7, -1, 3, 7, 0])).tolist() == [0, -1, 1, 0, 2]
-    assert renumbered(np.zeros(0, np.int64)).tolist() == []
+    assert renumber(np.array([7, -1, 3, 7, 0])).tolist() == [0, -1, 1, 0, 2]
+    assert renumber(np.zeros(0, np.int64)).tolist() == []
 
 
 def test_refine_sends_away_joins_and_takes_in() -> None:
@@ -220,7 +245,7 @@ def test_refine_measures_by_other_stories_if_told() -> None:
         min_size=3,
         min_typicality=0.05,
         join_at=2,
-        yardstick=Yardstick(np.full(9, 0.9999, np.float32), np.zeros(0, np.float32)),
+        scale=TypicalityScale(np.full(9, 0.9999, np.float32), np.zeros(0, np.float32)),
     )
     assert (strict < 0).all()
 
@@ -232,24 +257,26 @@ def test_refine_without_groups_finds_none() -> None:
     assert not is_core.any()
 
 
-@pytest.mark.parametrize("near", [0.2, 0.5, 0.8, 0.95])
-def test_centres_are_joined_as_by_average_linkage_of_all(near: float) -> None:
-    points, _ = bunches((15, 15, 10), spread=0.4)
-    distances = np.maximum(pdist(points.astype(np.float64), "cosine"), 0)
-    theirs = fcluster(linkage(distances, "average"), 1 - near, criterion="distance")
-    assert adjusted_rand_score(joined(points, near), theirs) == pytest.approx(1)
-    assert adjusted_rand_score(divided(points, near), theirs) == pytest.approx(1)
+def test_centres_are_merged_as_by_average_linkage_of_all() -> None:
+    for min_cosine in [0.2, 0.5, 0.8, 0.95]:
+        points, _ = bunches((15, 15, 10), spread=0.4)
+        distances = np.maximum(pdist(points.astype(np.float64), "cosine"), 0)
+        theirs = fcluster(linkage(distances, "average"), 1 - min_cosine, criterion="distance")
+        assert adjusted_rand_score(merge_centres(points, min_cosine), theirs) == pytest.approx(1), min_cosine
+        assert adjusted_rand_score(split_by_linkage(points, min_cosine), theirs) == pytest.approx(1), min_cosine
 
 
-@pytest.mark.parametrize("size", [0, 1])
-def test_one_centre_is_joined_with_nothing(size: int) -> None:
-    points, _ = bunches()
-    assert joined(points[:size], 0.5).tolist() == divided(points[:size], 0.5).tolist() == [0] * size
+def test_one_centre_is_joined_with_nothing() -> None:
+    for size in [0, 1]:
+        points, _ = bunches()
+        assert (
+            merge_centres(points[:size], 0.5).tolist() == split_by_linkage(points[:size], 0.5).tolist() == [0] * size
+        ), size
 
 
 def test_a_story_is_divided_into_parts_of_some_size(monkeypatch: pytest.MonkeyPatch) -> None:
     points, _ = bunches((8, 6, 2), spread=0.1)
     parts = sub_stories(points[:16], 0.7, 3)
     assert parts.tolist() == [0] * 8 + [1] * 6 + [-1] * 2
-    monkeypatch.setattr("apps.stories.grouping.LARGEST_DIVIDED", 10)
+    monkeypatch.setattr("apps.stories.grouping.MAX_SPLIT", 10)
     assert (sub_stories(points[:16], 0.7, 3)[10:] < 0).all()

@@ -14,19 +14,16 @@ def terms(text: str) -> list[str]:
     return [term.text for term in next(find_terms([text]))]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_terms_are_nouns_as_they_are_written() -> None:
+    for text, expected in [
         ("얀센 백신 예약", {"얀센", "백신", "예약", "얀센 백신", "백신 예약"}),
         ("코로나19 확진자", {"코로나19", "확진자"}),
         ("기준금리를 동결했다", {"기준금리", "동결"}),
         ("P4G 정상회의", {"P4G", "정상회의"}),
         ("재보궐 선거", {"재보궐", "선거"}),
         ("5G 요금제", {"5G", "요금제"}),
-    ],
-)
-def test_terms_are_nouns_as_they_are_written(text: str, expected: set[str]) -> None:
-    assert expected <= set(terms(text))
+    ]:
+        assert expected <= set(terms(text)), text
 
 
 def test_terms_are_no_verbs_particles_numbers_or_single_letters() -> None:
@@ -84,11 +81,11 @@ def test_terms_of_one_title_alone_are_left_out_where_others_are() -> None:
     assert not {"현장", "생중계", "환호"} & {keyword.text for keyword in story}
 
 
-@pytest.mark.parametrize("number", [0, 1, 5])
-def test_there_are_as_many_keywords_as_asked_for(number: int) -> None:
-    texts = ["누리호 발사대 기립 현장", "누리호 발사대 기립 생중계"]
-    (story,) = ClassTfidf(num_keywords=number)(texts, np.zeros(2, np.int64))
-    assert len(story) == number
+def test_there_are_as_many_keywords_as_asked_for() -> None:
+    for number in [0, 1, 5]:
+        texts = ["누리호 발사대 기립 현장", "누리호 발사대 기립 생중계"]
+        (story,) = ClassTfidf(num_keywords=number)(texts, np.zeros(2, np.int64))
+        assert len(story) == number, number
 
 
 def test_the_order_of_titles_does_not_matter() -> None:
@@ -98,9 +95,9 @@ def test_the_order_of_titles_does_not_matter() -> None:
     assert ClassTfidf()(texts, labels) == ClassTfidf()([texts[k] for k in order], labels[order])
 
 
-@pytest.mark.parametrize("texts", [[], ["첫눈"]])
-def test_without_stories_there_are_no_keywords(texts: list[str]) -> None:
-    assert ClassTfidf()(texts, np.full(len(texts), -1)) == []
+def test_without_stories_there_are_no_keywords() -> None:
+    for texts in [[], ["첫눈"]]:
+        assert ClassTfidf()(texts, np.full(len(texts), -1)) == [], texts
 
 
 def test_titles_without_nouns_have_no_keywords() -> None:

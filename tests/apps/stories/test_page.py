@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from apps.stories import page
 from apps.stories.articles import Article
-from apps.stories.clusters import Clusters, Letters, cluster
+from apps.stories.clusters import CharNgrams, Clusters, cluster
 from apps.stories.duplicates import DuplicateGroup, find_duplicates
 from apps.stories.images import FONT, drawable
 from apps.stories.page import Report, layout, timeline, to_csv, to_html, to_json, write_report
@@ -64,7 +64,7 @@ class Page(HTMLParser):
 
 
 def report(articles: Sequence[Article | str], **more: Any) -> Report:
-    clusters = cluster(articles, embedder=Letters())
+    clusters = cluster(articles, embedder=CharNgrams())
     titles = [article.title for article in clusters.articles]
     return Report(clusters, find_duplicates(titles, clusters.points), **more)
 
@@ -137,13 +137,15 @@ def test_the_same_stories_give_the_same_bytes(news: News, tmp_path: Path) -> Non
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-@pytest.mark.parametrize("titles", [[], ["첫눈"], ["첫눈 온다"] * 3, [f"{k}번 첫눈 온다 오늘" for k in "가나다"] * 2])
-def test_few_articles_make_a_page_too(tmp_path: Path, titles: list[str]) -> None:
-    few = report(titles)
-    files = write_report(tmp_path, few)
-    assert all(path.stat().st_size > 0 for path in files)
-    assert len(files) == (5 if few.clusters.stories else 3)
-    assert Page((tmp_path / "stories.html").read_text(encoding="utf-8")).count("article") == len(few.clusters.stories)
+def test_few_articles_make_a_page_too(tmp_path: Path) -> None:
+    for titles in [[], ["첫눈"], ["첫눈 온다"] * 3, [f"{k}번 첫눈 온다 오늘" for k in "가나다"] * 2]:
+        few = report(titles)
+        files = write_report(tmp_path, few)
+        assert all(path.stat().st_size > 0 for path in files), titles
+        assert len(files) == (5 if few.clusters.stories else 3), titles
+        assert Page((tmp_path / "stories.html").read_text(encoding="utf-8")).count("article") == len(
+            few.clusters.stories
+        ), titles
 
 
 # ---- JSON and CSV ----
@@ -180,15 +182,15 @@ def test_csv_has_a_row_for_each_article(today: Report) -> None:
         assert row["story"] == (stories[index].id if index in stories else "")
 
 
-@pytest.mark.parametrize("title", ["=1+1", "+82-2", "-3% 하락", "@here", "\t=1"])
-def test_csv_holds_no_formula(title: str) -> None:
-    (row,) = list(csv.DictReader(io.StringIO(to_csv(report([title])).removeprefix("\ufeff"))))
-    assert row["title"] == f"'{title}"
+def test_csv_holds_no_formula() -> None:
+    for title in ["=1+1", "+82-2", "-3% 하락", "@here", "\t=1"]:
+        (row,) = list(csv.DictReader(io.StringIO(to_csv(report([title])).removeprefix("\ufeff"))))
+        assert row["title"] == f"'{title}", title
 
 
 def test_copies_are_told_and_shown_once() -> None:
     titles = ["금리 3.5% 동결", "금리, 3.5% 동결", "금리 3.5% 동결 결정", "금리 3.5%로 동결"]
-    clusters = cluster(titles, embedder=Letters())
+    clusters = cluster(titles, embedder=CharNgrams())
     some = Report(clusters, [DuplicateGroup(0, (0, 1))])
     text = " ".join("".join(Page(html_of(some)).text).split())
     assert "+ 같은 글 1건" in text
@@ -208,11 +210,11 @@ def test_many_groups_of_copies_are_cut_and_the_page_says_so(monkeypatch: pytest.
 
 
 def test_names_pins_and_news_are_shown(news: News) -> None:
-    stories = Stories.fit(news.articles[:-20], embedder=Letters())
+    stories = Stories.fit(news.articles[:-20], embedder=CharNgrams())
     *_, last = stories.stories
     stories.rename(last, "편집자가 붙인 이름")
     stories.pin(last)
-    stories.assign([*news.articles, *(f"다람쥐 구조대 {k}명 창설 소식" for k in range(4))], embedder=Letters())
+    stories.assign([*news.articles, *(f"다람쥐 구조대 {k}명 창설 소식" for k in range(4))], embedder=CharNgrams())
     stories.found()
     text = "".join(Page(html_of(Report(stories.clusters()))).text)
     for words in ("편집자가 붙인 이름", "고정", "새 이야기", "새 글이 있는 이야기만"):
@@ -223,45 +225,42 @@ def test_names_pins_and_news_are_shown(news: News) -> None:
 # ---- map and timeline ----
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 4, 5, 40])
-def test_the_map_has_a_place_for_each_story(size: int) -> None:
-    random = np.random.default_rng(0).standard_normal((size, 8)).astype(np.float32)
-    places = layout(random, 0)
-    assert places.shape == (size, 2)
-    assert np.isfinite(places).all()
-    assert ((places >= 0) & (places <= 1)).all()
+def test_the_map_has_a_place_for_each_story() -> None:
+    for size in [0, 1, 2, 4, 5, 40]:
+        random = np.random.default_rng(0).standard_normal((size, 8)).astype(np.float32)
+        positions = layout(random, 0)
+        assert positions.shape == (size, 2), size
+        assert np.isfinite(positions).all(), size
+        assert ((positions >= 0) & (positions <= 1)).all(), size
 
 
 def test_the_map_depends_on_the_seed_alone_and_puts_like_to_like() -> None:
     random = np.random.default_rng(1)
     middles = random.standard_normal((2, 16))
     centres = np.vstack([m + 0.1 * random.standard_normal((15, 16)) for m in middles]).astype(np.float32)
-    places = layout(centres, 7)
-    assert np.array_equal(places, layout(centres, 7))
-    inside = np.linalg.norm(places[:15] - places[:15].mean(axis=0), axis=1).mean()
-    assert inside < np.linalg.norm(places[:15].mean(axis=0) - places[15:].mean(axis=0))
+    positions = layout(centres, 7)
+    assert np.array_equal(positions, layout(centres, 7))
+    inside = np.linalg.norm(positions[:15] - positions[:15].mean(axis=0), axis=1).mean()
+    assert inside < np.linalg.norm(positions[:15].mean(axis=0) - positions[15:].mean(axis=0))
 
 
 def dated(dates: Sequence[str]) -> Clusters:
-    return cluster([Article("기준금리 동결 결정", f"a{k}", date=d) for k, d in enumerate(dates)], embedder=Letters())
+    return cluster([Article("기준금리 동결 결정", f"a{k}", date=d) for k, d in enumerate(dates)], embedder=CharNgrams())
 
 
-@pytest.mark.parametrize(
-    ("dates", "labels"),
-    [
+def test_the_timeline_counts_by_hour_or_day() -> None:
+    for dates, labels in [
         (["2021-06-01T08:10", "2021-06-01T08:50", "2021-06-01T11:00"], ["8시", "11시"]),
         (["2021-06-01", "2021-06-02", "2021-06-02"], ["06.01", "06.02"]),
         (["2021-05-30T08:10", "2021-06-01T08:10", "2021-06-03T08:10"], ["05.30", "06.01", "06.03"]),
         (["2021-06-01", "2021-06-01", "2021-06-01"], None),
         (["", "", ""], None),
-    ],
-)
-def test_the_timeline_counts_by_hour_or_day(dates: list[str], labels: list[str] | None) -> None:
-    lines = timeline(dated(dates))
-    assert lines.get("labels") == labels
-    if labels:
-        assert sum(lines["rows"][0]["counts"]) == 3
-        assert lines["largest"] == max(lines["rows"][0]["counts"])
+    ]:
+        lines = timeline(dated(dates))
+        assert lines.get("labels") == labels, dates
+        if labels:
+            assert sum(lines["rows"][0]["counts"]) == 3, dates
+            assert lines["largest"] == max(lines["rows"][0]["counts"]), dates
 
 
 # ---- pictures ----

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apps.stories.articles import read_articles
+from apps.stories.articles import parse_date, read_articles
 from apps.stories.xlsx import read_sheet
 from corpora.documents import RejectedRecord
 from corpora.foundation.errors import DataError
@@ -19,9 +19,10 @@ Fails = Callable[..., AbstractContextManager[None]]
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 STRICT = "http://purl.oclc.org/ooxml/spreadsheetml/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+PACKAGE = "http://schemas.openxmlformats.org/package/2006/relationships"
 SHEET_2 = "worksheets/sheet2.xml"
 TEXTS = (
-    '<si><t>제목</t></si><si><r><t>굵은 </t></r><r><rPr><b/></rPr><t xml:space="preserve">첫눈</t></r>'
+    '<si><t>제목</t></si><si><r><t xml:space="preserve">굵은 </t></r><r><rPr><b/></rPr><t>첫눈</t></r>'
     '<rPh sb="0" eb="1"><t>읽기</t></rPh></si><si><t>둘째_x000A_줄 &amp; &lt;b&gt;</t></si>'
 )
 ROWS = (
@@ -31,20 +32,22 @@ ROWS = (
 )
 
 
-def workbook(
-    rows: str = ROWS, texts: str = TEXTS, *, main: str = MAIN, target: str = SHEET_2, prefix: str = ""
-) -> bytes:
+def workbook(rows: str = ROWS, *, main: str = MAIN, target: str = SHEET_2, prefix: str = "", styles: str = "") -> bytes:
     """Return a workbook whose first sheet is in the second file."""
     parts = {
+        "_rels/.rels": f'<Relationships xmlns="{PACKAGE}"><Relationship Id="rId1" Type="{OFFICE}/officeDocument" '
+        'Target="xl/workbook.xml"/></Relationships>',
         "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{OFFICE}"><sheets><sheet name="뉴스" sheetId="1" '
         'r:id="rId2"/><sheet name="둘째" sheetId="2" r:id="rId1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/'
-        'relationships"><Relationship Id="rId1" Target="worksheets/sheet1.xml"/>'
-        f'<Relationship Id="rId2" Target="{target}"/></Relationships>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{PACKAGE}"><Relationship Id="rId1" '
+        f'Type="{OFFICE}/worksheet" Target="worksheets/sheet1.xml"/><Relationship Id="rId2" '
+        f'Type="{OFFICE}/worksheet" Target="{target}"/></Relationships>',
         "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData/></worksheet>',
         "xl/worksheets/sheet2.xml": f'{prefix}<worksheet xmlns="{main}"><sheetData>{rows}</sheetData></worksheet>',
-        "xl/sharedStrings.xml": f'<sst xmlns="{main}">{texts}</sst>',
+        "xl/sharedStrings.xml": f'<sst xmlns="{main}">{TEXTS}</sst>',
     }
+    if styles:
+        parts["xl/styles.xml"] = styles
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as book:
         for name, content in parts.items():
@@ -52,24 +55,37 @@ def workbook(
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("main", [MAIN, STRICT])
-@pytest.mark.parametrize("target", [SHEET_2, "/xl/worksheets/sheet2.xml"])
-def test_rows_of_the_first_sheet_are_read_with_their_gaps(write: Write, main: str, target: str) -> None:
-    path = write("a.xlsx", workbook(main=main, target=target))
-    assert list(read_sheet(path)) == [
-        (1, ["제목", "", "일자"]),
-        (3, ["굵은 첫눈", "", "20210601", "TRUE"]),
-        (5, ["둘째\n줄 & <b>", "", "1e3", ""]),
-    ]
+def test_rows_of_the_first_sheet_are_read_with_their_gaps(write: Write) -> None:
+    for target in [SHEET_2, "/xl/worksheets/sheet2.xml"]:
+        for main in [MAIN, STRICT]:
+            path = write("a.xlsx", workbook(main=main, target=target))
+            assert list(read_sheet(path)) == [
+                (1, ["제목", "", "일자"]),
+                (3, ["굵은 첫눈", "", "20210601", "TRUE"]),
+                (5, ["둘째\n줄 & <b>", "", "1e3"]),
+            ], (target, main)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [("20210601.0", "20210601"), ("0.5", "0.5"), ("12345678901234567890", "12345678901234567890"), ("-3", "-3")],
-)
-def test_whole_numbers_have_no_point(write: Write, value: str, text: str) -> None:
-    rows = f'<row r="1"><c r="A1"><v>{value}</v></c></row>'
-    assert list(read_sheet(write("a.xlsx", workbook(rows)))) == [(1, [text])]
+def test_whole_numbers_have_no_point(write: Write) -> None:
+    for value, text in [
+        ("20210601.0", "20210601"),
+        ("0.5", "0.5"),
+        ("12345678901234567890", "12345678901234567890"),
+        ("1100101.2021060099", "1100101.2021060099"),
+        ("20210601.000000000000", "20210601"),
+        ("-3", "-3"),
+    ]:
+        rows = f'<row r="1"><c r="A1"><v>{value}</v></c></row>'
+        assert list(read_sheet(write("a.xlsx", workbook(rows)))) == [(1, [text])], value
+
+
+def test_dates_are_days_whatever_their_format(write: Write) -> None:
+    styles = f'<styleSheet xmlns="{MAIN}"><cellXfs count="3"><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="22"/>'
+    cells = [(1, "44348"), (2, "44348.5"), (0, "44348"), (2, "44348.395833333336"), (2, "0.25")]
+    rows = "".join(f'<c r="{"ABCDE"[k]}1" s="{style}"><v>{v}</v></c>' for k, (style, v) in enumerate(cells))
+    book = workbook(f'<row r="1">{rows}</row>', styles=f"{styles}</cellXfs></styleSheet>")
+    assert list(read_sheet(write("a.xlsx", book))) == [(1, [value for _, value in cells])]
+    assert [parse_date(value) for _, value in cells] == ["2021-06-01"] * 4 + [""]
 
 
 def test_articles_are_read_and_bad_rows_set_aside(write: Write) -> None:
@@ -106,26 +122,34 @@ def test_a_workbook_without_titles_or_with_a_bad_row_raises(write: Write, fails:
         read_articles(path)
 
 
+ONE = '<c r="{}"><v>1</v></c>'
 BOMB = '<!DOCTYPE x [<!ENTITY a "가가가가"><!ENTITY b "&a;&a;&a;&a;">]>'
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
+def test_what_is_no_workbook_is_told_in_one_line(write: Write, fails: Fails) -> None:
+    for content, what in [
         (b"not a zip", "not an Excel workbook"),
         (b"", "not an Excel workbook"),
         (workbook()[:-200], "not an Excel workbook"),
         (workbook(prefix=BOMB), "has a document type"),
         (workbook(rows="<row><c>"), "not an Excel workbook"),
         (workbook('<row r="1"><c r="A1" t="s"><v>99</v></c></row>'), "not an Excel workbook"),
-        (workbook('<row r="1"><c r="ZZZZZ1"><v>1</v></c></row>'), "has no place"),
+        (workbook('<row r="1"><c r="ZZZZZ1"><v>1</v></c></row>'), "column 12,356,630"),
         (workbook(target="worksheets/none.xml"), "not an Excel workbook"),
-    ],
-)
-def test_what_is_no_workbook_is_told_in_one_line(write: Write, fails: Fails, content: bytes, what: str) -> None:
-    path = write("a.xlsx", content)
-    with fails(DataError, path, what):
-        list(read_sheet(path))
+        # Every cell between the first and the last takes memory, however few have a value.
+        (
+            workbook('<row r="1"><c r="A1"><v>1</v></c></row><row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'),
+            "row",
+        ),
+        (
+            workbook('<row r="1048576"><c r="A1048576"><v>1</v></c></row><row r="1"><c r="AH1"><v>1</v></c></row>'),
+            "row",
+        ),
+        (workbook('<row r="1"><c x=">" r="XFD1048576"><v>1</v></c></row>'), "has a tag in an attribute"),
+    ]:
+        path = write("a.xlsx", content)
+        with fails(DataError, path, what):
+            list(read_sheet(path))
 
 
 def test_a_part_that_would_fill_the_memory_is_refused(
@@ -134,6 +158,16 @@ def test_a_part_that_would_fill_the_memory_is_refused(
     monkeypatch.setattr("apps.stories.xlsx.LARGEST_PART", 100)
     path = write("a.xlsx", workbook())
     with fails(DataError, path, "unpacks to more"):
+        list(read_sheet(path))
+
+
+def test_a_part_that_understates_its_size_is_refused(write: Write, fails: Fails) -> None:
+    """A reader that trusts the declared size would stop early, and one that does not would unpack a bomb."""
+    content = bytearray(workbook())
+    directory = content.index(b"PK\x01\x02", content.rindex(b"xl/worksheets/sheet2.xml") - 46)
+    content[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
+    path = write("a.xlsx", bytes(content))
+    with fails(DataError, path, "unpacks to more than the 100 bytes it declares"):
         list(read_sheet(path))
 
 

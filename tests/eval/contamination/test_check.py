@@ -15,7 +15,8 @@ from corpora.build import BuildConfig, build
 from corpora.cleaning import letters_of
 from corpora.foundation.errors import DataError, ResultError, UsageError
 from corpora.foundation.files import sha256
-from corpora.overlap import MEASURES, EvaluationIndex, Measure, OverlapConfig, TrainingText
+from corpora.overlap import MEASURES, EvaluationIndex, Measure, OverlapConfig
+from corpora.training_text import TrainingText
 from downstream.task import QuestionExample, Split, Task, TextExample, get_task
 from eval.board.clean_scores import touched_examples
 from eval.contamination import check as contamination
