@@ -1,6 +1,6 @@
-"""The server's face: limits before anything is parsed, routes, metrics, health, and one line of log for a request.
+"""The web application: limits checked before parsing, routes, metrics, health, and one line of log for a request.
 
-Texts of requests stand in no log, no metric and no error message.
+No log, metric or error message contains a text of a request.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from apps.serving.batching import Batcher, Job, OverloadedError
@@ -34,8 +35,8 @@ from apps.serving.services import Service, Settings, UnsuitableError
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("apps.serve.access")
 
-READ_AND_THROWN_AWAY = 4
-"""How many times as large as allowed a body may be that is read before it is refused; of a larger one nothing is."""
+DISCARD_FACTOR = 4
+"""Bodies up to this multiple of the limit are read before they are refused; larger ones are not read at all."""
 TITLES = {
     400: "malformed",
     404: "no such path",
@@ -44,10 +45,11 @@ TITLES = {
     413: "the request is too large",
     415: "JSON only",
     421: "wrong host",
-    422: "not what this endpoint takes",
-    500: "an error of the server",
-    503: "too much to do",
+    422: "not valid for this endpoint",
+    500: "internal error",
+    503: "overloaded",
 }
+IS_KNOWN_HOST = "pressbert.is_known_host"
 REQUEST_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 TEXTS = {
     "classify": ("글을 분류한다", "두 글을 견주는 모델에는 text와 pair를 준다. 글마다 결과 하나를 차례대로 돌려준다."),
@@ -58,21 +60,21 @@ TEXTS = {
         "고른 문장을 기사에 나온 차례대로 돌려준다. start와 end는 코드 포인트로 센 자리다.",
     ),
 }
-"""Endpoint → what it does, and what to know about it."""
+"""Endpoint → summary and description."""
 PROBES = ("/health", "/ready")
-"""What load balancers ask by address, whatever names clients may use; it says nothing of anybody's texts."""
+"""Paths that load balancers request by address, under any host name; they reveal nothing of the texts."""
 REFUSALS: Mapping[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": TITLES[code]} for code in (400, 408, 413, 415, 421, 422, 500, 503)
 }
 
 
 class RefusalError(Exception):
-    """A request that is answered by a problem."""
+    """A request that is refused with a problem (RFC 9457)."""
 
     def __init__(
         self, status: int, detail: str, *, errors: Sequence[str] = (), headers: Mapping[str, str] | None = None
     ) -> None:
-        """Keep what is answered."""
+        """Keep status, detail, errors and headers of the answer."""
         super().__init__(detail)
         self.status, self.detail, self.errors, self.headers = status, detail, errors, dict(headers or {})
 
@@ -85,15 +87,15 @@ class RefusalError(Exception):
 
 
 def json_response(content: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return JSON that no proxy keeps."""
+    """Return a JSON response that no proxy caches."""
     return Response(content, status, {"cache-control": "no-store"} | dict(headers or {}), "application/json")
 
 
 class Serving:
-    """What all requests of a worker share: models, queue, cache, figures."""
+    """State shared by all requests of a worker: models, queue, cache, metrics."""
 
     def __init__(self, services: Mapping[str, Service], settings: Settings, metrics: Metrics) -> None:
-        """Begin with an empty queue and an empty cache."""
+        """Start with an empty queue and an empty cache."""
         self.services, self.settings, self.metrics = services, settings, metrics
         self.cache = ResultCache(settings.cache_bytes)
         self.batcher = Batcher(
@@ -108,7 +110,7 @@ class Serving:
         """Answer a request; returns JSON, the number of its texts, and how many of them came from the cache.
 
         Raises:
-            RefusalError: the model does not take it, or there is too much to do.
+            RefusalError: the model cannot answer it, or the worker is overloaded.
         """
         try:
             items = service.items(body)
@@ -140,14 +142,14 @@ def make_app(serving: Serving, *, hosts: Iterable[str] = ()) -> ASGIApp:
 
     Args:
         serving: what it serves.
-        hosts: names that it may be called by; none: any.
+        hosts: allowed host names; none: any.
     """
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         serving.batcher.start()
         yield
-        # What was accepted is finished; the loop stays free to deliver it.
+        # Accepted jobs are finished; the loop stays free to deliver them.
         await asyncio.to_thread(serving.batcher.close)
 
     app = FastAPI(
@@ -182,15 +184,15 @@ def _add_service(app: FastAPI, serving: Serving, service: Service) -> None:
         return json_response(content)
 
     class Route(APIRoute):
-        """A route whose body is read in one pass by pydantic; FastAPI's own way takes longer than a small model."""
+        """A route whose body pydantic parses in one pass; FastAPI's own parsing takes longer than a small model."""
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             return endpoint
 
-    async def stand_in() -> None:
-        """Stand for the endpoint in the description, where its body is a parameter."""
+    async def signature() -> None:
+        """Represent the endpoint in the OpenAPI description, where its body is a parameter."""
 
-    documented: Any = stand_in
+    documented: Any = signature
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     documented.__signature__ = inspect.Signature(
         [inspect.Parameter("body", kind, annotation=service.described or service.request)]
@@ -262,17 +264,18 @@ async def internal_error(_request: Request, _error: Exception) -> Response:
 
 
 class RequestMiddleware:
-    """What every request passes first: host, size, time and type of its body; and last: figures and a line of log."""
+    """Checks host, and size, type and arrival time of bodies; writes metrics and a line of log for each request."""
 
     def __init__(self, app: ASGIApp, serving: Serving, hosts: frozenset[str]) -> None:
-        """Guard APP."""
-        self._app, self._serving, self._hosts = app, serving, hosts
+        """Wrap APP; HOSTS are the allowed names, none: any."""
+        self._app, self._serving = app, serving
+        self._hosts = TrustedHostMiddleware(_accept_host, allowed_hosts=list(hosts) or ["*"], www_redirect=False)
         self._takes_body = {f"/{name}" for name in serving.services}
         self._paths = self._takes_body | {"/health", "/ready", "/models", "/metrics", "/docs"}
 
     @property
     def serving(self) -> Serving:
-        """What is served behind it."""
+        """The state of the wrapped application."""
         return self._serving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -292,7 +295,7 @@ class RequestMiddleware:
                 status = message["status"]
                 extra = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
                 if self._serving.is_draining:
-                    # The next request on this connection would find it closed.
+                    # A later request on this connection would fail.
                     extra.append((b"connection", b"close"))
                 message["headers"] = [*message["headers"], *extra]
             await send(message)
@@ -300,20 +303,20 @@ class RequestMiddleware:
         body = b""
         try:
             if scope["path"] not in PROBES:
-                self._check_host(headers)
-            # Anything else is answered by 404 or 405, whatever its body.
+                await self._check_host(scope, receive)
+            # Anything else is answered with 404 or 405, whatever its body.
             if scope["method"] == "POST" and scope["path"] in self._takes_body:
                 body = await self._read_body(headers, receive)
                 receive = _once(body)
             await self._app(scope, receive, answer)
         except RefusalError as error:
             await error.response()(scope, receive, answer)
-        except Exception as error:  # the edge: whatever went wrong, the sender is told so and the log where
+        except Exception as error:  # the outermost layer: any error becomes a 500 and a line of log
             frames = [
                 f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno} {f.name}"
                 for f in traceback.extract_tb(error.__traceback__)
             ]
-            # Messages of errors may hold what was sent; places in the code do not.
+            # Error messages may contain texts of the request; positions in the code do not.
             logger.error(_line(event="error", request_id=request_id, kind=type(error).__name__, frames=frames[-8:]))
             if not status:
                 await (await internal_error(Request(scope), error))(scope, receive, answer)
@@ -335,20 +338,20 @@ class RequestMiddleware:
                 )
             )
 
-    def _check_host(self, headers: Mapping[bytes, str]) -> None:
-        """Refuse foreign names: a web page could have its own name point to this machine."""
-        host = re.sub(r":\d+$", "", headers.get(b"host", "")).lower()
-        if self._hosts and host not in self._hosts:
+    async def _check_host(self, scope: Scope, receive: Receive) -> None:
+        """Refuse unknown host names: a web page could make its own name resolve to this machine."""
+        await self._hosts(scope, receive, _discard)
+        if not scope.get(IS_KNOWN_HOST):
             raise RefusalError(421, "this server is not known by that name", headers={"connection": "close"})
 
     async def _read_body(self, headers: Mapping[bytes, str], receive: Receive) -> bytes:
-        """Return the body, if it is JSON, small enough, and there in time."""
+        """Return the body if it is JSON, within the limit, and arrives in time."""
         limit, close = self._serving.settings.max_body_bytes, {"connection": "close"}
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         is_json = kind == "application/json" and headers.get(b"content-encoding", "identity") == "identity"
         too_large = RefusalError(413, f"the body may have {limit:,} bytes", headers=close)
         declared = headers.get(b"content-length", "0")
-        most = READ_AND_THROWN_AWAY * limit
+        most = DISCARD_FACTOR * limit
         if not declared.isascii() or not declared.isdigit() or int(declared) > most:
             raise too_large
         parts: list[bytes] = []
@@ -370,7 +373,7 @@ class RequestMiddleware:
         except TimeoutError:
             detail = f"the body must arrive within {self._serving.settings.body_timeout_s:g} s"
             raise RefusalError(408, detail, headers=close) from None
-        # Said only now: who is refused while still sending sees a broken connection instead of the reason.
+        # Only now: a client refused while sending would see a broken connection instead of the reason.
         if size > limit:
             raise too_large
         if not is_json:
@@ -378,8 +381,16 @@ class RequestMiddleware:
         return b"".join(parts)
 
 
+async def _accept_host(scope: Scope, _receive: Receive, _send: Send) -> None:
+    scope[IS_KNOWN_HOST] = True
+
+
+async def _discard(_message: Message) -> None:
+    """Ignore the plain text with which Starlette refuses a host."""
+
+
 def _once(body: bytes) -> Receive:
-    """Return a stream that holds a body."""
+    """Return a stream that consists of a body."""
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def receive() -> Message:
@@ -389,6 +400,6 @@ def _once(body: bytes) -> Receive:
 
 
 def _line(**fields: Any) -> str:
-    """Return one line of structured log."""
+    """Return a line of structured log."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return json.dumps({"time": now, "worker": os.getpid()} | fields, ensure_ascii=False)

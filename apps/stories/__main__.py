@@ -5,7 +5,7 @@
     python -m apps.stories DIR rename s3 "얀센 백신 예약"
     python -m apps.stories DIR undo
 
-DIR is the folder of `python -m apps.clustering FILE --stories DIR`. The id of a story never changes and is never reused.
+DIR is the folder of `python -m apps.clustering FILE --stories DIR`. An id never changes and is never reused.
 """
 
 import sys

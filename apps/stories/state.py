@@ -87,6 +87,10 @@ class _StateFile(Config):
     edits: list[Edit]
 
 
+KEPT_FIELDS = tuple(set(_StateFile.model_fields) - {"schema_version", "embedder", "vectors", "articles"})
+"""Fields that `Stories` and its file have in common."""
+
+
 @dataclass
 class Stories:
     """Articles and their stories; created by `fit` or `load`."""
@@ -430,22 +434,9 @@ class Stories:
         name = f"vectors-{self.num_batches:05d}.safetensors"
         with atomic_file(folder / name, "wb") as file:
             file.write(data)
-        state = _StateFile(
-            schema=SCHEMA,
-            embedder=self.embedder_sha256,
-            vectors=name,
-            config=self.config,
-            next_story=self.next_story,
-            num_batches=self.num_batches,
-            stories=self.stories,
-            articles=[asdict(article) for article in self.articles],
-            story_of=self.story_of,
-            is_core=self.is_core,
-            batch_of=self.batch_of,
-            texts=self.texts,
-            of_article=self.of_article,
-            edits=self.edits,
-        )
+        kept = {field: getattr(self, field) for field in KEPT_FIELDS}
+        articles = [asdict(article) for article in self.articles]
+        state = _StateFile(schema=SCHEMA, embedder=self.embedder_sha256, vectors=name, articles=articles, **kept)
         write_json(folder / STATE_FILE, state.model_dump(by_alias=True), indent=None)
         for old in folder.glob("vectors-*.safetensors"):
             if old.name != name:
@@ -478,21 +469,12 @@ class Stories:
             raise DataError(path, f"schema {state.schema_version}", f"this version reads schema {SCHEMA}")
         space = {name.removeprefix("space."): array for name, array in arrays.items() if name.startswith("space.")}
         return cls(
-            config=state.config,
             embedder_sha256=state.embedder,
             space=HybridSpace.from_arrays(space),
             scale=TypicalityScale(arrays["own"], arrays["strange"]),
             articles=[Article(**article) for article in state.articles],
-            texts=state.texts,
             points=arrays["points"].astype(np.float32),
-            of_article=state.of_article,
-            story_of=state.story_of,
-            is_core=state.is_core,
-            batch_of=state.batch_of,
-            stories=dict(state.stories),
-            edits=list(state.edits),
-            num_batches=state.num_batches,
-            next_story=state.next_story,
+            **{field: getattr(state, field) for field in KEPT_FIELDS},
         )
 
 
