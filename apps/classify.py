@@ -62,8 +62,8 @@ def main(argv: list[str] | None = None) -> int:
             else:
                 sys.stdout.write(f"{label}\t{scores[label]:.4f}\t{' '.join(document.text.split())}\n")
         sys.stdout.flush()
-    for record in rejected:
-        sys.stderr.write(f"{record.where}: {record.reason}; correct the record or remove it\n")
+    for bad in rejected:
+        sys.stderr.write(f"{bad.where}: {bad.reason}; correct the record or remove it\n")
     return EXIT_FAILED_CELLS if rejected else EXIT_DONE
 
 

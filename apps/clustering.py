@@ -35,9 +35,10 @@ from apps.stories.clusters import (
     make_reducer,
 )
 from apps.stories.duplicates import DuplicateConfig, DuplicateGroup, find_duplicates
+from apps.stories.files import write_report
 from apps.stories.grouping import Library
 from apps.stories.keywords import Keyword
-from apps.stories.page import Report, write_report
+from apps.stories.report import Report
 from apps.stories.space import CharNgrams, Embedder, EmbeddingCache
 from apps.stories.state import STATE_FILE, Stories
 from corpora.documents import RejectedRecord

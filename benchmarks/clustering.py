@@ -43,7 +43,8 @@ from apps.stories.clusters import (
     make_reducer,
 )
 from apps.stories.duplicates import DuplicateConfig, have_same_facts, letters_of
-from apps.stories.page import Report, write_report
+from apps.stories.files import write_report
+from apps.stories.report import Report
 from apps.stories.space import CharNgrams, Embedder
 from benchmarks.clustering_measures import (
     MAX_ENTITY,

@@ -18,7 +18,6 @@ LARGEST_FOLDER = {"downstream": 20}
 """More Python files than 14: the faces of `downstream` are what people import and run."""
 KNOWN_CYCLES: list[set[str]] = [
     {"pretraining.run", "pretraining.training.estimate"},
-    {"apps.stories.images", "apps.stories.page"},
 ]
 """To be resolved; none may be added."""
 KNOWN_LONG_FILES = {
@@ -29,7 +28,6 @@ KNOWN_LONG_FILES = {
     "eval/cells/run.py",
 }
 KNOWN_LONG_FUNCTIONS = {"downstream.finetune._train_and_score"}
-KNOWN_PLACES = {"apps.fonts.make_font"}
 FORBIDDEN_STEMS = {"utils", "util", "helpers", "helper", "common"}
 
 
@@ -153,7 +151,7 @@ def test_functions_are_short() -> None:
 def test_nothing_that_comes_with_a_package_is_found_by_the_place_of_a_module() -> None:
     """A module can then be moved. Files that are run by their path put the root on `sys.path` by their own place."""
     named = {name for name, source in sources().items() if "__file__" in source}
-    assert named - {"eval.run_all", "apps.demo"} <= KNOWN_PLACES
+    assert named - {"eval.run_all", "apps.demo"} == set()
 
 
 def is_config_file(node: ast.AST) -> bool:

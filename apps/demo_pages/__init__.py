@@ -1,1 +1,1 @@
-"""The rooms of the demo (`apps/demo.py`): one module a page, and what the pages share."""
+"""The pages of the demo (`apps/demo.py`): one module a page, and what they share."""

@@ -27,7 +27,7 @@ from apps.demo_pages.frame import (
 from apps.demo_pages.inputs import MAX_COMMENT, check_text, read_comment_file
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
 from apps.demo_pages.work import Progress
-from apps.stories.page import FORMULA
+from apps.stories.report import spreadsheet_text
 from corpora.foundation.errors import SuiteError
 from corpora.foundation.texts import Texts
 from corpora.official import data_root
@@ -372,14 +372,13 @@ def to_csv(
 ) -> bytes:
     """Return a row for each comment, in their order.
 
-    As in `apps.stories.page`: a byte order mark for Excel, and an apostrophe before what Excel would compute.
+    As in `apps.stories.report`: with a byte order mark for Excel, and without formulas.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["text", "flagged", *labels])
     for text, row, is_flagged in zip(comments, probabilities.tolist(), flagged.tolist(), strict=True):
-        safe = f"'{text}" if text.startswith(FORMULA) else text
-        writer.writerow([safe, int(is_flagged), *(f"{value:.6f}" for value in row)])
+        writer.writerow([spreadsheet_text(text), int(is_flagged), *(f"{value:.6f}" for value in row)])
     return ("\ufeff" + buffer.getvalue()).encode("utf-8", "replace")
 
 

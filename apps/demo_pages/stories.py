@@ -30,16 +30,14 @@ from apps.stories.duplicates import DuplicateGroup, find_duplicates
 from apps.stories.page import (
     MAP_HEIGHT,
     MAP_WIDTH,
-    Report,
     category_colours,
     circles,
     layout,
     main_category,
     timeline,
-    to_csv,
     to_html,
-    to_json,
 )
+from apps.stories.report import Report, to_csv, to_json
 from apps.stories.space import Embedder
 from apps.stories.state import Stories
 from corpora.foundation.errors import UsageError

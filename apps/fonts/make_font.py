@@ -1,10 +1,10 @@
-"""Make the bundled font: the part of Noto Sans CJK KR that newspapers print, so that pictures have Korean anywhere.
+"""Make the bundled font: the characters of Noto Sans CJK KR that newspapers print, for pictures on any machine.
 
     python -m apps.fonts.make_font /usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc
 
-The argument is the collection that Debian's package fonts-noto-cjk installs, version 2.004. Kept are the characters of
-KS X 1001 (2,350 syllables, 4,888 Hanja, symbols) and Latin; dropped are layout features and hints. The result has a
-name of its own, as a changed font should; its licence is the original's, SIL OFL 1.1, in `OFL.txt`.
+The argument is the collection of Debian's package fonts-noto-cjk, version 2.004. The subset keeps the characters of
+KS X 1001 (2,350 syllables, 4,888 Hanja, symbols) and Latin, and drops layout features and hints. A modified font must
+have another name; the licence remains SIL OFL 1.1, in `OFL.txt`.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import DataError
-from corpora.foundation.files import atomic_file
+from corpora.foundation.files import atomic_file, package_path
 
-FONT_FILE = Path(__file__).with_name("PressBERTSansKR-Regular.otf")
+FONT_FILE = package_path("apps", "fonts", "PressBERTSansKR-Regular.otf")
 FAMILY = "PressBERT Sans KR"
 KOREAN = "Noto Sans CJK KR"
 LATIN = (range(0x20, 0x7F), range(0xA0, 0x180), range(0x2010, 0x2028))
@@ -25,7 +25,7 @@ KEPT_NAMES = (COPYRIGHT, FAMILY_ID, STYLE, UNIQUE, FULL, VERSION, POSTSCRIPT, LI
 
 
 def printed_characters() -> str:
-    """Return the characters of KS X 1001, which are what EUC-KR writes in two bytes, and Latin."""
+    """Return the characters of KS X 1001, which EUC-KR encodes in two bytes, and Latin."""
     rows = range(0xA1, 0xFF)
     korean = bytes(byte for row in rows for cell in rows for byte in (row, cell)).decode("euc-kr", "ignore")
     return korean + "".join(chr(code) for codes in LATIN for code in codes)
@@ -63,7 +63,7 @@ def make_font(collection: Path) -> bytes:
         if record.nameID in names:
             record.string = names[record.nameID]
     font["CFF "].cff.fontNames = [f"{plain}-Regular"]
-    font["head"].modified = font["head"].created  # the same bytes whenever it is made
+    font["head"].modified = font["head"].created  # reproducible bytes
     font.recalcTimestamp = False
     buffer = io.BytesIO()
     font.save(buffer)

@@ -1,1 +1,1 @@
-"""The parts of the server `apps.serve`: what is served, how requests become batches, and how they come and go."""
+"""The parts of the server `apps.serve`: models, batches, HTTP and worker processes."""

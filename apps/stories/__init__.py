@@ -1,1 +1,1 @@
-"""Stories of a day of news: articles grouped, described, kept and shown."""
+"""Stories of a day of news: articles are grouped, described, kept and shown."""

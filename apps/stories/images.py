@@ -1,7 +1,4 @@
-"""Pictures of the stories of a day, with the bundled Korean font: the map, and the largest stories.
-
-They are for slides and messengers; the page has all that is in them.
-"""
+"""Pictures of the stories of a day, with the bundled Korean font: the map, and the largest stories."""
 
 import functools
 import io
@@ -11,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.stories.page import MAP_HEIGHT, MAP_WIDTH, OTHER_COLOUR, Report, category_colours, circles, main_category
+from apps.stories.page import MAP_HEIGHT, MAP_WIDTH, OTHER_COLOUR, category_colours, circles, main_category
+from apps.stories.report import Report
 from corpora.foundation.files import atomic_file, package_path
 
 if TYPE_CHECKING:
@@ -28,14 +26,14 @@ LONGEST_LABEL = 46
 
 @functools.cache
 def _font() -> tuple[Any, frozenset[int]]:
-    """Return the bundled font and the characters it has."""
+    """Return the bundled font and its characters."""
     from matplotlib.font_manager import FontProperties, get_font
 
     return FontProperties(fname=FONT), frozenset(get_font(str(FONT)).get_charmap())
 
 
 def drawable(text: str) -> str:
-    """Return a text in which a box stands for what the font does not have."""
+    """Return a text with a box for every character that the font lacks."""
     _, known = _font()
     return "".join(letter if ord(letter) in known else MISSING for letter in text)
 
@@ -71,7 +69,7 @@ def _figure(width: float, height: float) -> tuple["Figure", "Axes"]:
 
 def _write(axes: "Axes", x: float, y: float, text: str, **style: Any) -> Any:
     font, _ = _font()
-    # A headline may hold dollar signs, which would be read as mathematics.
+    # Dollar signs of a headline would be parsed as mathematics.
     return axes.text(x, y, drawable(text), parse_math=False, fontproperties=font, **style)
 
 

@@ -19,8 +19,10 @@ from apps.stories import page
 from apps.stories.articles import Article
 from apps.stories.clusters import CharNgrams, Clusters, cluster
 from apps.stories.duplicates import DuplicateGroup, find_duplicates
+from apps.stories.files import write_report
 from apps.stories.images import FONT, drawable
-from apps.stories.page import Report, layout, timeline, to_csv, to_html, to_json, write_report
+from apps.stories.page import layout, timeline, to_html
+from apps.stories.report import Report, to_csv, to_json
 from apps.stories.state import Stories
 
 HOSTILE = (
