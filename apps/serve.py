@@ -3,9 +3,9 @@
     python -m apps.serve --summarize --classify runs/nsmc --workers 2
     curl -s localhost:8000/classify -H 'content-type: application/json' -d '{"texts": ["배우들 연기가 정말 좋았다"]}'
 
-Every worker is a process that computes in one thread and holds its own models, queue and cache. Before the first of
-them starts, the backends are measured where that has not been done (`downstream.runtimes.selection`). SIGTERM ends the
-server gracefully: what was accepted is answered. There is a description of the endpoints under /docs.
+Every worker is a process that computes in one thread and holds its own models, queue and cache. Backends that were not
+measured before are measured before the first worker starts (`downstream.runtimes.selection`). On SIGTERM the server
+answers what it accepted and exits. /docs describes the endpoints.
 """
 
 import importlib.util
@@ -29,19 +29,19 @@ PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def prepare(settings: Settings) -> list[dict[str, str]]:
-    """Load every model once, measuring the backends where that has not been done; returns what will be served."""
+    """Load every model once, measuring backends that were not measured before; returns what will be served."""
     return [{"endpoint": s.endpoint, "model": s.model, "runtime": s.runtime} for s in load_services(settings).values()]
 
 
 def serve(worker_config: WorkerConfig, num_workers: int) -> None:
-    """Serve until a signal ends it.
+    """Serve until SIGTERM or SIGINT.
 
     Raises:
-        SuiteError: a model cannot be loaded, or the port cannot be had.
+        SuiteError: a model cannot be loaded, or the port is not available.
     """
     os.environ |= dict.fromkeys(ONE_THREAD, "1") | {"TOKENIZERS_PARALLELISM": "false"}
     supervisor = Supervisor(worker_config, num_workers)
-    # A process of its own, so that what measures does not stay in the memory of what supervises.
+    # In a process of its own: models must not stay in the memory of the supervisor.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         served = pool.submit(prepare, worker_config.settings).result()
     figures = tempfile.mkdtemp(prefix="pressbert-metrics-")
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     """Serve from the command line."""
     parser = ArgumentParser("python -m apps.serve", "Serve models over HTTP on CPUs.")
     for name, what in (
-        ("summarize", "a summariser"),
+        ("summarize", "a summarizer"),
         ("embed", "an embedder"),
         ("classify", "a model fine-tuned on texts or pairs"),
     ):
@@ -76,20 +76,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--answer", default="", metavar="DIR", help="serve a model fine-tuned on questions")
     parser.add_argument("--runtime", default="auto", help=f"one of {', '.join(WORDS)}")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="0: any that is free; it is logged")
-    parser.add_argument("--workers", type=int, default=1, help="processes, each with one thread and its own models")
+    parser.add_argument("--port", type=int, default=8000, help="0: any free one, which is logged (8000)")
+    parser.add_argument("--workers", type=int, default=1, help="processes, each with one thread and its own models (1)")
     parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="name that clients may call it by"
+        "--allow-host", action="append", default=[], metavar="NAME", help="host name that clients may use; repeatable"
     )
     for name, default, text in (
-        ("max-batch", 32, "texts computed together; 1: no batches"),
-        ("max-waiting", 256, "texts that may wait in a worker before requests are refused"),
-        ("cache-mb", 64, "memory of a worker for results; 0: none"),
-        ("max-body-kb", 1024, "largest request"),
+        ("max-batch", 32, "texts per batch; 1: no batching"),
+        ("max-waiting", 256, "texts that may wait in a worker; beyond, requests get 503 with Retry-After"),
+        ("cache-mb", 64, "MB per worker for cached results; 0: no cache"),
+        ("max-body-kb", 1024, "KB of the largest request"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
-    parser.add_argument("--timeout-s", type=float, default=10.0, help="for an answer, and for a request to arrive (10)")
-    parser.add_argument("--drain-s", type=float, default=2.0, help="for connections to end when the server stops (2)")
+    parser.add_argument(
+        "--timeout-s", type=float, default=10.0, help="seconds for an answer, and for a request to arrive (10)"
+    )
+    parser.add_argument(
+        "--drain-s", type=float, default=2.0, help="seconds for connections to end when the server stops (2)"
+    )
     arguments = parser.parse(argv)
     settings = validate(
         Settings,

@@ -1,8 +1,8 @@
-"""Micro-batches: what waits is computed together, inputs of like length with each other, in one thread.
+"""Micro-batching: waiting inputs of similar length are computed together, in one thread.
 
-Nobody waits for a batch to fill. The thread takes whatever waits when it is free, beginning with the oldest input and
-adding those of its group; so a lone request is computed at once, and batches grow with the load. The number of inputs
-that may wait is bounded: what does not fit is refused at once, with the time after which it is worth trying again.
+No request waits for a batch to fill. When the thread is free, it takes the oldest waiting input and others of its
+group; a lone request is computed at once, and batches grow with the load. The queue is bounded: inputs that do not fit
+are refused at once, with the time after which to retry.
 """
 
 import asyncio
@@ -18,33 +18,33 @@ Compute: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 """Inputs of one group → one result each."""
 
 MEMORY = 0.9
-"""Weight of what was known in the running mean of the speed."""
+"""Weight of the previous value in the running mean of the speed."""
 
 
 class OverloadedError(Exception):
-    """The work cannot be taken on, or was not done in time."""
+    """Jobs are refused, or were not done in time."""
 
     def __init__(self, reason: str, retry_after_s: int) -> None:
-        """Keep the reason and the whole seconds after which to try again."""
+        """Keep the reason and the whole seconds after which to retry."""
         super().__init__(reason)
         self.reason, self.retry_after_s = reason, retry_after_s
 
 
 @dataclass(frozen=True)
 class Job:
-    """One input that is to be computed."""
+    """One input to compute."""
 
     group: Hashable
     """Only jobs of the same group are computed together, by the same function."""
     compute: Compute
     item: Any
     cost: int
-    """Proportional to the time it takes, e.g. characters."""
+    """Proportional to the computing time, e.g. characters."""
 
 
 @dataclass
 class _Call:
-    """The jobs of one request, on their way."""
+    """The unfinished jobs of one request."""
 
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[list[Any]]"
@@ -58,12 +58,12 @@ class _Waiting:
     call: _Call
     position: int
     number: int
-    """In the order of arrival."""
+    """Serial number in the order of arrival."""
     since: float = field(default_factory=time.perf_counter)
 
 
 class Batcher:
-    """A thread that computes, and the bounded queue in front of it."""
+    """A computing thread and its bounded queue."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Batcher:
         max_cost: int,
         observe: Callable[[Hashable, int, float, float], object] = lambda *_: None,
     ) -> None:
-        """Set the bounds; `start` begins the work.
+        """Set the bounds; `start` starts the thread.
 
         Args:
             max_waiting: jobs that may wait.
-            max_batch: jobs that are computed together.
-            max_cost: their costs together, if they are more than one.
+            max_batch: jobs of a batch.
+            max_cost: sum of the costs of a batch of more than one job.
             observe: called in the thread with the group, the size of a batch, and the seconds that its oldest job
                 waited and that its computation took.
         """
@@ -91,11 +91,11 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
 
     def start(self) -> None:
-        """Begin to compute."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Take nothing on any more, finish what waits, and return when all of it is done."""
+        """Refuse new jobs, and return when all waiting ones are done."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
@@ -103,19 +103,19 @@ class Batcher:
 
     @property
     def num_waiting(self) -> int:
-        """Jobs that wait."""
+        """Number of waiting jobs."""
         return self._num_waiting
 
     @property
     def expected_wait_s(self) -> float:
-        """Time until what waits now is done, by the speed of late."""
+        """Estimated time until the waiting jobs are done."""
         return self._cost_waiting * self._s_per_cost
 
     async def submit(self, jobs: Sequence[Job], *, timeout_s: float) -> list[Any]:
         """Compute jobs; returns their results in their order.
 
         Raises:
-            OverloadedError: they do not all fit in the queue, would not be done in time, or were not.
+            OverloadedError: they do not all fit into the queue, would not be done in time, or were not.
         """
         loop = asyncio.get_running_loop()
         call = _Call(loop, loop.create_future(), [None] * len(jobs), len(jobs))
@@ -136,7 +136,7 @@ class Batcher:
                 self._withdraw(call)
 
     def _withdraw(self, call: _Call) -> None:
-        """Take the jobs that nobody waits for any more out of the queue."""
+        """Remove the jobs of a call that ended from the queue."""
         with self._changed:
             for group, queue in list(self._groups.items()):
                 kept = deque(waiting for waiting in queue if waiting.call is not call)
@@ -173,7 +173,7 @@ class Batcher:
                 return
 
     def _take(self) -> list[_Waiting]:
-        """Take the oldest job and those of its group behind it."""
+        """Take the oldest job and further ones of its group."""
         batch: list[_Waiting] = []
         if not self._groups:
             return batch
@@ -194,19 +194,19 @@ class Batcher:
         per_cost = took / max(1, sum(waiting.job.cost for waiting in batch))
         self._s_per_cost = MEMORY * self._s_per_cost + (1 - MEMORY) * per_cost if self._s_per_cost else per_cost
         self._observe(batch[0].job.group, len(batch), began - batch[0].since, took)
-        # Once for each loop, not for each job: waking a loop is dear.
+        # Once for each loop, not for each job: waking a loop is expensive.
         for loop in {waiting.call.loop for waiting in batch}:
             done = [(w, result) for w, result in zip(batch, results, strict=True) if w.call.loop is loop]
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_deliver, done)
 
     def _compute(self, batch: list[_Waiting]) -> Sequence[Any]:
-        """Return results, or exceptions in their places."""
+        """Return a result or an exception for each job."""
         compute = batch[0].job.compute
         try:
             results = compute([waiting.job.item for waiting in batch])
             assert len(results) == len(batch), "one result for each job"
-        except Exception as error:  # whatever it is belongs to the request that caused it, and must not end the thread
+        except Exception as error:  # any error belongs to its request, and must not end the thread
             if len(batch) == 1:
                 return [error]
             return [self._compute([waiting])[0] for waiting in batch]
@@ -214,7 +214,7 @@ class Batcher:
 
 
 def _deliver(done: Sequence[tuple[_Waiting, Any]]) -> None:
-    """Give results to the calls that wait for them, in the thread of their loop."""
+    """Deliver results to their calls, in the thread of their loop."""
     for waiting, result in done:
         call = waiting.call
         if call.future.done():

@@ -1,7 +1,7 @@
-"""Figures for Prometheus, added up over all worker processes where there are several.
+"""Metrics for Prometheus, summed over all worker processes.
 
-The processes share a folder, named by `PROMETHEUS_MULTIPROC_DIR` before this module is imported; each writes files of
-its own there, and whichever is asked reads them all.
+The processes share the folder that `PROMETHEUS_MULTIPROC_DIR` names before this module is imported: each writes its own
+files there, and the one that is asked reads all.
 """
 
 import contextlib
@@ -26,24 +26,22 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """All figures of a worker."""
+    """The metrics of a worker."""
 
     def __init__(self) -> None:
-        """Begin at zero; in a folder that is shared, where the other workers are."""
+        """Start at zero, or join the other workers' shared folder."""
         self._folder = os.environ.get(FOLDER_VARIABLE, "")
-        forget_the_dead(self._folder)
+        remove_stale_gauges(self._folder)
         self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "pressbert_requests", "Requests that were answered.", ["path", "status"], registry=registry
-        )
+        self.requests = Counter("pressbert_requests", "Answered requests.", ["path", "status"], registry=registry)
         self.request_s = Histogram(
             "pressbert_request_seconds",
-            "From the first byte to the answer.",
+            "Time from request to answer.",
             ["path"],
             buckets=SECONDS,
             registry=registry,
         )
-        self.texts = Counter("pressbert_texts", "Texts that were answered.", ["endpoint", "source"], registry=registry)
+        self.texts = Counter("pressbert_texts", "Answered texts.", ["endpoint", "source"], registry=registry)
         self.batch_size = Histogram(
             "pressbert_batch_size", "Texts computed together.", ["endpoint"], buckets=SIZES, registry=registry
         )
@@ -51,10 +49,14 @@ class Metrics:
             "pressbert_batch_seconds", "Time of a batch.", ["endpoint"], buckets=SECONDS, registry=registry
         )
         self.wait_s = Histogram(
-            "pressbert_wait_seconds", "Wait of a batch's oldest text.", ["endpoint"], buckets=SECONDS, registry=registry
+            "pressbert_wait_seconds",
+            "Waiting time of a batch's oldest text.",
+            ["endpoint"],
+            buckets=SECONDS,
+            registry=registry,
         )
-        self.refused = Counter("pressbert_refused", "Requests answered by 503.", ["reason"], registry=registry)
-        self.waiting = Gauge("pressbert_waiting", "Texts that wait.", registry=registry, multiprocess_mode="livesum")
+        self.refused = Counter("pressbert_refused", "Requests answered with 503.", ["reason"], registry=registry)
+        self.waiting = Gauge("pressbert_waiting", "Waiting texts.", registry=registry, multiprocess_mode="livesum")
 
     def observe_request(self, path: str, status: int, seconds: float) -> None:
         """Count an answered request."""
@@ -74,7 +76,7 @@ class Metrics:
         self.batch_s.labels(endpoint).observe(took_s)
 
     def render(self) -> tuple[bytes, str]:
-        """Return the figures of all workers, and their media type."""
+        """Return the metrics of all workers, and their media type."""
         registry = self._registry
         if self._folder:
             registry = CollectorRegistry()
@@ -83,8 +85,8 @@ class Metrics:
         return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
-def forget_the_dead(folder: str) -> None:
-    """Drop what workers that are gone said of the present; what they counted stays."""
+def remove_stale_gauges(folder: str) -> None:
+    """Remove the gauges of workers that are gone; their counters stay."""
     for path in Path(folder).glob("gauge_live*_*.db") if folder else ():
         pid = path.stem.rpartition("_")[2]
         try:

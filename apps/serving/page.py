@@ -1,4 +1,4 @@
-"""The server's description as a page that needs nothing from elsewhere: every endpoint with an example to copy."""
+"""The OpenAPI description as a self-contained HTML page: every endpoint with an example to copy."""
 
 import html
 import json
@@ -47,7 +47,7 @@ def _operation(path: str, method: str, operation: Mapping[str, Any], description
 
 
 def example(schema: Mapping[str, Any], description: Mapping[str, Any]) -> Any:
-    """Return a value of a schema: its own example, else one made of its parts' examples."""
+    """Return a value of a schema: its own example, or one composed of its parts' examples."""
     if "$ref" in schema:
         return example(description["components"]["schemas"][schema["$ref"].rsplit("/", 1)[-1]], description)
     if "examples" in schema:

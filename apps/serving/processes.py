@@ -1,7 +1,7 @@
-"""Worker processes: started together, replaced when they die, and ended without dropping what they accepted.
+"""Worker processes: a supervisor starts them, replaces those that die, and ends them without dropping requests.
 
-Every worker listens on the port by itself, and the system divides new connections among them. Where it cannot
-(SO_REUSEPORT is Linux's), they share one socket.
+Every worker listens on the port itself, and the kernel distributes new connections (SO_REUSEPORT). Outside of Linux
+they share one socket.
 """
 
 import asyncio
@@ -31,26 +31,26 @@ logger = logging.getLogger("apps.serve")
 
 BACKLOG = 2048
 SWITCH_INTERVAL_S = 0.001
-"""How long the computing thread may keep the loop from running Python; the default of 5 ms adds up in latencies."""
+"""Longest time for which the computing thread blocks the event loop; the default of 5 ms adds to latencies."""
 RESTARTS, RESTART_WINDOW_S = 5, 60.0
-"""Deaths of workers within so many seconds after which the server gives up."""
+"""Deaths of workers within a number of seconds after which the server gives up."""
 HEADER_BYTES = 16 << 10
-CAN_DIVIDE = sys.platform.startswith("linux")
+HAS_REUSEPORT = sys.platform.startswith("linux")
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker is told."""
+    """Configuration of a worker process."""
 
     settings: Settings
     hosts: tuple[str, ...]
-    """Names that it may be called by; none: any."""
+    """Allowed host names; none: any."""
     address: tuple[str, int]
     is_verbose: bool
 
 
 def log_lines(*, is_verbose: bool) -> None:
-    """Have every record on stderr as it is: the server's lines of JSON, and what goes wrong."""
+    """Write log records to stderr unchanged: the server's lines of JSON, and warnings."""
     level = logging.INFO if is_verbose else logging.WARNING
     logging.basicConfig(level=level, stream=sys.stderr, format="%(message)s", force=True)
     logger.setLevel(logging.INFO)
@@ -66,17 +66,17 @@ def listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
     """Listen on an address, alone or beside the other workers.
 
     Raises:
-        UsageError: the address cannot be had.
+        UsageError: the address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=is_shared)
-        # Connections inherit it. asyncio sets it only where it knows the protocol, which Python leaves open here; head
-        # and body of an answer would wait for each other, 40 ms on a connection that is kept open.
+        # Connections inherit it. asyncio sets it only for sockets of a known protocol, and this one has none; on a
+        # kept-alive connection the body of an answer would wait 40 ms for the acknowledgement of its head.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except (OSError, OverflowError) as error:
-        # The text that comes with the error tells the address once more; a name that is not known has no number.
+        # The message of the error repeats the address; an unknown name has no number.
         number = getattr(error, "errno", None) or 0
         reason = os.strerror(number) if number > 0 else str(error)
         raise UsageError(
@@ -88,39 +88,39 @@ class Supervisor:
     """Keeps worker processes running."""
 
     def __init__(self, worker_config: WorkerConfig, num_workers: int) -> None:
-        """Take the port; workers start with `run`.
+        """Reserve the port; workers start with `run`.
 
         Raises:
-            UsageError: the address cannot be had.
+            UsageError: the address is not available.
         """
         self._context = multiprocessing.get_context("spawn")
         self._num_workers = num_workers
         self._workers: dict[int, tuple[SpawnProcess, Connection]] = {}
         self._is_ending = False
-        # Alone first: with another server on this port, the system would divide connections between the two.
+        # Exclusively at first: otherwise another server on this port would share connections with this one.
         self._listener: socket.socket | None = listen(*worker_config.address, is_shared=False)
         self._worker_config = WorkerConfig(
             worker_config.settings, worker_config.hosts, self._listener.getsockname()[:2], worker_config.is_verbose
         )
-        if CAN_DIVIDE:
+        if HAS_REUSEPORT:
             self._listener.close()
             self._listener = None
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """Address of the server."""
         host, port = self._worker_config.address
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def run(self, when_ready: Callable[[], object]) -> None:
-        """Keep the workers running until SIGTERM or SIGINT, and return when all of them are done.
+        """Keep the workers running until SIGTERM or SIGINT; return when all have finished.
 
         Args:
-            when_ready: called once, when all workers can answer.
+            when_ready: called once, when all workers accept requests.
 
         Raises:
             SuiteError: a worker could not start.
-            CheckpointError: the workers die again and again.
+            CheckpointError: workers die repeatedly.
         """
         waker, wakened = self._context.Pipe()
         before = {
@@ -158,7 +158,7 @@ class Supervisor:
         return ours
 
     def _wait_ready(self, pipe: Connection) -> None:
-        """Wait for a worker's word that it can answer, or that and why it cannot."""
+        """Wait until a worker reports that it is ready, or why it is not."""
         while not self._is_ending:
             if not pipe.poll(0.1):
                 continue
@@ -173,7 +173,7 @@ class Supervisor:
             return
 
     def _replace(self, pid: int, deaths: list[float]) -> None:
-        """Start a worker in the place of a dead one."""
+        """Start a worker instead of a dead one."""
         process, _ = self._workers.pop(pid)
         process.join()
         log_event("worker_died", pid=pid, exit_code=process.exitcode)
@@ -184,9 +184,9 @@ class Supervisor:
         self._wait_ready(self._start())
 
     def _stop(self) -> None:
-        """Let all workers finish what they accepted."""
+        """Let all workers finish accepted requests."""
         if self._listener is not None:
-            # The system goes on queueing connections as long as anyone holds the socket.
+            # The kernel queues connections as long as any process holds the socket.
             self._listener.close()
         for process, _ in self._workers.values():
             process.terminate()
@@ -202,7 +202,7 @@ class Supervisor:
 
 
 def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe: Connection) -> None:
-    """Be a worker: load the models, say so, and serve until SIGTERM, or until whoever started it is gone."""
+    """Run a worker: load the models, report it, and serve until SIGTERM or until the supervisor is gone."""
     import torch
     import uvicorn
 
@@ -210,7 +210,7 @@ def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe
     from apps.serving.web import Serving, make_app
 
     log_lines(is_verbose=worker_config.is_verbose)
-    # A key pressed in the terminal reaches every process; the supervisor tells the workers itself.
+    # Ctrl-C reaches every process of the terminal; the supervisor ends the workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -240,30 +240,30 @@ def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe
 
 
 def _end_with(pipe: Connection) -> None:
-    """End this process when the one at the other end of the pipe is gone."""
+    """End this process when the supervisor at the other end of the pipe is gone."""
     with contextlib.suppress(EOFError, OSError):
         pipe.recv()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def make_server(config: Any, serving: "Serving", when_ready: Callable[[], object]) -> Any:
-    """Return uvicorn's server with a gentler end."""
+    """Return a uvicorn server that drains its connections before it stops."""
     import uvicorn
 
     class DrainingServer(uvicorn.Server):
-        """A server that lets connections end by themselves before it closes them.
+        """A server that waits for connections to end before it closes them.
 
-        Uvicorn closes idle connections at once, and the next request may just be on its way on one of them.
+        Uvicorn closes idle connections at once, while a request may be in flight on one of them.
         """
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            """Start, and say so."""
+            """Start, and call `when_ready`."""
             await super().startup(sockets)
             when_ready()
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            """Take SIGTERM for the wish to end; uvicorn would raise it again behind the end."""
+            """Handle SIGTERM here; uvicorn would raise it again after the shutdown."""
             before = signal.signal(signal.SIGTERM, self.handle_exit)
             try:
                 yield
@@ -271,11 +271,11 @@ def make_server(config: Any, serving: "Serving", when_ready: Callable[[], object
                 signal.signal(signal.SIGTERM, before)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """Stop listening, answer with `connection: close` for a while, then close what is left."""
+            """Stop listening, answer with `connection: close` for `drain_s`, then close what remains."""
             let_in = [connection for listener in sockets or () for connection in accept_all(listener)]
             for server in self.servers:
                 server.close()
-            # Told before, clients would come back on connections that nobody takes any more.
+            # Not earlier: clients would open new connections that nobody accepts.
             serving.is_draining = True
             for connection in let_in:
                 await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, connection)
@@ -295,7 +295,7 @@ def make_server(config: Any, serving: "Serving", when_ready: Callable[[], object
 
 
 def accept_all(listener: socket.socket) -> list[socket.socket]:
-    """Take every connection that the system has let in and that would be lost with the socket."""
+    """Accept every connection in the kernel's queue, which would be lost with the socket."""
     taken: list[socket.socket] = []
     listener.setblocking(False)
     with contextlib.suppress(OSError):

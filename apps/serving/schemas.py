@@ -1,4 +1,4 @@
-"""What requests and answers look like; the server's OpenAPI description is made of this."""
+"""Schemas of requests and responses, from which the OpenAPI description is generated."""
 
 from typing import Annotated, Literal
 
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 MAX_ITEMS = 64
 """Texts of one request."""
 MAX_CHARACTERS = 20_000
-"""Of a comment, a pair's text, a question: far more than any model reads of it."""
+"""Characters of a comment, a pair's text or a question: far more than any model reads."""
 MAX_ARTICLE_CHARACTERS = 200_000
 
 Text = Annotated[str, StringConstraints(max_length=MAX_CHARACTERS)]
@@ -79,7 +79,7 @@ class EmbedResponse(_Strict):
 
 
 class Question(_Strict):
-    """A question and where to look for its answer."""
+    """A question and the context that may answer it."""
 
     question: NonBlank = Field(examples=["다리는 언제 열렸나?"])
     context: Passage = Field(examples=["새 다리가 지난 3일 열렸다. 주민들은 반겼다."])
@@ -92,7 +92,7 @@ class AnswerRequest(_Strict):
 
 
 class Answer(_Strict):
-    """A slice of the context, composed (NFC); empty where it does not answer the question."""
+    """A slice of the context in NFC; empty if the context does not answer the question."""
 
     answer: str
     is_answered: bool
@@ -106,14 +106,14 @@ class AnswerResponse(_Strict):
 
 
 class Article(_Strict):
-    """An article to summarise."""
+    """An article to summarize."""
 
     text: ArticleText = Field(examples=["새 다리가 열렸다. 시는 다음 달 버스 노선을 바꿀 계획이다. 주민들은 반겼다."])
     title: Text = Field(default="", description="제목. 알면 더 잘 고른다.")
 
 
 class SummarizeRequest(_Strict):
-    """Articles, and what their summaries should be like."""
+    """Articles, and settings of their summaries."""
 
     articles: list[Article] = Field(min_length=1, max_length=MAX_ITEMS)
     sentences: int = Field(default=3, ge=1, le=50, description="기사마다 고를 문장 수")

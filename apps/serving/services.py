@@ -1,7 +1,7 @@
-"""What is served: for every endpoint a loaded model, and how its inputs are grouped, computed, kept and shown.
+"""Services: for every endpoint a loaded model, and how its inputs are grouped, computed, cached and shown.
 
-A result is kept and passed on as bytes of JSON without any text of the request in it: answers and sentences are offsets
-until they are shown to whoever sent the text.
+A result is cached as bytes of JSON without any text of the request: answers and sentences are stored as offsets, and
+converted to text for the client that sent the text.
 """
 
 import json
@@ -39,7 +39,7 @@ from downstream.task import QuestionExample, TextExample
 logger = logging.getLogger(__name__)
 
 BUNDLED = "bundled"
-"""Stands for the model that comes with the package."""
+"""Names the model that is bundled with the package."""
 BUCKET = math.sqrt(2)
 """Texts whose lengths differ by no more than this factor are computed together."""
 
@@ -48,39 +48,39 @@ CLASSIFY_REQUESTS: Mapping[bool | None, type[BaseModel]] = {
     False: ClassifyTextsRequest,
     None: ClassifyRequest,
 }
-"""By whether a model takes pairs; None where that is not known."""
+"""By whether a model takes pairs; None: unknown."""
 SAMPLE = "새 다리가 열렸다. 주민들은 반겼다."
 
 
 class UnsuitableError(Exception):
-    """A request that is well formed and that this model cannot answer."""
+    """A well-formed request that this model cannot answer."""
 
 
 class Settings(Config):
-    """What a server is asked to serve; every worker process loads it for itself."""
+    """Models and limits of a server; every worker process loads its own models."""
 
     classify: str = ""
     """Folder of a fine-tuned classifier or regression, or `bundled`; empty: not served."""
     answer: str = ""
-    """Folder of a fine-tuned reader of questions."""
+    """Folder of a fine-tuned question answerer."""
     embed: str = ""
     """Folder or hub id of an embedder, or `bundled`."""
     summarize: str = ""
-    """Folder or hub id of a summariser, or `bundled`."""
+    """Folder or hub id of a summarizer, or `bundled`."""
     runtime: str = "auto"
     max_batch: int = Field(default=32, ge=1)
-    """Texts that are computed together."""
+    """Texts of a batch."""
     max_batch_characters: int = Field(default=8192, ge=1)
     max_waiting: int = Field(default=256, ge=1)
     """Texts that may wait in a worker."""
     timeout_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
-    """From the whole request to its answer."""
+    """Seconds from the complete request to its answer."""
     body_timeout_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
-    """For the body of a request to come in."""
+    """Seconds for the body of a request to arrive."""
     max_body_bytes: int = Field(default=1 << 20, ge=1)
     cache_bytes: int = Field(default=64 << 20, ge=0)
     drain_s: float = Field(default=2.0, ge=0, allow_inf_nan=False)
-    """For connections to end by themselves when the server stops."""
+    """Seconds for connections to end when the server stops."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class TextItem:
     """One input of a request."""
 
     texts: tuple[str, ...]
-    """All texts that decide the result."""
+    """All texts that determine the result."""
     settings: str = ""
-    """What else decides it."""
+    """Settings that determine the result."""
 
 
 @dataclass(frozen=True)
@@ -107,30 +107,30 @@ class Service:
     request: type[BaseModel]
     response: type[BaseModel]
     sample: TextItem
-    """What is computed once before the first request."""
+    """Input that is computed once before the first request."""
     items: Callable[[Any], list[TextItem]]
     """Request → inputs; raises UnsuitableError."""
     compute: Compute
-    """Inputs of the same `settings` and number of texts → JSON without their texts."""
+    """Inputs with the same `settings` and number of texts → JSON without texts."""
     show: Callable[[TextItem, bytes], bytes] = lambda _, value: value
-    """Input and result → what is answered."""
+    """Input and result → response."""
     described: type[BaseModel] | None = None
-    """The part of `request` that `items` takes, for the description; None: all of it."""
+    """The part of `request` that `items` accepts, for the description; None: all of it."""
 
     def group(self, item: TextItem) -> tuple[str, str, int, int]:
-        """Return what inputs must have in common to be computed together."""
+        """Return the key of the group of inputs that are computed together."""
         return self.endpoint, item.settings, len(item.texts), round(math.log(self.cost(item), BUCKET))
 
     def cost(self, item: TextItem) -> int:
-        """Return the characters of an input, and a few for what every input takes."""
+        """Return the characters of an input plus a constant for its overhead."""
         return 8 + sum(map(len, item.texts))
 
 
 def load_services(settings: Settings) -> dict[str, Service]:
-    """Load every model that is asked for, and let each answer once.
+    """Load every model in the settings, and compute one input with each.
 
     Raises:
-        SuiteError: one cannot be loaded.
+        SuiteError: a model cannot be loaded.
     """
     openers: dict[str, Callable[[str, str], Service]] = {
         "classify": open_classifier,
@@ -152,7 +152,7 @@ def load_services(settings: Settings) -> dict[str, Service]:
 
 
 def open_classifier(source: str, runtime: str) -> Service:
-    """Serve a fine-tuned model of texts or pairs."""
+    """Serve a model fine-tuned on texts or pairs."""
     from downstream.encoders.hub import bundled
     from downstream.families.classification import Classification, Regression
     from downstream.runtimes.predictor import Predictor
@@ -191,7 +191,7 @@ def open_classifier(source: str, runtime: str) -> Service:
         about={
             "task": finetuned.task.name,
             "labels": ", ".join(labels),
-            "max_length": f"{finetuned.max_length} tokens; what is behind them is not read",
+            "max_length": f"{finetuned.max_length} tokens; the rest of a text is ignored",
         },
         request=ClassifyRequest,
         response=ClassifyResponse,
@@ -214,7 +214,7 @@ def _label(labels: Sequence[str], row: Any) -> bytes:
 
 
 def open_reader(source: str, runtime: str) -> Service:
-    """Serve a fine-tuned model of questions on a context."""
+    """Serve a model fine-tuned on questions about a context."""
     from downstream.families.span_qa import SpanQA
     from downstream.runtimes.predictor import Predictor
 
@@ -231,7 +231,7 @@ def open_reader(source: str, runtime: str) -> Service:
     def compute(batch: Sequence[TextItem]) -> list[bytes]:
         examples = [QuestionExample("", item.texts[0], item.texts[1], ()) for item in batch]
         answers = map(str, predictor.predict(examples))
-        # An answer is a slice of its context, so its first occurrence and its length give the same text again.
+        # An answer is a slice of its context, so its first occurrence and its length restore it.
         return [
             to_json([item.texts[1].index(answer), len(answer)]) for item, answer in zip(batch, answers, strict=True)
         ]

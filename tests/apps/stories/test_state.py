@@ -274,7 +274,7 @@ def test_wrong_edits_are_told_in_one_line(morning: Stories, fails: Fails) -> Non
         morning.merge(first, "s99")
     with fails(UsageError, "merge", "two or more"):
         morning.merge(first)
-    with fails(UsageError, "merge", "each once"):
+    with fails(UsageError, "merge", "two or more different"):
         morning.merge(first, second, second)
     with fails(UsageError, first, "cannot make 1 parts"):
         morning.split(first, 1)
