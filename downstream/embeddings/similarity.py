@@ -1,22 +1,24 @@
 """Semantic textual similarity without fine-tuning: cosines of sentence vectors against the annotators' scores.
 
-A prediction is the cosine on the task's scale, for scores from 0 to 5 five times the cosine: the target that the cosine
-stage of training has (Reimers and Gurevych 2019, section 4.2). Pearson and Spearman do not depend on that scale.
-KLUE-STS's F1 does: it cuts at 3, here at a cosine of 0.6, which means something only for models trained on such scores.
-Nothing is fitted to the evaluated pairs.
+A prediction is the cosine on the task's scale (for scores from 0 to 5, five times the cosine), which is the target of
+the cosine stage in training (Reimers and Gurevych 2019, section 4.2). Pearson and Spearman do not depend on the scale.
+KLUE-STS's F1 does: its threshold of 3 is a cosine of 0.6, meaningful only for models trained on such scores. Nothing is
+fitted to the evaluated pairs.
 
-The lexical baselines see characters alone: the cosine of TF-IDF vectors, and the share of common n-grams (Jaccard).
+The lexical baselines use character n-grams: the cosine of TF-IDF vectors, and the Jaccard index.
 """
 
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from corpora.foundation.errors import UsageError
+from corpora.foundation.errors import DataUnavailableError, UsageError
 from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import versions
 from corpora.official import data_root
@@ -26,8 +28,40 @@ from downstream.finetuning.result import Result, score
 from downstream.metrics import FloatArray, pearson, spearman
 from downstream.task import Split, Task, TextExample, get_task
 
+logger = logging.getLogger(__name__)
+
 NGRAMS = (1, 2)
-"""Lengths in characters: of those tried, what correlates best with the scores of KorSTS's training split."""
+"""Shortest and longest n-gram in characters; selected by the correlation on KorSTS's training split."""
+
+Scores: TypeAlias = dict[str, dict[str, float | None]]
+"""Task → metric → value; None where the metric is undefined."""
+
+
+@dataclass(frozen=True)
+class EvaluationSuite:
+    """Similarity tasks that a model is scored on while it is trained."""
+
+    tasks: Mapping[str, tuple[Task, Split]]
+    unavailable: Mapping[str, str]
+    """Task → why its data are missing."""
+
+    @classmethod
+    def from_names(cls, names: Sequence[str], root: Path) -> "EvaluationSuite":
+        """Read the reported splits of tasks below the data root; missing ones are logged and listed."""
+        tasks, unavailable = {}, {}
+        for name in names:
+            task = similarity_task(name)
+            try:
+                tasks[task.name] = task, task.read_split(task.eval_split, root)
+            except DataUnavailableError as error:
+                unavailable[task.name] = str(error)
+                logger.warning("not scored on %s: %s", task.name, error)
+        return cls(tasks, unavailable)
+
+    def score(self, folder: Path) -> Scores:
+        """Score a saved model on every task."""
+        embedder = Embedder.load(folder)
+        return {name: evaluate_split(task, split, embedder).metrics for name, (task, split) in self.tasks.items()}
 
 
 def evaluate_embedder(
@@ -42,17 +76,17 @@ def evaluate_embedder(
 
     Args:
         task: task or its name: `korsts`, `korsts-dev`, `klue-sts`, …
-        model: embedder, its folder or hub id, or any encoder for the mean of its tokens; default: the bundled one.
+        model: embedder, its folder or hub id, or any encoder for mean pooling; default: the bundled embedder.
         data: data root; default: `PRESSBERT_DATA` or the cache.
-        name: of the model in the result; default: that of its folder.
-        batch_size: texts that are computed together.
+        name: name of the model in the result; default: its folder's.
+        batch_size: texts per batch.
 
     Returns:
-        The scored result: the task's own metrics, Pearson and Spearman, with a prediction for each pair.
+        The result: the task's metrics, Pearson and Spearman, with a prediction for each pair.
 
     Raises:
-        UsageError: the task is none of similarity.
-        DataUnavailableError: the split is not to be had.
+        UsageError: the task is not a similarity task.
+        DataUnavailableError: the split is missing locally and not downloadable.
         CheckpointError: the model is missing or unusable.
     """
     task, split = _read(task, data)
@@ -63,7 +97,7 @@ def evaluate_embedder(
 def evaluate_split(
     task: Task, split: Split, embedder: Embedder, *, name: str | None = None, batch_size: int = BATCH_SIZE
 ) -> Result:
-    """Score an embedder on pairs that are read already; see `evaluate_embedder`."""
+    """Score an embedder on loaded pairs; see `evaluate_embedder`."""
 
     def cosines(one: Sequence[str], two: Sequence[str]) -> FloatArray:
         vectors = embedder.encode([*one, *two], batch_size=batch_size).astype(np.float64)  # (2N, D)
@@ -94,14 +128,14 @@ def evaluate_lexical(task: str | Task, measure: str, *, data: Path | None = None
         data: data root.
 
     Raises:
-        UsageError: the task is none of similarity.
-        DataUnavailableError: the split is not to be had.
+        UsageError: the task is not a similarity task.
+        DataUnavailableError: the split is missing locally and not downloadable.
     """
     return lexical_split(*_read(task, data), measure)
 
 
 def lexical_split(task: Task, split: Split, measure: str) -> Result:
-    """Score a lexical baseline on pairs that are read already; see `evaluate_lexical`."""
+    """Score a lexical baseline on loaded pairs; see `evaluate_lexical`."""
     recipe = {"measure": measure, "ngrams": list(NGRAMS), "versions": versions("scikit-learn", "numpy")}
     return _score(task, split, LEXICAL[measure], f"lexical-{measure}", recipe, device="cpu")
 
@@ -112,14 +146,16 @@ def _read(task: str | Task, data: Path | None) -> tuple[Task, Split]:
 
 
 def similarity_task(task: str | Task) -> Task:
-    """Return a similarity task with Pearson and Spearman among its metrics, whichever of them it has itself.
+    """Return a similarity task with Pearson and Spearman added to its metrics.
 
     Raises:
-        UsageError: the task is none of similarity.
+        UsageError: the task is not a similarity task.
     """
     task = get_task(task) if isinstance(task, str) else task
     if not isinstance(task.family, Regression):
-        raise UsageError(task.name, "its examples are no pairs with a score", "give a task such as korsts or klue-sts")
+        raise UsageError(
+            task.name, "its examples are not pairs with a similarity score", "give a task such as korsts or klue-sts"
+        )
     keys = {metric.key for metric in task.metrics}
     missing = tuple(metric for metric in (pearson, spearman) if metric.key not in keys)
     return dataclasses.replace(task, metrics=task.metrics + missing)
@@ -140,7 +176,7 @@ def _score(
     started = time.perf_counter()
     values = similarities([pair.text for pair in pairs], [pair.pair or "" for pair in pairs])  # (N,)
     low, high = task.family.low, task.family.high
-    whole = {"model": name, "task": task.name, "data_sha256": split.sha256} | recipe
+    recipe = {"model": name, "task": task.name, "data_sha256": split.sha256} | recipe
     return score(
         task,
         split,
@@ -148,8 +184,8 @@ def _score(
         model=name,
         seed=0,
         data_sha256=split.sha256,
-        recipe=whole,
-        recipe_sha256=fingerprint(whole),
+        recipe=recipe,
+        recipe_sha256=fingerprint(recipe),
         train_s=0.0,
         eval_s=time.perf_counter() - started,
         device=device,
@@ -158,7 +194,7 @@ def _score(
 
 
 def tfidf_similarities(one: Sequence[str], two: Sequence[str]) -> FloatArray:
-    """Return the cosines (N,) of pairs' TF-IDF vectors of character n-grams; the pairs themselves are the corpus."""
+    """Return the cosines (N,) of the TF-IDF vectors of character n-grams; the pairs are the corpus."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(analyzer="char", ngram_range=NGRAMS, sublinear_tf=True, lowercase=False)
@@ -168,7 +204,7 @@ def tfidf_similarities(one: Sequence[str], two: Sequence[str]) -> FloatArray:
 
 
 def jaccard_similarities(one: Sequence[str], two: Sequence[str]) -> FloatArray:
-    """Return for pairs the share (N,) of their character n-grams, blanks left out, that both have; of none it is 0."""
+    """Return the Jaccard index (N,) of the character n-grams of each pair, spaces removed; 0 without any n-gram."""
     return np.array([_jaccard(_ngrams(a), _ngrams(b)) for a, b in zip(one, two, strict=True)], dtype=np.float64)
 
 
@@ -177,8 +213,8 @@ def _jaccard(one: set[str], two: set[str]) -> float:
 
 
 def _ngrams(text: str) -> set[str]:
-    letters = "".join(text.split())
-    return {letters[k : k + n] for n in range(NGRAMS[0], NGRAMS[1] + 1) for k in range(len(letters) - n + 1)}
+    characters = "".join(text.split())
+    return {characters[k : k + n] for n in range(NGRAMS[0], NGRAMS[1] + 1) for k in range(len(characters) - n + 1)}
 
 
 LEXICAL: Mapping[str, Callable[[Sequence[str], Sequence[str]], FloatArray]] = {

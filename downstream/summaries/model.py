@@ -14,14 +14,16 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from corpora.foundation.cards import render_card
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, suggest
-from corpora.foundation.files import write_json, write_text
+from corpora.foundation.files import package_path, write_json, write_text
 from downstream.encoders.folder import SCORER_FILE, SUMMARIZER_FILE
 from downstream.encoders.hub import resolve
 from downstream.summaries.features import FEATURES, NEEDS_ENCODER, NEEDS_SCORER, Encode, Score
 
 BUNDLED_ENCODER = "bundled"
+TEMPLATE = package_path("downstream", "templates", "card_summarizer.md")
 
 
 class SummaryModel(Config):
@@ -145,29 +147,14 @@ def save_model(folder: Path, model: SummaryModel, figures: Mapping[str, float]) 
 
 def model_card(model: SummaryModel, figures: Mapping[str, float]) -> str:
     """Return the README.md of a model folder, with the YAML that model hubs read."""
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import ModelCardData
 
-    card = ModelCardData(
+    head = ModelCardData(
         language="ko",
         license="cc-by-sa-4.0",
         library_name="pressbert",
         pipeline_tag="summarization",
         tags=["extractive"],
     )
-    lines = [
-        "# Extractive summariser for Korean news",
-        "",
-        "A logistic model over named features of a sentence; `summarizer.json` is all of it.",
-        "",
-        "| feature | weight | what it measures |",
-        "| --- | ---: | --- |",
-        *(f"| {name} | {weight:+.3f} | {FEATURES[name]} |" for name, weight in model.weights.items()),
-        f"| bias | {model.bias:+.3f} | |",
-        "",
-        *(["| figure | value |", "| --- | ---: |"] if figures else []),
-        *(f"| {name} | {value:.4f} |" for name, value in figures.items()),
-        "",
-        "Trained with: `" + json.dumps(model.recipe, ensure_ascii=False) + "`",
-        "",
-    ]
-    return str(ModelCard(f"---\n{card.to_yaml()}\n---\n\n" + "\n".join(lines)))
+    recipe = json.dumps(model.recipe, ensure_ascii=False)
+    return render_card(TEMPLATE, head, model=model, features=FEATURES, figures=figures, recipe=recipe)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
+from corpora.foundation.cards import render_card
 from corpora.foundation.command import EXIT_DONE, ArgumentParser
 from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import DataError, UsageError, cannot_write
-from corpora.foundation.files import fingerprint, sha256, write_json, write_text
+from corpora.foundation.files import fingerprint, package_path, sha256, write_json, write_text
 from corpora.foundation.machine import no_file_bars, training_precision, versions
 from downstream.encoders.folder import SCORER_FILE, ModelFolder
 from downstream.encoders.hub import resolve
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
+
+TEMPLATE = package_path("downstream", "templates", "card_sentence_scorer.md")
 
 
 class ExtractiveConfig(Config):
@@ -254,9 +257,9 @@ def precision_on(scorer: SentenceScorer, articles: Sequence[Article]) -> dict[st
 
 def model_card(settings: Settings) -> str:
     """Return the README.md of a model folder, with the YAML that model hubs read."""
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import ModelCardData
 
-    card = ModelCardData(
+    head = ModelCardData(
         language="ko",
         library_name="transformers",
         pipeline_tag="summarization",
@@ -264,22 +267,8 @@ def model_card(settings: Settings) -> str:
         license="other",
         license_name="see the encoder and the training data",
     )
-    lines = [
-        "# BertSumExt for Korean",
-        "",
-        "Scores the sentences of an article for an extractive summary (Liu and Lapata 2019). The encoder loads with",
-        f"`AutoModel.from_pretrained`; the layers over sentences are in `{HEAD_FILE}`.",
-        "",
-        '    Summarizer.load("this folder").summarize(article)',
-        "",
-        "| held-out figure | value |",
-        "| --- | ---: |",
-        *(f"| {name} | {value:g} |" for name, value in settings.metrics.items()),
-        "",
-        "Trained with: `" + json.dumps(settings.recipe, ensure_ascii=False) + "`",
-        "",
-    ]
-    return str(ModelCard(f"---\n{card.to_yaml()}\n---\n\n" + "\n".join(lines)))
+    recipe = json.dumps(settings.recipe, ensure_ascii=False)
+    return render_card(TEMPLATE, head, settings=settings, head_file=HEAD_FILE, recipe=recipe)
 
 
 def read_training_data(paths: Sequence[Path]) -> tuple[list[Article], dict[str, Any]]:

@@ -96,7 +96,10 @@ def test_a_recipe_survives_being_written_down(write: Callable[[str, str], Path])
         ('[[stages]]\nkind = "dropout_pairs"\ndata = ["nsmc"]\npeak_lr = inf', "peak_lr"),
         ('seeds = 1\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]', "did you mean 'seed'?"),
         ('evaluate = ["korst"]\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]', "did you mean 'korsts'?"),
-        ('evaluate = ["nsmc"]\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]', "no pairs with a score"),
+        (
+            'evaluate = ["nsmc"]\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]',
+            "not pairs with a similarity score",
+        ),
         ("[[stages", "not a TOML file"),
     ],
 )

@@ -87,9 +87,9 @@ def test_metrics_that_a_task_lacks_are_added_behind_its_own() -> None:
 def test_tasks_without_pairs_and_missing_splits_are_named(
     embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
-    with fails(UsageError, "nsmc", "no pairs with a score", "korsts"):
+    with fails(UsageError, "nsmc", "not pairs with a similarity score", "korsts"):
         evaluate_embedder("nsmc", embedder, data=tmp_path)
-    with fails(UsageError, "klue-nli-sample", "no pairs with a score"):
+    with fails(UsageError, "klue-nli-sample", "not pairs with a similarity score"):
         evaluate_lexical("klue-nli-sample", "tfidf", data=tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(DataUnavailableError, match=r"sts-test\.tsv"):

@@ -322,7 +322,7 @@ def test_a_stage_that_did_not_change_is_kept_when_a_later_one_does(
 
 def test_data_that_are_scored_on_are_not_trained_on(encoder: Path, tmp_path: Path, steps: Steps, fails: Fails) -> None:
     stage = {"kind": "sts_cosine", "data": ("klue-sts-sample:dev",)}
-    with fails(RecipeError, "evaluate", "70 of the 70 pairs of klue-sts-sample are trained on"):
+    with fails(RecipeError, "evaluate", "70 of the 70 pairs of klue-sts-sample are in the training data"):
         train_embedder(encoder, recipe_of(stage), out=tmp_path / "out")
     assert steps.taken == []
     assert not (tmp_path / "out").exists()
