@@ -1,12 +1,12 @@
-"""Fill blanks in a text with a masked language model: the encoder at the work it was pretrained on.
+"""Fill blanks in a text with a masked language model, as an encoder was pretrained to do.
 
     filler = MaskFiller.load()
     [blank] = filler.fill("내일은 전국에 [MASK]가 내린다")
     [candidate.text for candidate in blank.candidates]
 
 Source: Devlin et al. 2019, section 3.1. Blanks of one text are filled independently: each is predicted while the others
-are still blank. What follows a blank without a space goes on with its word, as a particle does (`[MASK]가`): WordPiece
-would have it begin a new word, which in front of it asks for another word than the one that is missing.
+are still blank. What follows a blank without a space continues its word, as a particle does (`[MASK]가`): WordPiece
+would begin a new word there, and the model would predict another word than the one that is missing.
 """
 
 import re
@@ -29,30 +29,30 @@ from downstream.runtimes.plain_bert import PlainTokenizer, is_plain_bert
 from downstream.runtimes.weights import EncoderWeights, FloatArray
 
 BLANK = re.compile(r"\[MASK\]|\[mask\]|_{2,}|□")
-"""What stands for a blank: the encoder's own token, or what one writes on paper."""
+"""Spellings of a blank: the encoder's own token, or what one writes on paper."""
 MASKED_LM_WEIGHTS = "cls.predictions"
 """Name of the head in the weights of a BERT."""
 GLUED = re.compile(r"[^\W_]+")
 """Letters and digits behind a blank."""
 CONTINUATION, WORD_START = "##", "▁"
-"""How WordPiece marks a piece inside a word, and SentencePiece one that begins it."""
+"""How WordPiece marks a subword inside a word, and SentencePiece one that begins a word."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A piece that may stand in a blank."""
+    """A subword predicted for a blank."""
 
     text: str
     """Without the vocabulary's own marks."""
     probability: float
-    """Among all pieces of the vocabulary, in [0, 1]."""
+    """Among all subwords of the vocabulary, in [0, 1]."""
     is_continuation: bool
-    """Whether it goes on with the word before the blank."""
+    """Whether it continues the word before the blank."""
 
 
 @dataclass(frozen=True)
 class Blank:
-    """A blank of a text, `text[start:end]` in code points of the composed form, with what may stand there."""
+    """A blank of a text, `text[start:end]` in code points of the composed form (NFC)."""
 
     start: int
     end: int
@@ -76,12 +76,11 @@ class MaskFiller:
         """
         self._score, self._tokenizer, self.folder, self.num_parameters = score, tokenizer, folder, num_parameters
         self._vocabulary = vocabulary = tokenizer.get_vocab()
-        marks = [mark for mark in (CONTINUATION, WORD_START) if any(piece.startswith(mark) for piece in vocabulary)]
+        marks = [mark for mark in (CONTINUATION, WORD_START) if any(subword.startswith(mark) for subword in vocabulary)]
         self._mark = marks[0] if marks else ""
-        # What no text holds cannot be the answer.
-        self._never = sorted(
-            {id_ for piece, id_ in vocabulary.items() if piece.startswith("[unused")} | set(tokenizer.all_special_ids)
-        )
+        # No text contains them.
+        unused = {id_ for subword, id_ in vocabulary.items() if subword.startswith("[unused")}
+        self._never = sorted(unused | set(tokenizer.all_special_ids))
 
     @classmethod
     def load(cls, folder: Path | None = None) -> "MaskFiller":
@@ -129,11 +128,11 @@ class MaskFiller:
         return int(self._tokenizer.model_max_length)
 
     def fill(self, text: str, num_candidates: int = 10) -> tuple[Blank, ...]:
-        """Predict what stands in the blanks of a text.
+        """Predict the blanks of a text.
 
         Args:
             text: with `[MASK]`, `□` or `__` for every blank.
-            num_candidates: pieces for each blank.
+            num_candidates: subwords for each blank.
 
         Returns:
             The blanks in order.
@@ -144,66 +143,67 @@ class MaskFiller:
         if num_candidates < 1:
             raise ValueError(f"num_candidates={num_candidates} is less than 1")
         text = nfc(text)
-        places = [found.span() for found in BLANK.finditer(text)]
-        if not places:
+        spans = [found.span() for found in BLANK.finditer(text)]
+        if not spans:
             raise ValueError("no blank in the text: write [MASK] where a word is missing")
         mask = str(self._tokenizer.mask_token)
         ids = self._tokenizer(BLANK.sub(mask, text))["input_ids"]
         if self._mark == CONTINUATION:
-            ids = self._glue(ids, [text[end:] for _, end in places])
+            ids = self._glue(ids, [text[end:] for _, end in spans])
         if len(ids) > self.max_length:
             raise ValueError(f"the text has {len(ids)} tokens and the model reads {self.max_length}")
-        at = [place for place, id_ in enumerate(ids) if id_ == self._tokenizer.mask_token_id]
-        assert len(at) == len(places), "a blank was lost by the tokenizer"
-        logits = self._score(ids, at).astype(np.float64)  # (n, V)
+        positions = [position for position, id_ in enumerate(ids) if id_ == self._tokenizer.mask_token_id]
+        assert len(positions) == len(spans), "a blank was lost by the tokenizer"
+        logits = self._score(ids, positions).astype(np.float64)  # (n, V)
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities = odds / odds.sum(axis=1, keepdims=True)
         probabilities[:, self._never] = 0
-        # Stable: of equally probable pieces the first of the vocabulary.
+        # Stable: of equally probable subwords the first of the vocabulary.
         best = np.argsort(-probabilities, axis=1, kind="stable")[:, :num_candidates]
         return tuple(
             Blank(start, end, tuple(self._candidate(int(id_), float(row[id_])) for id_ in chosen))
-            for (start, end), row, chosen in zip(places, probabilities, best, strict=True)
+            for (start, end), row, chosen in zip(spans, probabilities, best, strict=True)
         )
 
     def _glue(self, ids: list[int], rests: list[str]) -> list[int]:
-        """Return token ids in which the letters behind a blank go on with its word.
+        """Return token ids in which the letters behind a blank continue its word.
 
         Args:
             ids: of the whole text, as the tokenizer cuts it.
-            rests: what stands behind each blank.
+            rests: text behind each blank.
         """
         glued: list[int] = []
-        behind, place = iter(rests), 0
-        while place < len(ids):
-            glued.append(ids[place])
-            place += 1
+        behind, position = iter(rests), 0
+        while position < len(ids):
+            glued.append(ids[position])
+            position += 1
             if glued[-1] != self._tokenizer.mask_token_id or (found := GLUED.match(next(behind))) is None:
                 continue
             begun = self._tokenizer(found[0])["input_ids"][1:-1]
-            pieces = self._continuation(found[0])
-            # Words of other alphabets may be cut otherwise by themselves; then they stay as they are.
-            if pieces and ids[place : place + len(begun)] == begun:
-                glued += pieces
-                place += len(begun)
+            subwords = self._continuation(found[0])
+            # Words of other alphabets may be split differently on their own; then they are left unchanged.
+            if subwords and ids[position : position + len(begun)] == begun:
+                glued += subwords
+                position += len(begun)
         return glued
 
     def _continuation(self, letters: str) -> list[int]:
-        """Cut letters inside a word into pieces as WordPiece does, the longest first; none if it cannot."""
-        pieces: list[int] = []
+        """Split letters inside a word into subwords as WordPiece does, the longest first; none if it cannot."""
+        subwords: list[int] = []
         while letters:
             ends = (end for end in range(len(letters), 0, -1) if CONTINUATION + letters[:end] in self._vocabulary)
             if not (end := next(ends, 0)):
                 return []
-            pieces.append(self._vocabulary[CONTINUATION + letters[:end]])
+            subwords.append(self._vocabulary[CONTINUATION + letters[:end]])
             letters = letters[end:]
-        return pieces
+        return subwords
 
     def _candidate(self, id_: int, probability: float) -> Candidate:
-        piece = str(self._tokenizer.convert_ids_to_tokens(id_))
-        goes_on = piece.startswith(CONTINUATION) if self._mark == CONTINUATION else not piece.startswith(WORD_START)
-        text = piece.removeprefix(CONTINUATION).strip(WORD_START).removesuffix("_")
-        return Candidate(text, probability, bool(self._mark) and goes_on)
+        subword = str(self._tokenizer.convert_ids_to_tokens(id_))
+        is_wordpiece = self._mark == CONTINUATION
+        continues = subword.startswith(CONTINUATION) if is_wordpiece else not subword.startswith(WORD_START)
+        text = subword.removeprefix(CONTINUATION).strip(WORD_START).removesuffix("_")
+        return Candidate(text, probability, bool(self._mark) and continues)
 
 
 def _headless(folder: Path, what: str) -> CheckpointError:
@@ -218,7 +218,7 @@ def filled(text: str, blank: Blank, candidate: Candidate) -> tuple[str, int, int
     """Put a candidate into a blank of a text.
 
     Returns:
-        The text, and where the candidate stands in it. A piece that goes on with a word joins it.
+        The text, and the span of the candidate in it. A subword that continues a word joins it.
     """
     text = nfc(text)
     before = text[: blank.start].rstrip() if candidate.is_continuation else text[: blank.start]

@@ -25,7 +25,7 @@ __all__ = ["Predictor", "Runtime", "fast_embedder"]
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the backends for a fine-tuned folder from the command line; prints the table."""
-    parser = ArgumentParser("python -m downstream.runtime", "Find the fastest way to run a fine-tuned model here.")
+    parser = ArgumentParser("python -m downstream.runtime", "Find the fastest backend for a fine-tuned model here.")
     parser.add_argument("folder", type=Path, help="of a finished fine-tuning")
     parser.add_argument("--runtime", default="auto", help=f"one of {', '.join(WORDS)}")
     parser.add_argument("--threads", type=int, default=1)

@@ -29,7 +29,7 @@ REFERENCE = "torch"
 
 @dataclass(frozen=True)
 class Backend:
-    """One way of running a network."""
+    """What runs a network."""
 
     open: Callable[[Network, int], Forward]
     """Makes a network ready to run in so many threads."""

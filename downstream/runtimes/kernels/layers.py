@@ -102,7 +102,7 @@ def add_normalized(x: FloatArray, y: FloatArray, weight: FloatArray, bias: Float
 
 @compiled
 def _address(array: NDArray[Any]) -> np.intp:
-    """Return where an array lies. Numba frees an array after its last use by name, whoever knows its address."""
+    """Return an array's address. Numba frees an array after its last use by name, even if its address is still used."""
     return np.intp(array.ctypes.data)  # NumPy's has no sign, and a sum with one that has is a float
 
 
@@ -123,7 +123,7 @@ class Product(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory that every layer overwrites; as new memory of every call, each of its pages would cost time."""
+    """Memory that every layer overwrites; allocated at every call, each of its pages would cost time."""
 
     key_value: FloatArray
     """(N, 2 · D)."""
@@ -198,9 +198,9 @@ def _multiply_chunk(
         ahead, first = panel + size, 0
         while first < rows:
             count = _tile_rows(rows - first)
-            place = tiles + first * steps * WORD
+            rows_address = tiles + first * steps * WORD
             operands = Operands(
-                inputs=place,
+                inputs=rows_address,
                 input_row=WORD,
                 input_step=count * WORD,
                 panel=panel,
@@ -257,8 +257,8 @@ def attend(
                 here = first * row + column * WORD
                 for number in range((length + PANEL - 1) // PANEL):
                     panel, to = panels + number * width * LINE, weights + number * LINE
-                    place = _address(query) + here
-                    operands = Operands(place, row, WORD, panel, LINE, panel, width, nothing, to, line)
+                    row_address = _address(query) + here
+                    operands = Operands(row_address, row, WORD, panel, LINE, panel, width, nothing, to, line)
                     multiply_floats(count, operands)
                 for k in range(count):
                     _softmax(scores[k, :length])

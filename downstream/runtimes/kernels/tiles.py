@@ -4,7 +4,7 @@
 
 A text of twenty tokens is a few rows times matrices of megabytes, which must come from memory and must be multiplied.
 Libraries do one after the other. Here weights lie in panels in the order in which they are read, and while one panel is
-multiplied the next is on its way into the cache, so that both take hardly longer than the slower of them alone.
+multiplied the next is prefetched into the cache, so that both take hardly longer than the slower of them alone.
 
 A *word* is four bytes: four 8-bit numbers, which VPDPBUSD multiplies and adds in one go, or one float.
 
@@ -31,7 +31,7 @@ _FOR_READING, _SECOND_LEVEL, _DATA = _INT(0), _INT(2), _INT(1)
 
 
 class Operands(NamedTuple):
-    """Where a tile finds its numbers: addresses and, of all that ends in `row` or `step`, distances in bytes."""
+    """Addresses of a tile's numbers; fields that end in `row` or `step` are strides in bytes."""
 
     inputs: Any
     """The first word of the first row."""
@@ -44,7 +44,7 @@ class Operands(NamedTuple):
     panel_step: Any
     """From these to the next ones."""
     ahead: Any
-    """A panel of the same form that is fetched meanwhile. Nothing need be there."""
+    """A panel of the same shape that is prefetched meanwhile; any address will do."""
     steps: Any
     """Words of a row, at least 1."""
     start: Any
@@ -55,12 +55,12 @@ class Operands(NamedTuple):
     """From the sums of a row to those of the next."""
 
 
-def written(function: Callable[..., Any]) -> Any:
-    """Have Numba put in place of a call what FUNCTION writes; its arguments are types, the first one Numba's own."""
+def inlined(function: Callable[..., Any]) -> Any:
+    """Have Numba inline the instructions that FUNCTION emits; its arguments are types, the first one Numba's own."""
     return intrinsic(function)
 
 
-@written
+@inlined
 def multiply_bytes(_typing: Any, rows: Any, operands: Any) -> Any:
     """Multiply 1 to `TILE` rows of unsigned 8-bit numbers by a panel of signed ones, to int32. Nothing is checked."""
 
@@ -71,7 +71,7 @@ def multiply_bytes(_typing: Any, rows: Any, operands: Any) -> Any:
     return numba.types.void(rows, operands), tiles.generate
 
 
-@written
+@inlined
 def multiply_floats(_typing: Any, rows: Any, operands: Any) -> Any:
     """Multiply 1 to `TILE` rows of floats by a panel of floats. Nothing is checked."""
 
@@ -81,7 +81,7 @@ def multiply_floats(_typing: Any, rows: Any, operands: Any) -> Any:
     return numba.types.void(rows, operands), _Tiles(_FLOAT, f"llvm.fmuladd.v{LANES}f32", order).generate
 
 
-@written
+@inlined
 def larger(_typing: Any, _a: Any, _b: Any) -> Any:
     """Return the larger of two floats, neither of which is NaN; Python's `max` keeps loops from being vectorised."""
 
@@ -92,7 +92,7 @@ def larger(_typing: Any, _a: Any, _b: Any) -> Any:
     return numba.types.float32(numba.types.float32, numba.types.float32), generate
 
 
-@written
+@inlined
 def power_of_two(_typing: Any, _exponent: Any) -> Any:
     """Return 2 to the power of a whole number from -126 to 127, by writing it where a float has its exponent."""
 
@@ -158,11 +158,11 @@ class _Tiles:
         builder.position_at_end(after)
         for row in range(rows):
             for half, new in zip(halves, added[row], strict=True):
-                place = builder.add(operands.output, builder.mul(operands.output_row, _LONG(row)))
-                builder.store(new, _pointer(builder, place, half, self._vector)).align = WORD
+                address = builder.add(operands.output, builder.mul(operands.output_row, _LONG(row)))
+                builder.store(new, _pointer(builder, address, half, self._vector)).align = WORD
 
     def _spread(self, builder: Any, word: Any) -> Any:
-        """Return a register with a word in all its places."""
+        """Return a register with a word in all its lanes."""
         undefined = ir.Constant(self._vector, ir.Undefined)
         everywhere = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
         return builder.shuffle_vector(builder.insert_element(undefined, word, _INT(0)), undefined, everywhere)

@@ -15,14 +15,16 @@ from safetensors.torch import load_file, save_file
 
 from corpora.foundation.errors import CheckpointError
 from downstream.classify import Classifier
+from downstream.embed import Embedder
 from downstream.encoders.folder import BILSTM_KEY, BUNDLED, TASK_KEY
 from downstream.encoders.hub import is_bundled
 from downstream.encoders.tokenizers import load_tokenizer
+from downstream.fill_mask import MaskFiller
 from downstream.runtime import Predictor
 from downstream.runtimes.network import read_finetuned
 from downstream.runtimes.plain_bert import PlainTokenizer, is_plain_bert
 from downstream.runtimes.weights import EncoderWeights, unsupported_reason
-from downstream.task import TextExample
+from downstream.task import SAMPLE_ROOT, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
 Folders = Callable[..., Path]
@@ -169,7 +171,24 @@ def test_tokens_of_span_answers_come_from_transformers(copied: Path) -> None:
     assert not isinstance(read_finetuned(copied).tokenizer, PlainTokenizer)
 
 
-# --- ready without torch ----------------------------------------------------------------------------------------------
+# --- the same answers, ready without torch ----------------------------------------------------------------------------
+
+
+def test_the_bundled_models_answer_as_transformers_does() -> None:
+    texts = [example.text for example in get_task("nsmc-sample").read_split("test", SAMPLE_ROOT).examples]
+    ours, theirs = (Classifier.load(runtime=name).probabilities(texts) for name in (None, "torch"))
+    assert np.abs(ours - theirs).max() < 1e-5
+    assert np.ptp(ours[:, 0]) > 0.5
+    ours, theirs = (Embedder.load(device=device).encode(texts) for device in (None, "cpu"))
+    assert np.abs(ours - theirs).max() < 1e-5
+    fillers = MaskFiller.load(), MaskFiller._load_with_transformers(BUNDLED / "encoder")
+    for text in texts[:30]:
+        blanked = f"{text} [MASK]가"
+        [right], [got] = (filler.fill(blanked) for filler in fillers)
+        assert [c.text for c in got.candidates] == [c.text for c in right.candidates], text
+        probabilities = np.array([[c.probability for c in blank.candidates] for blank in (right, got)])
+        assert np.ptp(probabilities, axis=0).max() < 1e-5, text
+
 
 ONE_LINERS = {
     "classifier": "from downstream.classify import Classifier; Classifier.load().probabilities(['연기가 좋았다'])",

@@ -129,11 +129,11 @@ def test_no_backend_that_agrees_is_an_error(bench: Callable[..., Bench], fails: 
 
 
 def test_a_choice_is_remembered(bench: Callable[..., Bench]) -> None:
-    place = bench(torch=(10, 0), onnx_fp32=(4, 0))
-    first = place.choose()
-    place.opened.clear()
-    second = place.choose()
-    assert place.opened == ["onnx-fp32"]
+    fake = bench(torch=(10, 0), onnx_fp32=(4, 0))
+    first = fake.choose()
+    fake.opened.clear()
+    second = fake.choose()
+    assert fake.opened == ["onnx-fp32"]
     assert second == first.model_copy(update={"is_remembered": True})
     assert "remembered" in second.table()
 
@@ -141,41 +141,41 @@ def test_a_choice_is_remembered(bench: Callable[..., Bench]) -> None:
 def test_what_may_change_the_choice_has_it_measured_again(
     bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = bench(torch=(10, 0), onnx_fp32=(4, 0))
-    place.choose()
+    fake = bench(torch=(10, 0), onnx_fp32=(4, 0))
+    fake.choose()
 
     def measured(**options: Any) -> set[str]:
-        place.opened.clear()
-        place.choose(**options)
-        return set(place.opened)
+        fake.opened.clear()
+        fake.choose(**options)
+        return set(fake.opened)
 
     assert measured() == {"onnx-fp32"}
     assert measured(threads=2) == measured(again=True) == {"torch", "onnx-fp32"}
-    place.network = replace(place.network, digest="e" * 64)
+    fake.network = replace(fake.network, digest="e" * 64)
     assert measured() == {"torch", "onnx-fp32"}
     monkeypatch.setattr(downstream.runtimes.selection.metadata, "version", lambda _: "99")
     assert measured() == {"torch", "onnx-fp32"}
 
 
 def test_a_damaged_memory_is_made_again(bench: Callable[..., Bench]) -> None:
-    place = bench(torch=(10, 0), onnx_fp32=(4, 0))
-    place.choose()
-    (path,) = (place.root / "choices").iterdir()
+    fake = bench(torch=(10, 0), onnx_fp32=(4, 0))
+    fake.choose()
+    (path,) = (fake.root / "choices").iterdir()
     unknown = path.read_text(encoding="utf-8").replace('"chosen": "onnx-fp32"', '"chosen": "cuda"').encode()
     for content in (b"", b"{", b"\xff\xfe", b'{"chosen": "onnx-fp32"}', unknown):
         path.write_bytes(content)
-        place.opened.clear()
-        assert place.choose().is_remembered is False, content
-        assert set(place.opened) == {"torch", "onnx-fp32"}
-        assert place.choose().is_remembered is True
+        fake.opened.clear()
+        assert fake.choose().is_remembered is False, content
+        assert set(fake.opened) == {"torch", "onnx-fp32"}
+        assert fake.choose().is_remembered is True
 
 
 def test_an_unwritable_cache_is_explained(bench: Callable[..., Bench], fails: Fails) -> None:
-    place = bench(torch=(10, 0), onnx_fp32=(4, 0))
-    place.root.mkdir()
-    (place.root / "choices").write_text("in the way")
-    with fails(ResultError, place.root / "choices", "XDG_CACHE_HOME"):
-        place.choose()
+    fake = bench(torch=(10, 0), onnx_fp32=(4, 0))
+    fake.root.mkdir()
+    (fake.root / "choices").write_text("in the way")
+    with fails(ResultError, fake.root / "choices", "XDG_CACHE_HOME"):
+        fake.choose()
 
 
 @pytest.fixture
