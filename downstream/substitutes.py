@@ -1,20 +1,117 @@
-"""What tasks made out of other texts share: how much two texts have in common by their letters, and seeded draws.
+"""Substitute and derived tasks: divisions of official files, and what tasks made out of other texts share.
 
-A derived task asks for what a text says. So nothing that its letters alone tell may give the answer away: its generator
-measures how alike texts are, and chooses among them so that likeness and length say nothing.
+Where an official file cannot be obtained, a task on a division of another one, or scored on another split, takes its
+place under its own name. A derived task must not be solvable by surface overlap or length: its generator measures how
+similar texts are, and chooses among them so that neither predicts the answer.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-SALT = "pressbert derivation 1"
+from downstream.task import FinetuneConfig, Task, TextExample
+
+DIVISION_SALT = "pressbert division 1"
+DERIVATION_SALT = "pressbert derivation 1"
+SPLIT_TITLES: Mapping[str, str] = {"train": "학습셋", "dev": "개발셋", "test": "평가셋"}
 GRAMS = (1, 2, 3)
 DECIMALS = 6
-"""Behind these, sums differ between machines."""
+"""Sums are rounded to these: further decimals differ between machines."""
+
+
+def shared_texts(example: TextExample) -> list[str]:
+    """Return what must not stand in training and evaluation part alike: the texts, whatever their blanks."""
+    texts = [example.text] if example.pair is None else [example.text, example.pair]
+    return ["".join(text.split()) for text in texts]
+
+
+@dataclass(frozen=True)
+class Division:
+    """A substitute: one official file in two parts that share nothing, where the task's other file cannot be had.
+
+    Examples with a key in common stay together, also through third ones. Such a group goes to the evaluation part if
+    the SHA-256 of `DIVISION_SALT`, a line feed and its first key in code point order, its first 8 bytes read as a
+    fraction of one, is below `eval_share`. So neither the file's order nor a random generator has a say, and a text
+    lies on the same side in every task that divides by texts with the same share.
+    """
+
+    split: str
+    """Official split whose file is divided."""
+    num_examples: Mapping[str, int]
+    """Number of examples of the parts `train` and `dev`."""
+    keys: Callable[[Any], Iterable[str]] = shared_texts
+    """Example → what it may share with no example of the other part."""
+    eval_share: float = 0.2
+    """Expected share of groups in the part `dev`."""
+    finetune: FinetuneConfig | None = None
+    """Where so few examples need other settings than the official task's."""
+
+    def substitute_task(self, task: Task) -> Task:
+        """Return TASK on its divided file, e.g. `klue-nli-devsplit`."""
+        return replace(
+            task,
+            name=f"{task.name}-{self.split}split",
+            title=f"{task.title} ({SPLIT_TITLES[self.split]} 분할)",
+            files={"train": task.files[self.split], "dev": task.files[self.split]},
+            split_files={},
+            num_examples=self.num_examples,
+            finetune=self.finetune or task.finetune,
+            source=f"{task.source}; its {self.split} file in two parts, not the official splits",
+            train_split="train",
+            eval_split="dev",
+            sample_num_examples={},
+            base=task.name,
+            substitute=None,
+            division=self,
+        )
+
+    def parts(self, examples: Sequence[Any]) -> dict[str, list[Any]]:
+        """Return the examples of the parts `train` and `dev`, each in file order."""
+        parents = list(range(len(examples)))
+
+        def group(k: int) -> int:
+            while parents[k] != k:
+                parents[k] = parents[parents[k]]
+                k = parents[k]
+            return k
+
+        owners: dict[str, int] = {}
+        for k, example in enumerate(examples):
+            for key in self.keys(example):
+                parents[group(k)] = group(owners.setdefault(key, k))
+        first_keys: dict[int, str] = {}
+        for key, k in owners.items():
+            first_keys[group(k)] = min(key, first_keys.get(group(k), key))
+        parts: dict[str, list[Any]] = {"train": [], "dev": []}
+        for k, example in enumerate(examples):
+            digest = hashlib.sha256(f"{DIVISION_SALT}\n{first_keys[group(k)]}".encode()).digest()
+            parts["dev" if int.from_bytes(digest[:8]) < self.eval_share * 2**64 else "train"].append(example)
+        return parts
+
+
+@dataclass(frozen=True)
+class OtherSplit:
+    """A substitute: the official training file, scored on another split where the reported one cannot be had."""
+
+    split: str
+    """Official split that is scored."""
+
+    def substitute_task(self, task: Task) -> Task:
+        """Return TASK scored on the other split, e.g. `korsts-dev`."""
+        return replace(
+            task,
+            name=f"{task.name}-{self.split}",
+            title=f"{task.title} ({SPLIT_TITLES[self.split]} 평가)",
+            source=f"{task.source}; scored on its {self.split} split, not on {task.eval_split}",
+            eval_split=self.split,
+            sample_num_examples={},
+            base=task.name,
+            substitute=None,
+        )
 
 
 class Overlap:
@@ -65,5 +162,5 @@ def _shares(table: Any) -> Any:
 
 def draw(purpose: str, number: int) -> int:
     """Return a number below NUMBER that follows from PURPOSE alone, the same on every machine."""
-    digest = hashlib.sha256(f"{SALT}\n{purpose}".encode()).digest()
+    digest = hashlib.sha256(f"{DERIVATION_SALT}\n{purpose}".encode()).digest()
     return int.from_bytes(digest[:8]) * number >> 64

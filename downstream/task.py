@@ -6,8 +6,7 @@ substitute split must never pass for the official one.
 """
 
 import functools
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -25,10 +24,10 @@ from downstream.metrics import Metric
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from downstream.substitutes import Division, OtherSplit
+
 SAMPLE_ROOT = Path(str(files("corpora"))) / "sample"
 SAMPLE_SUFFIX = "-sample"
-DIVISION_SALT = "pressbert division 1"
-SPLIT_TITLES: Mapping[str, str] = {"train": "학습셋", "dev": "개발셋", "test": "평가셋"}
 
 
 class FinetuneConfig(Config):
@@ -152,97 +151,6 @@ class Family(Protocol):
         """Run MODEL on a padded batch; returns a float tensor (B, …) whose rows go to `decode`."""
 
 
-def shared_texts(example: TextExample) -> list[str]:
-    """Return what must not stand in training and evaluation part alike: the texts, whatever their blanks."""
-    texts = [example.text] if example.pair is None else [example.text, example.pair]
-    return ["".join(text.split()) for text in texts]
-
-
-@dataclass(frozen=True)
-class Division:
-    """A substitute: one official file in two parts that share nothing, where the task's other file cannot be had.
-
-    Examples with a key in common stay together, also through third ones. Such a group goes to the evaluation part if
-    the SHA-256 of `DIVISION_SALT`, a line feed and its first key in code point order, its first 8 bytes read as a
-    fraction of one, is below `eval_share`. So neither the file's order nor a random generator has a say, and a text
-    lies on the same side in every task that divides by texts with the same share.
-    """
-
-    split: str
-    """Official split whose file is divided."""
-    num_examples: Mapping[str, int]
-    """Number of examples of the parts `train` and `dev`."""
-    keys: Callable[[Any], Iterable[str]] = shared_texts
-    """Example → what it may share with no example of the other part."""
-    eval_share: float = 0.2
-    """Expected share of groups in the part `dev`."""
-    finetune: FinetuneConfig | None = None
-    """Where so few examples need other settings than the official task's."""
-
-    def of(self, task: "Task") -> "Task":
-        """Return TASK on its divided file, e.g. `klue-nli-devsplit`."""
-        return replace(
-            task,
-            name=f"{task.name}-{self.split}split",
-            title=f"{task.title} ({SPLIT_TITLES[self.split]} 분할)",
-            files={"train": task.files[self.split], "dev": task.files[self.split]},
-            split_files={},
-            num_examples=self.num_examples,
-            finetune=self.finetune or task.finetune,
-            source=f"{task.source}; its {self.split} file in two parts, not the official splits",
-            train_split="train",
-            eval_split="dev",
-            sample_num_examples={},
-            base=task.name,
-            substitute=None,
-            division=self,
-        )
-
-    def parts(self, examples: Sequence[Any]) -> dict[str, list[Any]]:
-        """Return the examples of the parts `train` and `dev`, each in file order."""
-        parents = list(range(len(examples)))
-
-        def group(k: int) -> int:
-            while parents[k] != k:
-                parents[k] = parents[parents[k]]
-                k = parents[k]
-            return k
-
-        owners: dict[str, int] = {}
-        for k, example in enumerate(examples):
-            for key in self.keys(example):
-                parents[group(k)] = group(owners.setdefault(key, k))
-        first_keys: dict[int, str] = {}
-        for key, k in owners.items():
-            first_keys[group(k)] = min(key, first_keys.get(group(k), key))
-        parts: dict[str, list[Any]] = {"train": [], "dev": []}
-        for k, example in enumerate(examples):
-            digest = hashlib.sha256(f"{DIVISION_SALT}\n{first_keys[group(k)]}".encode()).digest()
-            parts["dev" if int.from_bytes(digest[:8]) < self.eval_share * 2**64 else "train"].append(example)
-        return parts
-
-
-@dataclass(frozen=True)
-class OtherSplit:
-    """A substitute: the official training file, scored on another split where the reported one cannot be had."""
-
-    split: str
-    """Official split that is scored."""
-
-    def of(self, task: "Task") -> "Task":
-        """Return TASK scored on the other split, e.g. `korsts-dev`."""
-        return replace(
-            task,
-            name=f"{task.name}-{self.split}",
-            title=f"{task.title} ({SPLIT_TITLES[self.split]} 평가)",
-            source=f"{task.source}; scored on its {self.split} split, not on {task.eval_split}",
-            eval_split=self.split,
-            sample_num_examples={},
-            base=task.name,
-            substitute=None,
-        )
-
-
 @dataclass(frozen=True)
 class Task:
     """A benchmark task: data and how it is scored. Knows nothing of any model."""
@@ -278,11 +186,11 @@ class Task:
     """Split → names in `files`, in the order they are read; a split that is not in here is one file of its name."""
     split_of: Callable[[Any], str] | None = None
     """Example → its split, where one file holds several."""
-    substitute: Division | OtherSplit | None = None
+    substitute: "Division | OtherSplit | None" = None
     """What stands in, as a task of its own, where an official file cannot be had."""
     base: str = ""
     """For a task on substitute data: the official task it stands in for."""
-    division: Division | None = None
+    division: "Division | None" = None
     """For a task on one divided file: how it is divided."""
     derive: Callable[[str, Sequence[Any]], list[Any]] | None = None
     """For a task made out of other texts: a split's name and what was read for it → the task's own examples, of which
@@ -372,6 +280,31 @@ class Split:
         return [example.gold for example in self.examples]
 
 
+@dataclass(frozen=True)
+class TaskData:
+    """A task's two splits, read once and shared by every model."""
+
+    train: Split
+    eval: Split
+
+    @property
+    def sha256(self) -> str:
+        """Digests of both files, joined by `+`."""
+        return f"{self.train.sha256}+{self.eval.sha256}"
+
+
+def read_task(task: Task, root: Path) -> TaskData:
+    """Read and check both splits of a task.
+
+    Raises:
+        DataUnavailableError: a file is missing and cannot be downloaded.
+        DataError: a file is damaged.
+    """
+    # The reported split comes first: without it the training split is not worth downloading.
+    reported = task.read_split(task.eval_split, root)
+    return TaskData(task.read_split(task.train_split, root), reported)
+
+
 @functools.cache
 def all_tasks() -> dict[str, Task]:
     """Return every task by name, with the samples and substitutes that stand in for them."""
@@ -380,7 +313,7 @@ def all_tasks() -> dict[str, Task]:
 
     official: dict[str, Task] = dict(sorted((discover(tasks, "TASK") | discover(derived, "TASK")).items()))
     samples = [task.sample() for task in official.values() if task.sample_num_examples]
-    substitutes = [task.substitute.of(task) for task in official.values() if task.substitute is not None]
+    substitutes = [task.substitute.substitute_task(task) for task in official.values() if task.substitute is not None]
     return official | {task.name: task for task in (*samples, *substitutes)}
 
 

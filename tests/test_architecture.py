@@ -24,10 +24,9 @@ KNOWN_LONG_FILES = {
     "corpora/build.py",
     "pretraining/training/loop.py",
     "downstream/bundle.py",
-    "downstream/finetune.py",
     "eval/cells/run.py",
 }
-KNOWN_LONG_FUNCTIONS = {"downstream.finetune._train_and_score"}
+KNOWN_LONG_FUNCTIONS: set[str] = set()
 FORBIDDEN_STEMS = {"utils", "util", "helpers", "helper", "common"}
 
 

@@ -158,7 +158,7 @@ def _span_output(logits: Tensor, start: Tensor | None, end: Tensor | None) -> An
     return QuestionAnsweringModelOutput(loss=loss, start_logits=starts, end_logits=ends)
 
 
-def begin(folder: Path, tokenizer: "PreTrainedTokenizerBase", family: Family, config: FinetuneConfig) -> BiLstmModel:
+def build(folder: Path, tokenizer: "PreTrainedTokenizerBase", family: Family, config: FinetuneConfig) -> BiLstmModel:
     """Load an encoder and put a new BiLSTM on it.
 
     Args:
@@ -177,7 +177,7 @@ def begin(folder: Path, tokenizer: "PreTrainedTokenizerBase", family: Family, co
         what = f"the encoder has {encoder.config.num_hidden_layers} layers"
         raise RecipeError("features=last-four", what, "use features=weighted-sum")
     setattr(encoder.config, BILSTM_KEY, {"features": config.features, "frozen": config.frozen})
-    return _build(encoder, family)
+    return _assemble(encoder, family)
 
 
 def load(folder: Path, family: Family) -> BiLstmModel:
@@ -192,7 +192,7 @@ def load(folder: Path, family: Family) -> BiLstmModel:
 
     auto_model: Any = AutoModel  # not annotated
     try:
-        model = _build(auto_model.from_config(AutoConfig.from_pretrained(folder)), family)
+        model = _assemble(auto_model.from_config(AutoConfig.from_pretrained(folder)), family)
         model.load_state_dict(load_file(folder / WEIGHTS_FILE))
     except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError, KeyError) as error:
         raise CheckpointError(
@@ -201,7 +201,7 @@ def load(folder: Path, family: Family) -> BiLstmModel:
     return model.eval()
 
 
-def _build(encoder: Any, family: Family) -> BiLstmModel:
+def _assemble(encoder: Any, family: Family) -> BiLstmModel:
     settings = getattr(encoder.config, BILSTM_KEY)
     kind = KINDS[family.auto_class]
     head = family.head_config()

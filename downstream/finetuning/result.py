@@ -15,6 +15,7 @@ from downstream.metrics import FloatArray
 from downstream.task import Prediction, Split, Task
 
 SCHEMA: Literal[1] = 1
+RESULT_FILE = "result.json"
 
 
 class Result(Config):

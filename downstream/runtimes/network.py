@@ -16,8 +16,8 @@ from corpora.foundation.machine import no_file_bars
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
-from downstream.finetune import RESULT_FILE, load_finetuned
-from downstream.finetuning.result import read_result
+from downstream.finetuning.prediction import load_finetuned
+from downstream.finetuning.result import RESULT_FILE, read_result
 from downstream.runtimes.graph import Head
 from downstream.runtimes.plain_bert import PlainTokenizer, is_plain_bert
 from downstream.runtimes.probes import ProbeInputs, pooled_probe, task_probe

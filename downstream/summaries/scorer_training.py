@@ -25,7 +25,7 @@ from corpora.foundation.machine import no_file_bars, training_precision, version
 from downstream.encoders.folder import SCORER_FILE, ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
-from downstream.finetune import parse_overrides
+from downstream.finetuning.arguments import parse_overrides
 from downstream.summaries.articles import Article
 from downstream.summaries.labelled import of_split, read_labelled
 from downstream.summaries.scorer import (

@@ -25,7 +25,7 @@ from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.files import sha256
 from corpora.foundation.machine import versions
-from downstream.finetune import parse_overrides
+from downstream.finetuning.arguments import parse_overrides
 from downstream.metrics import FloatArray
 from downstream.summaries.articles import Article
 from downstream.summaries.evaluation import NUM_SENTENCES, as_json, evaluate, paired_p, sentence_scores, table

@@ -8,7 +8,8 @@ from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy, macro_f1
 from downstream.readers import read_tsv_rows
-from downstream.task import Division, FinetuneConfig, Task, TextExample
+from downstream.substitutes import Division
+from downstream.task import FinetuneConfig, Task, TextExample
 
 URL = "https://raw.githubusercontent.com/kocohub/korean-hate-speech/master/labeled"
 LICENCE = "CC-BY-SA-4.0"

@@ -8,7 +8,8 @@ from corpora.official import OfficialFile
 from downstream.families.tagging import BLANK, Tagging
 from downstream.metrics import KLUE_NER_TAGS, char_macro_f1, entity_f1
 from downstream.readers import REPAIR
-from downstream.task import Division, FinetuneConfig, Task, TextExample
+from downstream.substitutes import Division
+from downstream.task import FinetuneConfig, Task, TextExample
 
 FOLDER = "klue/klue-ner-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-ner-v1.1"

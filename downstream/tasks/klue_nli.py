@@ -7,7 +7,8 @@ from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy
 from downstream.readers import pick, read_json_rows
-from downstream.task import Division, FinetuneConfig, Task, TextExample
+from downstream.substitutes import Division
+from downstream.task import FinetuneConfig, Task, TextExample
 
 FOLDER = "klue/klue-nli-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-nli-v1.1"

@@ -7,7 +7,8 @@ from corpora.official import OfficialFile
 from downstream.families.classification import Regression
 from downstream.metrics import f1_at_3, pearson
 from downstream.readers import parse_score, pick, read_json_rows
-from downstream.task import Division, FinetuneConfig, Task, TextExample
+from downstream.substitutes import Division
+from downstream.task import FinetuneConfig, Task, TextExample
 
 FOLDER = "klue/klue-sts-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-sts-v1.1"

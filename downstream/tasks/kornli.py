@@ -7,7 +7,8 @@ from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy
 from downstream.readers import read_tsv_rows
-from downstream.task import Division, FinetuneConfig, Task, TextExample
+from downstream.substitutes import Division
+from downstream.task import FinetuneConfig, Task, TextExample
 
 FOLDER = "kornlu/KorNLI"
 URL = "https://raw.githubusercontent.com/kakaobrain/KorNLUDatasets/master/KorNLI"

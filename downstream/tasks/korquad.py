@@ -6,7 +6,8 @@ from corpora.official import OfficialFile
 from downstream.families.span_qa import SpanQA
 from downstream.metrics import korquad_char_f1, korquad_em
 from downstream.readers import read_squad
-from downstream.task import Division, FinetuneConfig, Task
+from downstream.substitutes import Division
+from downstream.task import FinetuneConfig, Task
 
 URL = "https://korquad.github.io/dataset"
 LICENCE = "CC BY-ND 2.0 KR"

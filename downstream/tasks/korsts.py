@@ -7,7 +7,8 @@ from corpora.official import OfficialFile
 from downstream.families.classification import Regression
 from downstream.metrics import pearson, spearman
 from downstream.readers import parse_score, read_tsv_rows
-from downstream.task import FinetuneConfig, OtherSplit, Task, TextExample
+from downstream.substitutes import OtherSplit
+from downstream.task import FinetuneConfig, Task, TextExample
 
 FOLDER = "kornlu/KorSTS"
 URL = "https://raw.githubusercontent.com/kakaobrain/KorNLUDatasets/master/KorSTS"

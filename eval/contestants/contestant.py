@@ -21,14 +21,13 @@ from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import HUB_ID, bundled, resolve
 from downstream.families.classification import Regression
 from downstream.finetune import (
-    METRICS_FILE,
     TaskData,
     finetune,
-    finetune_recipe,
     load_finetuned,
     predict,
 )
 from downstream.finetuning.result import Result, score
+from downstream.finetuning.trainer import METRICS_FILE, finetune_recipe
 from downstream.grid import Grid, choose
 from downstream.summaries.family import SentenceChoice, choose_sentences
 from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample, all_tasks

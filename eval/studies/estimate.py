@@ -7,7 +7,8 @@ from typing import Any
 
 from corpora.foundation.config import validate
 from corpora.foundation.files import fingerprint
-from downstream.finetune import TaskData, finetune, read_task, some_of
+from downstream.finetune import TaskData, finetune, read_task
+from downstream.finetuning.batches import subsample
 from downstream.task import FinetuneConfig, Task, get_task
 from eval.cells.run import plan_cells, read_finished
 from eval.contestants.contestant import cell_recipe
@@ -118,11 +119,11 @@ class _Estimator:
         config = validate(FinetuneConfig, task.finetune.model_dump() | overrides, f"{task.name} fine-tuning")
         data = read_task(task, self._run.root)
         some = TaskData(
-            replace(data.train, examples=tuple(some_of(data.train.examples, TRIED))),
-            replace(data.eval, examples=tuple(some_of(data.eval.examples, TRIED))),
+            replace(data.train, examples=tuple(subsample(data.train.examples, TRIED))),
+            replace(data.eval, examples=tuple(subsample(data.eval.examples, TRIED))),
         )
         train_s, eval_s = self._speed(arm, task, some, overrides, config)
-        trained = len(some_of(data.train.examples, config.train_examples))
+        trained = len(subsample(data.train.examples, config.train_examples))
         return config.epochs * train_s * trained / len(some.train.examples) + eval_s * len(data.eval.examples) / len(
             some.eval.examples
         )

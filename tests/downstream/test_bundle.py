@@ -156,7 +156,7 @@ def test_a_second_call_makes_nothing_anew(made: Path, monkeypatch: pytest.Monkey
         pytest.fail("made again")
 
     monkeypatch.setattr("pretraining.run._finish", refuse)
-    monkeypatch.setattr("downstream.finetune._train_and_score", refuse)
+    monkeypatch.setattr("downstream.finetuning.trainer._train", refuse)
     monkeypatch.setattr("downstream.bundle.train_wordpiece", refuse)
     assert make(made) == 0
     assert {path: path.read_bytes() for path in (made / "out").rglob("*") if path.is_file()} == before

@@ -17,13 +17,22 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, Trainer, XLNetConfig, XLNetForSequenceClassification
 
-import downstream.distill
-import downstream.finetune
+import downstream.finetuning.arguments
+import downstream.finetuning.distillation
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
-from downstream.distill import DistillConfig, Teaching, distill, kept_layers, soft_loss
+from downstream.distill import distill
 from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
-from downstream.finetune import TaskData, _Collator, _Columns, finetune, load_finetuned, some_of
+from downstream.finetune import TaskData, finetune, load_finetuned
+from downstream.finetuning.batches import FeatureDataset, PaddingCollator, subsample
+from downstream.finetuning.distillation import (
+    TEACHER_LOGITS,
+    DistillConfig,
+    Teacher,
+    TeacherEnsemble,
+    kept_layers,
+    soft_loss,
+)
 from downstream.finetuning.ngrams import NgramClassifier
 from downstream.finetuning.result import Result, read_result
 from downstream.runtimes.network import read_finetuned
@@ -83,7 +92,7 @@ def accuracy(result: Result) -> float:
     return value
 
 
-def teaching_of(kind: str, encoder: Path, folder: Path) -> tuple[Teaching, dict[str, torch.Tensor]]:
+def mentor_of(kind: str, encoder: Path, folder: Path) -> tuple[Teacher, dict[str, torch.Tensor]]:
     """Return an untrained teacher of a task, and a batch of its training split with labels."""
     from downstream.encoders.weights import load_model
 
@@ -101,7 +110,7 @@ def teaching_of(kind: str, encoder: Path, folder: Path) -> tuple[Teaching, dict[
     else:
         examples = task.read_split("train", Path("/nonexistent")).examples[:6]
     features = task.family.featurize(examples, tokenizer, 64, with_labels=True)[:6]
-    return Teaching(folder), _Collator(tokenizer)(_Columns(features))
+    return Teacher(folder), PaddingCollator(tokenizer)(FeatureDataset(features))
 
 
 # --- what a student begins with ---------------------------------------------------------------------------------------
@@ -134,27 +143,27 @@ def test_a_student_begins_with_its_teachers_weights(teacher: Path, data: TaskDat
 def test_a_whole_student_of_an_untrained_teacher_has_nothing_to_learn_but_labels(
     kind: str, encoder: Path, tmp_path: Path
 ) -> None:
-    teaching, batch = teaching_of(kind, encoder, tmp_path)
+    mentor, batch = mentor_of(kind, encoder, tmp_path)
     config = DistillConfig(layers=4, hard_weight=0.0)
-    student = teaching.student(config).eval()
-    assert teaching.loss(student, batch, config).item() == pytest.approx(0.0, abs=1e-5)
+    student = mentor.student(config).eval()
+    assert mentor.loss(student, batch, config).item() == pytest.approx(0.0, abs=1e-5)
     labels = DistillConfig(layers=4, soft_weight=1e-9, hard_weight=2.0, cosine_weight=0.0)
     expected = 2 * student(**batch).loss.item()
-    assert teaching.loss(student, batch, labels).item() == pytest.approx(expected, rel=1e-5)
+    assert mentor.loss(student, batch, labels).item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_is_no_part_of_the_loss(kind: str, encoder: Path, tmp_path: Path) -> None:
-    teaching, batch = teaching_of(kind, encoder, tmp_path)
+    mentor, batch = mentor_of(kind, encoder, tmp_path)
     config = DistillConfig(layers=2, hard_weight=0.0)  # in that of spans transformers counts padding
-    student = teaching.student(config).eval()
+    student = mentor.student(config).eval()
     wider = {
         name: torch.nn.functional.pad(rows, (0, 7), value=-100 if name == "labels" else 0)
         if rows.shape == batch["input_ids"].shape
         else rows
         for name, rows in batch.items()
     }
-    short, wide = (teaching.loss(student, rows, config).item() for rows in (batch, wider))
+    short, wide = (mentor.loss(student, rows, config).item() for rows in (batch, wider))
     assert wide == pytest.approx(short, rel=1e-3, abs=1e-6)
     assert short > 0
 
@@ -177,29 +186,31 @@ def test_scores_are_compared_by_their_squared_difference() -> None:
 
 
 def test_texts_without_labels_are_no_part_of_the_hard_loss(teacher: Path, data: TaskData) -> None:
-    teaching = Teaching(teacher)
-    student = teaching.student(DistillConfig(layers=2)).eval()
-    features = teaching.task.family.featurize(data.train.examples[:4], teaching.tokenizer, 32, with_labels=True)
+    mentor = Teacher(teacher)
+    student = mentor.student(DistillConfig(layers=2)).eval()
+    features = mentor.task.family.featurize(data.train.examples[:4], mentor.tokenizer, 32, with_labels=True)
     bare = [feature | {"labels": -100} for feature in features]
-    collate = _Collator(teaching.tokenizer)
+    collate = PaddingCollator(mentor.tokenizer)
     soft = DistillConfig(layers=2, hard_weight=0.0)
     hard = DistillConfig(layers=2, hard_weight=1.0)
-    batches = [collate(_Columns(rows)) for rows in (features, bare)]
-    labelled, unlabelled = (teaching.loss(student, batch, hard).item() for batch in batches)
-    assert unlabelled == pytest.approx(teaching.loss(student, batches[1], soft).item())
+    batches = [collate(FeatureDataset(rows)) for rows in (features, bare)]
+    labelled, unlabelled = (mentor.loss(student, batch, hard).item() for batch in batches)
+    assert unlabelled == pytest.approx(mentor.loss(student, batches[1], soft).item())
     assert labelled > unlabelled
 
 
 def test_the_teacher_does_not_change(teacher: Path, data: TaskData) -> None:
     before = (teacher / "model.safetensors").read_bytes()
-    teaching = Teaching(teacher)
-    kept = {name: weight.clone() for name, weight in teaching._model.state_dict().items()}
-    student = teaching.student(DistillConfig(layers=2)).train()
-    features = teaching.task.family.featurize(data.train.examples[:4], teaching.tokenizer, 32, with_labels=True)
-    teaching.loss(student, _Collator(teaching.tokenizer)(_Columns(features)), DistillConfig(layers=2)).backward()
-    assert not teaching._model.training
-    assert all(parameter.grad is None for parameter in teaching._model.parameters())
-    assert all(torch.equal(weight, kept[name]) for name, weight in teaching._model.state_dict().items())
+    mentor = Teacher(teacher)
+    kept = {name: weight.clone() for name, weight in mentor._model.state_dict().items()}
+    student = mentor.student(DistillConfig(layers=2)).train()
+    features = mentor.task.family.featurize(data.train.examples[:4], mentor.tokenizer, 32, with_labels=True)
+    mentor.loss(
+        student, PaddingCollator(mentor.tokenizer)(FeatureDataset(features)), DistillConfig(layers=2)
+    ).backward()
+    assert not mentor._model.training
+    assert all(parameter.grad is None for parameter in mentor._model.parameters())
+    assert all(torch.equal(weight, kept[name]) for name, weight in mentor._model.state_dict().items())
     assert (teacher / "model.safetensors").read_bytes() == before
 
 
@@ -266,7 +277,7 @@ def test_a_seed_fixes_every_byte_and_a_finished_folder_is_left(
 def test_an_interrupted_run_ends_like_one_that_was_not(
     teacher: Path, data: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downstream.finetune, "CHECKPOINT_STEPS", 5)
+    monkeypatch.setattr(downstream.finetuning.arguments, "CHECKPOINT_STEPS", 5)
     whole = distill(teacher, out=tmp_path / "whole", data=data, overrides=BRIEF)
     original = Trainer.training_step
     with monkeypatch.context() as patch:
@@ -301,7 +312,7 @@ def test_texts_without_labels_are_learned_from_and_those_of_the_splits_left_out(
     assert more.recipe_sha256 != plain.recipe_sha256
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "more"))
     assert any(not torch.equal(one[name], other[name]) for name in one)
-    assert "40 further texts" in ModelCard.load(tmp_path / "more" / "README.md").text
+    assert "40 unlabelled texts" in ModelCard.load(tmp_path / "more" / "README.md").text
 
 
 # --- several teachers -------------------------------------------------------------------------------------------------
@@ -324,13 +335,13 @@ def texts(tmp_path: Path) -> Path:
 
 def goals_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return a list that will hold the goals of the trainings to come."""
-    seen, original = [], downstream.distill._Council.goals
+    seen, original = [], TeacherEnsemble.logits
 
     def goals(council: Any, *arguments: Any) -> Any:
         seen.append(original(council, *arguments))
         return seen[-1]
 
-    monkeypatch.setattr(downstream.distill._Council, "goals", goals)
+    monkeypatch.setattr(TeacherEnsemble, "logits", goals)
     return seen
 
 
@@ -351,7 +362,7 @@ def test_of_several_teachers_the_mean_is_learned_and_ngrams_speak_of_texts_witho
     settings = {**BRIEF, "layers": 4, "cosine_weight": 0.0, "ngram_weight": 2.0, "train_examples": 64}
     result = distill(teacher, colleague, out=tmp_path / "out", data=data, unlabelled=[texts], overrides=settings)
     (goals,) = seen
-    labelled = some_of(data.train.examples, 64)
+    labelled = subsample(data.train.examples, 64)
     fresh = reviews(40, first=5000)
     expected = np.mean([logits_of(folder, [*labelled, *fresh]) for folder in (teacher, colleague)], axis=0)
     ngrams = NgramClassifier([e.text for e in labelled], [str(e.label) for e in labelled])
@@ -359,24 +370,26 @@ def test_of_several_teachers_the_mean_is_learned_and_ngrams_speak_of_texts_witho
     np.testing.assert_allclose(goals, expected, atol=1e-4)
     assert result.recipe["further_teachers_sha256"] == [ModelFolder(colleague).digest()]
     card = ModelCard.load(tmp_path / "out" / "README.md").text
-    assert "4 of its teacher's 4 layers, of 2 teachers, taught with 40 further texts" in card
+    assert "4 of its teacher's 4 layers, of 2 teachers, also trained on 40 unlabelled texts" in card
     assert "python -m downstream.distill TEACHER TEACHER --unlabelled FILE" in card
 
 
 def test_given_logits_are_learned_in_place_of_the_teachers_own(teacher: Path, data: TaskData) -> None:
-    teaching = Teaching(teacher)
-    student = teaching.student(DistillConfig(layers=4)).eval()
-    features = teaching.task.family.featurize(data.train.examples[:4], teaching.tokenizer, 32, with_labels=True)
+    mentor = Teacher(teacher)
+    student = mentor.student(DistillConfig(layers=4)).eval()
+    features = mentor.task.family.featurize(data.train.examples[:4], mentor.tokenizer, 32, with_labels=True)
     soft = DistillConfig(layers=4, hard_weight=0.0, cosine_weight=0.0)
-    collate = _Collator(teaching.tokenizer)
+    collate = PaddingCollator(mentor.tokenizer)
     goals = np.array([[3.0, -1.0], [0.0, 0.0], [0.5, 2.0], [-2.0, 2.0]], dtype=np.float32)
     batch = collate(
-        _Columns([feature | {"goal": goal} for feature, goal in zip(features, goals.tolist(), strict=True)])
+        FeatureDataset(
+            [feature | {TEACHER_LOGITS: goal} for feature, goal in zip(features, goals.tolist(), strict=True)]
+        )
     )
-    logits = student(**collate(_Columns(features))).logits
-    expected = soft_loss(teaching.task.family, logits, torch.tensor(goals), batch["attention_mask"], soft.temperature)
-    assert teaching.loss(student, batch, soft).item() == pytest.approx(soft.soft_weight * expected.item(), rel=1e-5)
-    assert teaching.loss(student, collate(_Columns(features)), soft).item() == pytest.approx(0.0, abs=1e-5)
+    logits = student(**collate(FeatureDataset(features))).logits
+    expected = soft_loss(mentor.task.family, logits, torch.tensor(goals), batch["attention_mask"], soft.temperature)
+    assert mentor.loss(student, batch, soft).item() == pytest.approx(soft.soft_weight * expected.item(), rel=1e-5)
+    assert mentor.loss(student, collate(FeatureDataset(features)), soft).item() == pytest.approx(0.0, abs=1e-5)
 
 
 def test_what_a_teacher_said_before_a_kill_is_not_asked_again(
@@ -384,7 +397,7 @@ def test_what_a_teacher_said_before_a_kill_is_not_asked_again(
 ) -> None:
     settings: Any = {"data": data, "unlabelled": [texts], "overrides": BRIEF}
     whole = distill(teacher, colleague, out=tmp_path / "whole", **settings)
-    asked, original = [], downstream.distill.outputs_of
+    asked, original = [], downstream.finetuning.distillation.compute_logits
 
     def outputs(*arguments: Any, title: str, **options: Any) -> Any:
         if len(asked) == 1:
@@ -393,7 +406,7 @@ def test_what_a_teacher_said_before_a_kill_is_not_asked_again(
         asked.append(title)
         return original(*arguments, title=title, **options)
 
-    monkeypatch.setattr(downstream.distill, "outputs_of", outputs)
+    monkeypatch.setattr(downstream.finetuning.distillation, "compute_logits", outputs)
     with pytest.raises(KeyboardInterrupt):
         distill(teacher, colleague, out=tmp_path / "cut", **settings)
     continued = distill(teacher, colleague, out=tmp_path / "cut", **settings)
@@ -405,11 +418,11 @@ def test_what_a_teacher_said_before_a_kill_is_not_asked_again(
 def test_teachers_of_different_tasks_are_refused(
     teacher: Path, encoder: Path, data: TaskData, tmp_path: Path, fails: Fails
 ) -> None:
-    teaching_of("klue-nli-sample", encoder, tmp_path / "other")
+    mentor_of("klue-nli-sample", encoder, tmp_path / "other")
     with fails(UsageError, tmp_path / "other", "fine-tuned on klue-nli-sample, the first teacher on nsmc-sample"):
         distill(teacher, tmp_path / "other", out=tmp_path / "out", data=data)
-    teaching_of("korquad-sample", encoder, tmp_path / "reader")
-    with fails(UsageError, "teachers", "not answered for a text as a whole"):
+    mentor_of("korquad-sample", encoder, tmp_path / "reader")
+    with fails(UsageError, "teachers", "does not label or score a text as a whole"):
         distill(tmp_path / "reader", tmp_path / "reader", out=tmp_path / "out")
 
 
@@ -422,9 +435,9 @@ def test_ngrams_need_texts_to_speak_of(teacher: Path, data: TaskData, tmp_path: 
 
 
 def test_texts_for_a_task_of_pairs_are_refused(encoder: Path, tmp_path: Path, fails: Fails) -> None:
-    teaching_of("klue-nli-sample", encoder, tmp_path / "teacher")
+    mentor_of("klue-nli-sample", encoder, tmp_path / "teacher")
     (tmp_path / "texts.txt").write_text("글\n", encoding="utf-8")
-    with fails(UsageError, "--unlabelled", "no classification of single texts"):
+    with fails(UsageError, "--unlabelled", "not a classification of single texts"):
         distill(tmp_path / "teacher", out=tmp_path / "out", unlabelled=[tmp_path / "texts.txt"])
 
 
@@ -457,7 +470,7 @@ def test_what_is_no_teacher_is_refused(encoder: Path, tmp_path: Path, data: Task
     XLNetForSequenceClassification(config).save_pretrained(tmp_path / "xlnet")
     for path in encoder.glob("*token*"):
         shutil.copy(path, tmp_path / "xlnet")
-    with fails(CheckpointError, tmp_path / "xlnet", "cannot be left out one by one"):
+    with fails(CheckpointError, tmp_path / "xlnet", "cannot be removed one by one"):
         distill(tmp_path / "xlnet", out=tmp_path / "out", data=data)
 
 
@@ -466,7 +479,7 @@ def test_a_teacher_with_another_kind_of_head_is_refused(
 ) -> None:
     few = TaskData(Split(data.train.examples[:16], "0" * 64), Split(data.eval.examples[:8], "1" * 64))
     finetune("nsmc-sample", encoder, out=tmp_path / "bilstm", data=few, overrides={**BRIEF, "features": "last"})
-    with fails(CheckpointError, tmp_path / "bilstm", "cannot be left out one by one"):
+    with fails(CheckpointError, tmp_path / "bilstm", "cannot be removed one by one"):
         distill(tmp_path / "bilstm", out=tmp_path / "out", data=few)
 
 

@@ -18,7 +18,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, Trainer
 
-import downstream.finetune
+import downstream.finetuning.arguments
 from corpora.foundation.errors import CheckpointError, RecipeError, ResultError, UsageError
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.families.classification import Classification, Regression
@@ -26,17 +26,15 @@ from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import Tagging
 from downstream.finetune import (
     TaskData,
-    _Collator,
-    _Columns,
     finetune,
     load_finetuned,
     parse_overrides,
     predict,
     read_task,
-    set_dropout,
-    some_of,
 )
+from downstream.finetuning.batches import FeatureDataset, PaddingCollator, subsample
 from downstream.finetuning.result import Result, read_result
+from downstream.finetuning.trainer import set_dropout
 from downstream.task import Split, Task, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -307,7 +305,7 @@ class Steps:
             return original(trainer, *args, **kwargs)
 
         monkeypatch.setattr(Trainer, "training_step", step)
-        monkeypatch.setattr(downstream.finetune, "CHECKPOINT_STEPS", 4)
+        monkeypatch.setattr(downstream.finetuning.arguments, "CHECKPOINT_STEPS", 4)
 
 
 @pytest.fixture
@@ -455,7 +453,7 @@ def test_padding_has_no_label(standins: dict[str, Path]) -> None:
     family = get_task(NER).family
     short, long = (TextExample("1", text, None, "O O O") for text in ("예산이", "예 산 이"))
     features = family.featurize([short, long], tokenizer, 64, with_labels=True)
-    batch = _Collator(tokenizer)(_Columns(features))
+    batch = PaddingCollator(tokenizer)(FeatureDataset(features))
     assert batch["labels"].shape == batch["input_ids"].shape
     assert ((batch["labels"] == -100) == (batch["attention_mask"] == 0)).all()
     assert (batch["labels"] == -100).any()
@@ -600,10 +598,10 @@ def test_fewer_examples_are_part_of_more_and_the_same_for_every_seed(
 ) -> None:
     task, data = nsmc
     examples = data.train.examples
-    ten, twenty = (some_of(examples, number) for number in (10, 20))
+    ten, twenty = (subsample(examples, number) for number in (10, 20))
     assert (len(ten), len(twenty)) == (10, 20)
     assert [e for e in examples if e in twenty] == list(twenty)
     assert {e.id for e in ten} < {e.id for e in twenty}
-    assert some_of(examples, None) is some_of(examples, 10_000) is examples
+    assert subsample(examples, None) is subsample(examples, 10_000) is examples
     result = finetune(task, standins["klue-bert"], out=tmp_path, data=data, overrides=FAST | {"train_examples": 10})
     assert result.recipe["finetune"]["train_examples"] == 10

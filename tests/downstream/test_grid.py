@@ -1,7 +1,7 @@
 """The grid: what is tried, what it is scored on, what is remembered, and that nothing is computed twice."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+import downstream.finetuning.search
 import downstream.grid
 from corpora.foundation.errors import DataError, UsageError
 from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import read_result
-from downstream.grid import GRIDS, Grid, carve, choose, finetune_by_grid, get_grid
+from downstream.finetuning.search import GRIDS, Grid, choose, get_grid, split_off_validation
+from downstream.finetuning.trainer import TrainingRun
+from downstream.grid import finetune_by_grid
 from downstream.task import FinetuneConfig, Split, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -52,7 +55,7 @@ def test_an_unknown_grid_is_told(fails: Fails) -> None:
 def test_parts_are_the_training_split_and_share_no_text(name: str) -> None:
     task = get_task(name)
     train = task.read_split(task.train_split, NOWHERE)
-    parts = carve(task, train, seed=0)
+    parts = split_off_validation(task, train, seed=0)
     assert ids(parts.train) | ids(parts.eval) == ids(train)
     assert not ids(parts.train) & ids(parts.eval)
     fields = ("context",) if name == "korquad-sample" else ("text", "pair")
@@ -65,7 +68,7 @@ def test_parts_are_the_training_split_and_share_no_text(name: str) -> None:
 
 
 def test_another_seed_carves_another_part(data: TaskData) -> None:
-    first, again, other = (carve(TASK, data.train, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (split_off_validation(TASK, data.train, seed=seed) for seed in (0, 0, 1))
     assert first == again
     assert ids(first.eval) != ids(other.eval)
     assert first.eval.sha256 != other.eval.sha256 != data.train.sha256
@@ -74,7 +77,7 @@ def test_another_seed_carves_another_part(data: TaskData) -> None:
 def test_a_split_of_one_text_cannot_be_carved(fails: Fails) -> None:
     same = tuple(TextExample(str(k), "같다", None, "positive") for k in range(9))
     with fails(DataError, "nsmc-sample", "9 examples"):
-        carve(TASK, Split(same, "0" * 64), seed=0)
+        split_off_validation(TASK, Split(same, "0" * 64), seed=0)
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
@@ -86,27 +89,25 @@ class Scores:
     def __init__(self, of: Callable[[FinetuneConfig], float | None]) -> None:
         self.of, self.asked, self.data = of, list[tuple[float, ...]](), list[TaskData]()
 
-    def finetune(self, _task: Any, _encoder: Any, *, out: Path, overrides: Mapping[str, Any], **more: Any) -> Any:
-        config = FinetuneConfig(**overrides)
-        self.asked.append((config.batch_size, config.peak_lr, config.epochs))
-        self.data.append(more["data"])
-        out.mkdir(parents=True)
-        return type("Scored", (), {"metrics": {"accuracy": self.of(config)}})
+    def __call__(self, run: TrainingRun) -> Any:
+        self.asked.append((run.config.batch_size, run.config.peak_lr, run.config.epochs))
+        self.data.append(run.splits)
+        run.out.mkdir(parents=True)
+        return type("Scored", (), {"metrics": {"accuracy": self.of(run.config)}})
 
 
-def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: TaskData, encoder: Path, grid: Grid, of: Any) -> Any:
+def search(tmp_path: Path, data: TaskData, encoder: Path, grid: Grid, of: Any) -> Any:
     scores = Scores(of)
-    monkeypatch.setattr(downstream.grid, "finetune", scores.finetune)
-    return scores, choose(TASK, encoder, grid, out=tmp_path, train=data.train, overrides={"max_length": 32})
+    overrides = {"max_length": 32}
+    return scores, choose(TASK, encoder, grid, out=tmp_path, train=data.train, overrides=overrides, run=scores)
 
 
 def test_the_best_point_is_chosen_and_of_equals_the_first(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: TaskData, standins: dict[str, Path]
+    tmp_path: Path, data: TaskData, standins: dict[str, Path]
 ) -> None:
     grid = Grid((8, 16), (1e-3, 1e-4), (1, 2))
     of = {(8, 1e-4, 2): 0.9, (16, 1e-3, 1): 0.9}
     scores, choice = search(
-        monkeypatch,
         tmp_path,
         data,
         standins["klue-bert"],
@@ -125,22 +126,18 @@ def test_the_best_point_is_chosen_and_of_equals_the_first(
 
 
 def test_more_epochs_are_left_out_once_they_are_no_better(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: TaskData, standins: dict[str, Path]
+    tmp_path: Path, data: TaskData, standins: dict[str, Path]
 ) -> None:
     curve = {1.0: 0.5, 2.0: 0.7, 3.0: 0.7, 4.0: 0.9}
     grid = Grid((8,), (1e-3,), (1, 2, 3, 4))
-    scores, choice = search(monkeypatch, tmp_path, data, standins["klue-bert"], grid, lambda c: curve[c.epochs])
+    scores, choice = search(tmp_path, data, standins["klue-bert"], grid, lambda c: curve[c.epochs])
     assert [epochs for _, _, epochs in scores.asked] == [1, 2, 3]
     assert choice.record["left_out"] == [{"batch_size": 8, "peak_lr": 1e-3, "epochs": 4}]
     assert choice.settings["epochs"] == 2
 
 
-def test_an_undefined_score_is_never_chosen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: TaskData, standins: dict[str, Path]
-) -> None:
-    _, choice = search(
-        monkeypatch, tmp_path, data, standins["klue-bert"], SMALL, lambda c: None if c.peak_lr == 1e-3 else 0.1
-    )
+def test_an_undefined_score_is_never_chosen(tmp_path: Path, data: TaskData, standins: dict[str, Path]) -> None:
+    _, choice = search(tmp_path, data, standins["klue-bert"], SMALL, lambda c: None if c.peak_lr == 1e-3 else 0.1)
     assert choice.settings["peak_lr"] == 1e-4
 
 
@@ -169,14 +166,14 @@ def test_the_choice_is_in_the_result_and_a_second_run_computes_nothing(
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("downstream.finetune._train_and_score", refuse)
+    monkeypatch.setattr("downstream.finetuning.trainer._train", refuse)
     assert finetune_by_grid(TASK, standins["klue-bert"], **asked) == results
 
 
 def test_the_command_prints_choice_and_scores(
     standins: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downstream.grid, "GRIDS", {"small": Grid((32,), (1e-3,), (0.2,))})
+    monkeypatch.setattr(downstream.finetuning.search, "GRIDS", {"small": Grid((32,), (1e-3,), (0.2,))})
     arguments = ["nsmc-sample", "--model", str(standins["klue-bert"]), "--out", str(tmp_path), "--grid", "small"]
     assert downstream.grid.main([*arguments, "--set", "max_length=16"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -17,7 +17,8 @@ from downstream.families.classification import Regression
 from downstream.families.tagging import Tagging
 from downstream.finetune import read_task
 from downstream.metrics import bootstrap_ci95
-from downstream.task import SAMPLE_ROOT, Division, Task, TextExample, all_tasks, get_task
+from downstream.substitutes import Division
+from downstream.task import SAMPLE_ROOT, Task, TextExample, all_tasks, get_task
 
 SUBSTITUTES = [task for task in all_tasks().values() if task.base and not task.is_sample]
 DIVIDED = [task for task in SUBSTITUTES if task.division is not None and task.derive is None]
@@ -144,7 +145,7 @@ def test_the_digest_of_a_part_is_of_the_file_and_of_what_is_in_it(
     official = get_task("hate")
     parts = HALVES.parts(official.read(path))
     counts = {part: len(members) for part, members in parts.items()}
-    ours = replace(HALVES, split="train", num_examples=counts).of(official)
+    ours = replace(HALVES, split="train", num_examples=counts).substitute_task(official)
     for part, members in parts.items():
         split = ours.read_split(part, tmp_path)
         assert list(split.examples) == members

@@ -590,7 +590,7 @@ def test_settings_of_encoders_are_chosen_by_a_grid_once_and_repeated_as_chosen(
         else:
             assert grid[cell] is None
     assert f"choosing settings: max_length=16, batch_size=32, peak_lr={best['peak_lr']}" in capsys.readouterr().err
-    monkeypatch.setattr("downstream.finetune._train_and_score", lambda *_, **__: pytest.fail("computed again"))
+    monkeypatch.setattr("downstream.finetuning.trainer._train", lambda *_, **__: pytest.fail("computed again"))
     assert run(out, *asked, "--set", "max_length=16") == 0
     assert run(tmp_path / "again", "--from", str(out)) == 0
     assert len(ran) == 6

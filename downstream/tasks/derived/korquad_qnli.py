@@ -27,8 +27,8 @@ from corpora.sentences import Sentence, split_article
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy
 from downstream.readers import read_squad
-from downstream.substitutes import DECIMALS, Overlap
-from downstream.task import Division, FinetuneConfig, QuestionExample, Task, TextExample
+from downstream.substitutes import DECIMALS, Division, Overlap
+from downstream.task import FinetuneConfig, QuestionExample, Task, TextExample
 from downstream.tasks import korquad
 
 LABELS = ("none", "answer")

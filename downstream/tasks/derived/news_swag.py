@@ -28,8 +28,8 @@ from corpora.official import OfficialFile
 from corpora.sentences import split_article
 from downstream.families.multiple_choice import MultipleChoice
 from downstream.metrics import accuracy
-from downstream.substitutes import DECIMALS, GRAMS, draw
-from downstream.task import ChoiceExample, Division, FinetuneConfig, Task
+from downstream.substitutes import DECIMALS, GRAMS, Division, draw
+from downstream.task import ChoiceExample, FinetuneConfig, Task
 
 logger = logging.getLogger(__name__)
 

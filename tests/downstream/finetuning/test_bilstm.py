@@ -16,9 +16,10 @@ from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.families.classification import Classification
 from downstream.families.tagging import Tagging
-from downstream.finetune import TaskData, finetune, load_finetuned, predict, read_task, set_head_rate
+from downstream.finetune import TaskData, finetune, load_finetuned, predict, read_task
 from downstream.finetuning import bilstm
 from downstream.finetuning.result import Result
+from downstream.finetuning.trainer import set_head_learning_rate
 from downstream.task import FinetuneConfig, Split, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -36,7 +37,7 @@ def encoder(standins: dict[str, Path]) -> Path:
 def begin(encoder: Path, **settings: Any) -> tuple[bilstm.BiLstmModel, Any]:
     tokenizer = load_tokenizer(encoder)
     torch.manual_seed(0)
-    return bilstm.begin(encoder, tokenizer, BINARY, FinetuneConfig(**settings)), tokenizer
+    return bilstm.build(encoder, tokenizer, BINARY, FinetuneConfig(**settings)), tokenizer
 
 
 def few(name: str, train: int, dev: int) -> TaskData:
@@ -131,10 +132,10 @@ def test_the_head_may_learn_at_a_rate_of_its_own(
     seen: list[tuple[Any, Any]] = []
 
     def note(optimizer: Any, model: Any, rate: float) -> None:
-        set_head_rate(optimizer, model, rate)
+        set_head_learning_rate(optimizer, model, rate)
         seen.append((optimizer, model))
 
-    monkeypatch.setattr("downstream.finetune.set_head_rate", note)
+    monkeypatch.setattr("downstream.finetuning.trainer.set_head_learning_rate", note)
     settings = {"features": "last", "frozen": False, "head_lr": 1e-2, "warmup_ratio": 0.0}
     finetune("nsmc", encoder, out=tmp_path / "out", data=few("nsmc-sample", 32, 8), overrides={**FAST, **settings})
     ((optimizer, model),) = seen

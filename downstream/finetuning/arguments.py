@@ -1,0 +1,73 @@
+"""Settings of a training: those given as KEY=VALUE, and those of transformers' Trainer."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from corpora.foundation.errors import UsageError
+from downstream.task import FinetuneConfig
+
+CHECKPOINT_STEPS = 500
+"""Steps between checkpoints. Shorter runs are faster to repeat than their checkpoints are to write."""
+LOG_LINES = 50
+"""Lines of loss and learning rate in the metrics of a run."""
+
+
+def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
+    """Turn `key=value` strings into a dict; the config validates the values.
+
+    Raises:
+        UsageError: a string has no `=`.
+    """
+    for pair in pairs:
+        if "=" not in pair:
+            raise UsageError("--set", f"'{pair}' is not KEY=VALUE", "write e.g. --set epochs=1")
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def training_arguments(config: FinetuneConfig, checkpoints: Path, seed: int, *, num_features: int, bf16: bool) -> Any:
+    """Return transformers' `TrainingArguments`.
+
+    Args:
+        config: of the training.
+        checkpoints: folder for checkpoints.
+        seed: of data order and dropout.
+        num_features: inputs in an epoch.
+        bf16: whether to compute in bfloat16.
+    """
+    import torch
+    from transformers import TrainingArguments
+
+    steps = int(config.epochs * num_features / config.batch_size)
+    return TrainingArguments(
+        output_dir=str(checkpoints),
+        num_train_epochs=config.epochs,
+        per_device_train_batch_size=config.batch_size,
+        learning_rate=config.peak_lr,
+        lr_scheduler_type="linear",
+        warmup_steps=config.warmup_ratio,
+        weight_decay=config.weight_decay,
+        max_grad_norm=1.0,
+        optim="adamw_torch_fused",
+        bf16=bf16,
+        use_cpu=not torch.cuda.is_available(),
+        seed=seed,
+        data_seed=seed,
+        save_strategy="steps" if steps >= CHECKPOINT_STEPS else "no",
+        save_steps=CHECKPOINT_STEPS,
+        save_total_limit=1,
+        logging_steps=max(1, steps // LOG_LINES),
+        report_to="none",
+        disable_tqdm=not sys.stderr.isatty(),
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+    )
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Return the newest complete checkpoint of an interrupted run, or None."""
+    folders = folder.glob("checkpoint-*")
+    # The state is the last file of a checkpoint: without it the save was interrupted.
+    complete = [folder for folder in folders if (folder / "trainer_state.json").is_file()]
+    return str(max(complete, key=lambda folder: int(folder.name.removeprefix("checkpoint-")))) if complete else None

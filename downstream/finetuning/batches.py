@@ -1,0 +1,106 @@
+"""Batches of features: which examples are trained on, in which order, and how they are padded."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from corpora.foundation.files import fingerprint
+from downstream.families.multiple_choice import pad_choices
+from downstream.finetuning.subword_dropout import SubwordDropout
+from downstream.task import Features
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+NO_LABEL = -100
+"""Label that torch's cross-entropy ignores."""
+EPOCH_SEEDS = 1_000_003
+"""Factor of the run's seed in the seed of an epoch's order, so that runs do not share orders."""
+
+
+def subsample(examples: Sequence[Any], number: int | None) -> Sequence[Any]:
+    """Return NUMBER of the examples in their order, or all of them.
+
+    They are chosen by a hash of their ids, the same for all training seeds; subsets are nested.
+    """
+    if number is None or number >= len(examples):
+        return examples
+    ranked = sorted(range(len(examples)), key=lambda k: fingerprint(f"training part {examples[k].id}"))
+    return [examples[k] for k in sorted(ranked[:number])]
+
+
+class FeatureDataset:
+    """A training set of feature dicts without the keys that are not for the model; an epoch may augment them."""
+
+    def __init__(self, features: Sequence[Features], augment: SubwordDropout | None = None, seed: int = 0) -> None:
+        """Keep the features.
+
+        Args:
+            features: keys that begin with an underscore are dropped.
+            augment: applied to every feature in every epoch; None: features stay as they are.
+            seed: of the augmentation.
+        """
+        self._features = [{k: v for k, v in f.items() if not k.startswith("_")} for f in features]
+        self._augment, self._seed = augment, seed
+        self.lengths = [len(f["input_ids"]) for f in features]
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        """Return the number of features."""
+        return len(self._features)
+
+    def __getitem__(self, index: int) -> Features:
+        """Return a feature, augmented for the current epoch."""
+        if self._augment is None:
+            return self._features[index]
+        # Seeded by epoch and index alone: a resumed run sees the same augmentation as an uninterrupted one.
+        return self._augment(self._features[index], np.random.default_rng((self._seed, self.epoch, index)))
+
+
+class LengthGroupedSampler:
+    """Puts examples of similar length side by side, in an order that depends on seed and epoch alone.
+
+    The Trainer's own sampler draws from one generator for the whole run, so a resumed run would see another order.
+    """
+
+    def __init__(self, dataset: FeatureDataset, batch_size: int, seed: int) -> None:
+        """Sample from DATASET."""
+        self._dataset, self._batch_size, self._seed = dataset, batch_size, seed
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch that begins; called by the loader."""
+        self._dataset.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the indices of an epoch."""
+        import torch
+        from transformers.trainer_pt_utils import get_length_grouped_indices
+
+        grouped: Any = get_length_grouped_indices  # not annotated
+        generator = torch.Generator().manual_seed(EPOCH_SEEDS * self._seed + self._dataset.epoch)
+        return iter(grouped(self._dataset.lengths, self._batch_size, generator=generator))
+
+    def __len__(self) -> int:
+        """Return the number of indices."""
+        return len(self._dataset)
+
+
+class PaddingCollator:
+    """Pads a batch to its longest input, not to the maximum; token labels are padded with `NO_LABEL`."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        """Pad with the tokenizer's padding token."""
+        self._tokenizer = tokenizer
+
+    def __call__(self, features: Sequence[Features]) -> dict[str, "Tensor"]:
+        """Return the batch: int64 (B, T) for every input; (B, C, T) for multiple choice."""
+        rows = [dict(f) for f in features]
+        if isinstance(rows[0]["input_ids"][0], list):
+            return pad_choices(self._tokenizer, rows)
+        longest = max(len(row["input_ids"]) for row in rows)
+        for row in rows:
+            if isinstance(row.get("labels"), list):
+                row["labels"] = row["labels"] + [NO_LABEL] * (longest - len(row["labels"]))
+        return dict(self._tokenizer.pad(rows, return_tensors="pt"))

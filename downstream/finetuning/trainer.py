@@ -1,0 +1,217 @@
+"""Train a model on a task, score it, and save a plain transformers folder with its model card.
+
+An interrupted run continues from its last checkpoint; a finished one is read back.
+"""
+
+import json
+import logging
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpora.foundation.errors import UsageError, cannot_write
+from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.machine import no_file_bars, training_precision, versions
+from downstream.encoders.folder import TASK_KEY
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.finetuning.arguments import last_checkpoint, training_arguments
+from downstream.finetuning.batches import FeatureDataset, LengthGroupedSampler, PaddingCollator, subsample
+from downstream.finetuning.cards import render_model_card
+from downstream.finetuning.method import TrainingMethod
+from downstream.finetuning.prediction import predict
+from downstream.finetuning.result import RESULT_FILE, Result, read_result, score, write_result
+from downstream.finetuning.subword_dropout import SubwordDropout
+from downstream.task import FinetuneConfig, Task, TaskData
+from pretraining.vocabulary.tokenizer import save_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+METRICS_FILE = "metrics.jsonl"
+"""Loss and learning rate in the course of the training."""
+DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+WHOLE_TEXTS = "AutoModelForSequenceClassification"
+"""Class of the models that label or score a text as a whole."""
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One training: what is trained, on what, how, and where it is saved."""
+
+    task: Task
+    encoder: Path
+    """Folder of the encoder or teacher that the method starts from."""
+    out: Path
+    """Folder for model, card and result."""
+    seed: int
+    """Of head initialisation, data order and dropout."""
+    splits: TaskData
+    config: FinetuneConfig
+    recipe: dict[str, Any]
+    """Everything but the seed that decides the predictions; `finetune_recipe` or more."""
+    method: TrainingMethod = field(default_factory=TrainingMethod)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints; named by recipe and seed, so that only the same run continues from them."""
+        return self.out / "checkpoints" / f"{fingerprint(self.recipe)[:12]}-seed-{self.seed}"
+
+
+def finetune_recipe(
+    task: Task, model: str, encoder_sha256: str, config: FinetuneConfig, data: TaskData
+) -> dict[str, Any]:
+    """Return everything but the seed that decides a fine-tuned model's predictions."""
+    return {
+        "model": model,
+        "encoder_sha256": encoder_sha256,
+        "task": task.name,
+        "data_sha256": data.sha256,
+        "finetune": config.model_dump(),
+        "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
+    }
+
+
+def train_and_evaluate(run: TrainingRun) -> Result:
+    """Return the result of a run: read from its folder if it is finished, else trained, or continued, and scored.
+
+    Raises:
+        UsageError: the folder holds the result of another run.
+        SuiteError: the model or the folder is unusable.
+    """
+    path = run.out / RESULT_FILE
+    if path.is_file():
+        finished = read_result(path)
+        if finished.recipe_sha256 == fingerprint(run.recipe) and finished.seed == run.seed:
+            logger.info("%s is finished", run.out)
+            return finished
+        raise UsageError(run.out, "the folder holds the result of another run", "give another folder with --out")
+    with no_file_bars():
+        result = _train(run)
+    write_text(run.out / "README.md", render_model_card(run.task, result, run.method))
+    write_result(path, result)
+    shutil.rmtree(run.out / "checkpoints", ignore_errors=True)
+    return result
+
+
+def _train(run: TrainingRun) -> Result:
+    """Train, score and save the model."""
+    from transformers import set_seed
+
+    if not logger.isEnabledFor(logging.INFO):
+        logging.getLogger("transformers").setLevel(logging.ERROR)
+    set_seed(run.seed)
+    tokenizer = load_tokenizer(run.encoder)
+    model = run.method.build(run.encoder, tokenizer, run.task.family)
+    if run.config.dropout is not None:
+        set_dropout(model, run.config.dropout)
+    max_length = min(run.config.max_length, tokenizer.model_max_length)
+    dataset = _training_set(run, tokenizer, max_length)
+    try:
+        trainer = _build_trainer(run, model, tokenizer, dataset)
+        started = time.perf_counter()
+        trainer.train(resume_from_checkpoint=last_checkpoint(run.checkpoints))
+        losses = [entry for entry in trainer.state.log_history if "loss" in entry]
+        write_text(run.out / METRICS_FILE, "".join(json.dumps(entry) + "\n" for entry in losses))
+        train_s = time.perf_counter() - started
+        # Training under bf16 leaves an autocast around forward; scores are computed in single precision.
+        model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+        result = _evaluate(run, model, tokenizer, max_length, train_s)
+        setattr(model.config, TASK_KEY, run.task.name)
+        model.save_pretrained(run.out)
+        save_tokenizer(tokenizer, run.out)
+    except OSError as error:
+        raise cannot_write(run.out, error) from error
+    return result
+
+
+def _training_set(run: TrainingRun, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> FeatureDataset:
+    examples = subsample(run.splits.train.examples, run.config.train_examples)
+    features = run.task.family.featurize(examples, tokenizer, max_length, with_labels=True)
+    features = run.method.prepare(features, run.checkpoints)
+    if not run.config.subword_dropout:
+        return FeatureDataset(features)
+    if run.task.family.auto_class != WHOLE_TEXTS:
+        what = f"{run.task.title} does not label or score a text as a whole"
+        raise UsageError("finetune subword_dropout", what, "leave subword_dropout out")
+    augment = SubwordDropout(tokenizer, rate=run.config.subword_dropout, max_length=max_length)
+    return FeatureDataset(features, augment, run.seed)
+
+
+def _build_trainer(run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizerBase", dataset: FeatureDataset) -> Any:
+    from transformers import PrinterCallback, Trainer
+
+    sampler = LengthGroupedSampler(dataset, run.config.batch_size, run.seed)
+
+    class LengthGroupedTrainer(Trainer):
+        def _get_train_sampler(self, _dataset: Any = None) -> Any:
+            return sampler
+
+        def create_optimizer(self, *arguments: Any) -> Any:
+            optimizer = super().create_optimizer(*arguments)
+            if run.config.head_lr is not None:
+                set_head_learning_rate(optimizer, model, run.config.head_lr)
+            return optimizer
+
+        def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+            if run.method.loss is None:
+                return super().compute_loss(model, inputs, *arguments, **options)
+            return run.method.loss(model, inputs)
+
+    bf16 = training_precision(run.config.precision) == "bf16"
+    trainer = LengthGroupedTrainer(
+        model=model,
+        args=training_arguments(run.config, run.checkpoints, run.seed, num_features=len(dataset), bf16=bf16),
+        train_dataset=dataset,
+        data_collator=PaddingCollator(tokenizer),
+        processing_class=tokenizer,
+    )
+    trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
+    return trainer
+
+
+def _evaluate(
+    run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizerBase", max_length: int, train_s: float
+) -> Result:
+    started = time.perf_counter()
+    predictions = predict(model, tokenizer, run.task.family, run.splits.eval.examples, max_length=max_length)
+    return score(
+        run.task,
+        run.splits.eval,
+        predictions,
+        model=run.recipe["model"],
+        seed=run.seed,
+        data_sha256=run.splits.sha256,
+        recipe=run.recipe,
+        recipe_sha256=fingerprint(run.recipe),
+        train_s=train_s,
+        eval_s=time.perf_counter() - started,
+        device=str(model.device.type),
+        precision=training_precision(run.config.precision),
+        num_parameters=sum(p.numel() for p in model.base_model.parameters()),
+    )
+
+
+def set_dropout(model: Any, rate: float) -> None:
+    """Set the rate of every dropout of a model, attention included, and record it in its config."""
+    from torch import nn
+
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = rate
+    for name in DROPOUT_KEYS:
+        if hasattr(model.config, name):
+            setattr(model.config, name, rate)
+
+
+def set_head_learning_rate(optimizer: Any, model: Any, learning_rate: float) -> None:
+    """Train the head of MODEL with LEARNING_RATE; a schedule created afterwards scales both learning rates."""
+    encoder = {id(parameter) for parameter in model.base_model.parameters()}
+    for group in list(optimizer.param_groups):
+        head = [parameter for parameter in group["params"] if id(parameter) not in encoder]
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) in encoder]
+        if head:
+            optimizer.add_param_group({**group, "params": head, "lr": learning_rate})
