@@ -134,7 +134,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "--duplicates-by", choices=["title", "text"], default="title", help="what is compared (default: title)"
     )
-    parser.add_argument("--title", default="오늘의 이야기", help="title of the page")
+    parser.add_argument("--title", default="오늘의 뉴스 묶음", help="title of the page")
     parser.add_argument("--cache", type=Path, help="folder of vectors (default: OUT/cache)")
     parser.add_argument(
         "--set",

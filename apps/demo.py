@@ -1,10 +1,10 @@
-"""The demo: everything the suite does, for people who have never seen a terminal.
+"""The demo: the tools of the suite in a browser.
 
     make demo
     streamlit run apps/demo.py
 
-It listens on this machine alone, tells nobody that it is used, and keeps no text. Further models are found in the
-folders of `PRESSBERT_MODELS`, leaderboards in `PRESSBERT_REPORTS`; see docs/demo.md.
+It listens on this machine only, collects no usage statistics and stores no text. `PRESSBERT_MODELS` names folders of
+further models, `PRESSBERT_REPORTS` the folder of a leaderboard; see docs/demo.md.
 """
 
 import os
@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-# Small models on a busy machine: threads that wait by spinning slow each other down tenfold.
+# With small models on a busy machine, spinning threads slow each other down tenfold.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # The tokenizers' own threads do not survive a fork, and warn on every one.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -38,10 +38,10 @@ class DemoPage:
     """A page of the demo."""
 
     name: str
-    """Of its module in `apps.demo_pages`, of its texts, and in the address, where the first page has none."""
+    """Name of its module in `apps.demo_pages`, of its texts, and in the address; the first page has none there."""
     icon: str
     kind: Kind | None
-    """Of the models it works with."""
+    """Kind of its models; None: it needs none."""
 
 
 PAGES = (
@@ -55,10 +55,10 @@ PAGES = (
 
 
 def draw(first: str = PAGES[0].name) -> None:
-    """Draw the page that is asked for.
+    """Draw the requested page.
 
     Args:
-        first: name of the page that is shown when the address names none.
+        first: name of the page that is shown if the address names none.
     """
     st.set_page_config(page_title="PressBERT", page_icon="📰", layout="wide")
     st.html(STYLE)
@@ -81,15 +81,15 @@ def run_page(page: DemoPage, texts: Texts) -> None:
     """Draw one page with its sidebar."""
     models = shared_models()
     choice = choose_model(texts, page.kind) if page.kind is not None else None
-    # Imported when it is looked at: the first page is not to wait for what the others need.
+    # Imported on demand: the first page does not wait for the imports of others.
     import_module(f"apps.demo_pages.{page.name}").show(PageContext(texts, models, choice))
     with st.sidebar:
-        # Last, so that what the page has just loaded is told.
+        # Last, so that it lists what the page has just loaded.
         show_loaded(texts, models)
 
 
 def browser_texts(texts: Texts) -> str:
-    """Return CSS that says in the visitor's language what Streamlit's own file field says in English."""
+    """Return CSS that translates Streamlit's file field, which is English only."""
     drop, limit, refused = (
         texts(key, limit=MAX_UPLOAD_MB) for key in ("upload.drop", "upload.limit", "upload.refused")
     )

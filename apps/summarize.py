@@ -1,16 +1,16 @@
-"""Summarise files of articles, folders of them, or what comes in by the standard input.
+"""Summarize files of articles, folders of them, or the standard input.
 
     echo "…" | python -m apps.summarize -
     python -m apps.summarize article.txt --sentences 2
     python -m apps.summarize ARCHIVE --out summaries.jsonl
 
-A `.txt` file is one article, a `.jsonl` file has one a line with `text` (or 본문, content, …) and perhaps `title` and
-`id`; either may be gzipped. The standard input is JSONL if its first line is a JSON object, else one article. Without
-arguments, an article of the embedded sample is summarised.
+A `.txt` file is one article, a `.jsonl` file has one per line with `text` (or 본문, content, …) and optionally `title`
+and `id`; both may be gzipped. The standard input is JSONL if its first line is a JSON object, else one article. Without
+arguments, an article of the embedded sample is summarized.
 
-Offsets count the code points of a text as it was read, whatever its Unicode form. With `--out` an interrupted run can
-be repeated: it goes on behind the last whole line. A bad record is set aside with its place and the reason, beside the
-output in `….rejected.jsonl`, and the command ends with exit code 1.
+Offsets count the code points of the text as read, whatever its Unicode form. With `--out` an interrupted run resumes
+after the last complete line. A bad record is written with its position and the reason to `….rejected.jsonl` beside the
+output, and the command ends with exit code 1.
 """
 
 import itertools
@@ -39,12 +39,12 @@ SUFFIXES = (".txt", ".jsonl")
 
 @dataclass(frozen=True)
 class Item:
-    """An article to summarise, or a record that is none."""
+    """An article to summarize, or a bad record."""
 
     source: str
-    """File as it was named, `-` for the standard input."""
+    """File as named by the user, `-` for the standard input."""
     line: int
-    """Of the record in a JSONL file, from 1; 1 for a text."""
+    """Line of the record in a JSONL file, from 1; 1 for a text file."""
     id: str = ""
     text: str = ""
     title: str = ""
@@ -52,7 +52,7 @@ class Item:
 
 
 def find_files(paths: Iterable[str]) -> list[str]:
-    """Return the files to read, each once, those of a folder in the order of their names.
+    """Return the files to read without repetitions, those of a folder sorted by name.
 
     Raises:
         UsageError: a path does not exist, or a folder holds no article.
@@ -73,15 +73,15 @@ def find_files(paths: Iterable[str]) -> list[str]:
 
 
 def read_items(files: list[str], start: tuple[int, int] = (0, 0)) -> Iterator[Item]:
-    """Read the articles of files one by one, in constant memory but for the article itself.
+    """Read the articles of files one by one, with one article in memory.
 
     Args:
         files: names, `-` for the standard input.
-        start: number of the file, from 0, and line in it, that were read last; reading begins behind.
+        start: index of the file and line in it that were read last; reading starts after them.
 
     Yields:
-        Articles, and bad records with what is wrong with them. A file that cannot be read is one of these, unless it is
-        the only one.
+        Articles, and bad records with their errors. A file that cannot be read is a bad record, unless it is the only
+        file.
 
     Raises:
         DataError: the only file cannot be read.
@@ -114,7 +114,7 @@ def _read_file(name: str) -> Iterator[Item]:
 
 
 def _read_standard_input() -> Iterator[Item]:
-    # The console's own encoding may be anything; what is piped in is UTF-8, perhaps with a byte order mark.
+    # Whatever the console's encoding, piped text is UTF-8, possibly with a byte order mark.
     lines = (line.decode("utf-8-sig") for line in sys.stdin.buffer)
     try:
         first = next(lines, "")
@@ -139,7 +139,7 @@ def _read_records(source: str, lines: Iterable[str]) -> Iterator[Item]:
 
 
 def _item(source: str, line: int, record: Mapping[str, Any], place: str) -> Item:
-    # Not read_documents: it composes what it reads, and offsets would be those of another text than the user's.
+    # Not read_documents: it normalizes to NFC, and offsets would not count the characters of the file.
     text, title, id_ = (
         next((str(record[key]) for key in FIELD_NAMES[name] if isinstance(record.get(key), str | int | float)), "")
         for name in ("text", "title", "id")
@@ -147,7 +147,7 @@ def _item(source: str, line: int, record: Mapping[str, Any], place: str) -> Item
     error = None
     if not text.strip():
         known = ", ".join(FIELD_NAMES["text"])
-        error = DataError(f"{source}:{line}", "no text in it", f"fill it, or name its field one of {known}")
+        error = DataError(f"{source}:{line}", "no text in it", f"fill one of the fields {known}")
     return Item(source, line, id_ or place, text, title, error)
 
 
@@ -155,7 +155,7 @@ def _item(source: str, line: int, record: Mapping[str, Any], place: str) -> Item
 
 
 def to_record(item: Item, summary: Summary) -> dict[str, Any]:
-    """Return what is written for an article."""
+    """Return the record of a summary."""
     sentences = [asdict(sentence) for sentence in summary.sentences]
     record: dict[str, Any] = {"id": item.id, "source": item.source, "line": item.line, "sentences": sentences}
     if summary.candidates:
@@ -168,7 +168,7 @@ def to_record(item: Item, summary: Summary) -> dict[str, Any]:
 
 
 def to_line(record: Mapping[str, Any]) -> str:
-    """Return a record as a line of JSON with Hangul left readable; a lone surrogate is escaped, no file can hold it."""
+    """Return a record as a line of JSON with readable Hangul; lone surrogates, which no file can hold, are escaped."""
     line = json.dumps(record, ensure_ascii=False)
     try:
         line.encode("utf-8")
@@ -178,14 +178,14 @@ def to_line(record: Mapping[str, Any]) -> str:
 
 
 class Batch:
-    """An output file that grows by a line an article, and knows where an interrupted run stopped."""
+    """An output file of one line per article that knows where an interrupted run stopped."""
 
     def __init__(self, out: Path, files: list[str], settings: Mapping[str, Any]) -> None:
-        """Open OUT to go on with it, or begin it.
+        """Open OUT to resume or start it.
 
         Raises:
-            UsageError: OUT holds summaries of other files or with other settings.
-            ResultError: OUT cannot be written, or is no file of this command.
+            UsageError: OUT holds summaries of other files or settings.
+            ResultError: OUT cannot be written, or was not written by this command.
         """
         self.path, self.rejected = out, out.with_name(f"{out.name}.rejected.jsonl")
         about = out.with_name(f"{out.name}.run.json")
@@ -204,7 +204,7 @@ class Batch:
             last = _repair(out)
             self.start = place(json.loads(last)) if last else (0, 0)
             _repair(self.rejected)
-            # What was set aside behind that place will be met again.
+            # Records rejected after that position will be read again.
             kept = [line for line in _lines(self.rejected) if place(json.loads(line)) < self.start]
             write_text(self.rejected, "".join(kept))
             self.num_rejected = len(kept)
@@ -216,7 +216,7 @@ class Batch:
             raise ResultError(out, what, "give another file with --out") from error
 
     def write(self, record: Mapping[str, Any], *, is_rejected: bool = False) -> None:
-        """Append a line; it is on its way to the disk when this returns."""
+        """Append a line and flush it."""
         file = self._files[is_rejected]
         try:
             file.write(to_line(record))
@@ -225,7 +225,7 @@ class Batch:
             raise cannot_write(self.path, error) from error
 
     def close(self) -> None:
-        """Close the files; an empty list of rejected records goes."""
+        """Close the files; an empty list of rejected records is removed."""
         for file in self._files:
             file.close()
         if not self.rejected.stat().st_size:
@@ -239,7 +239,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _repair(path: Path) -> bytes:
-    """Cut off a last line that was not finished, and return the last whole one; nothing if there is none."""
+    """Truncate an incomplete last line, and return the last complete one; empty if there is none."""
     last = b""
     if path.exists():
         size = 0
@@ -256,17 +256,19 @@ def _repair(path: Path) -> bytes:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Summarise from the command line."""
-    parser = ArgumentParser("python -m apps.summarize", "Choose the sentences that summarise Korean news articles.")
+    """Summarize from the command line."""
+    parser = ArgumentParser("python -m apps.summarize", "Select the sentences that summarize Korean news articles.")
     parser.add_argument("files", nargs="*", help="files, folders, or - for the standard input")
-    parser.add_argument("--sentences", type=int, default=3, help="how many at most")
-    parser.add_argument("--ratio", type=float, help="instead: share of an article's sentences")
-    parser.add_argument("--max-chars", type=int, help="characters of a summary at most")
-    parser.add_argument("--title", default="", help="headline, for articles that bring none")
-    parser.add_argument("--focus", default="", help="what summaries should be about, e.g. 부동산")
-    parser.add_argument("--explain", action="store_true", help="with --json or --out: every sentence, its score apart")
-    parser.add_argument("--json", action="store_true", help="print JSON, a line an article")
-    parser.add_argument("--out", type=Path, help="write JSON to this file; an interrupted run is continued")
+    parser.add_argument("--sentences", type=int, default=3, help="maximum number of sentences (default: 3)")
+    parser.add_argument("--ratio", type=float, help="instead of a number: share of an article's sentences")
+    parser.add_argument("--max-chars", type=int, help="maximum characters of a summary")
+    parser.add_argument("--title", default="", help="headline of articles without one")
+    parser.add_argument("--focus", default="", help="words that selected sentences should contain, e.g. 부동산")
+    parser.add_argument(
+        "--explain", action="store_true", help="with --json or --out: all sentences, with parts of scores"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, one line per article")
+    parser.add_argument("--out", type=Path, help="write JSON to this file; an interrupted run resumes")
     parser.add_argument("--model", help="folder or hub id; default: the bundled model")
     parser.add_argument("--runtime", default="auto", choices=RUNTIMES)
     arguments = parser.parse(argv)
@@ -301,7 +303,7 @@ def main(argv: list[str] | None = None) -> int:
 def print_summaries(
     items: Iterable[Item], summarize: Callable[[Item], Summary], *, as_json: bool, with_ids: bool = False
 ) -> int:
-    """Print a summary for each article: its sentences, one a line, or a line of JSON."""
+    """Print a summary for each article: its sentences, one per line, or a line of JSON."""
     num_bad = 0
     for item in items:
         if item.error is not None:
@@ -310,7 +312,7 @@ def print_summaries(
             continue
         summary = summarize(item)
         if not summary.sentences:
-            sys.stderr.write(f"{item.id}: no sentence in it but bylines, captions and the like\n")
+            sys.stderr.write(f"{item.id}: no sentences except bylines, captions and the like\n")
         heading = f"# {item.id}\n" if with_ids else ""
         text = to_line(to_record(item, summary)) if as_json else f"{heading}{summary}\n" + "\n" * with_ids
         sys.stdout.write(text)
@@ -321,9 +323,9 @@ def print_summaries(
 def write_summaries(
     files: list[str], out: Path, summarize: Callable[[Item], Summary], settings: Mapping[str, Any]
 ) -> int:
-    """Write summaries to a file, from where an interrupted run stopped."""
+    """Write summaries to a file, resuming an interrupted run."""
     batch = Batch(out, files, settings)
-    counts = {"articles": 0, "set aside": batch.num_rejected}
+    counts = {"articles": 0, "rejected": batch.num_rejected}
     try:
         for item in tqdm(read_items(files, batch.start), desc="summarize", unit="article", disable=None):
             if item.error is None:
@@ -332,14 +334,14 @@ def write_summaries(
             else:
                 reason = {"id": item.id, "source": item.source, "line": item.line, "reason": str(item.error)}
                 batch.write(reason, is_rejected=True)
-                counts["set aside"] += 1
+                counts["rejected"] += 1
     finally:
         batch.close()
-    sys.stderr.write(f"{out}: {counts['articles']:,} articles summarised")
+    sys.stderr.write(f"{out}: {counts['articles']:,} articles summarized")
     sys.stderr.write(
-        f", {counts['set aside']:,} records set aside in {batch.rejected}\n" if counts["set aside"] else "\n"
+        f", {counts['rejected']:,} records rejected, see {batch.rejected}\n" if counts["rejected"] else "\n"
     )
-    return EXIT_FAILED_CELLS if counts["set aside"] else EXIT_DONE
+    return EXIT_FAILED_CELLS if counts["rejected"] else EXIT_DONE
 
 
 if __name__ == "__main__":

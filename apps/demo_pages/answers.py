@@ -1,4 +1,4 @@
-"""Page 질문과 답: an answer marked in its passage, or that there is none; without a model, the likeliest sentence."""
+"""Page 질문과 답: the answer marked in its passage, or none; without a model, the most similar sentence."""
 
 import streamlit as st
 
@@ -88,7 +88,7 @@ def _take() -> None:
 
 
 def _caption(texts: Texts, reader: Reader | SentenceFinder, found: Found) -> str:
-    """Return how far the answer is to be trusted."""
+    """Return the confidence of the answer as a sentence."""
     if isinstance(reader, SentenceFinder):
         return texts("answers.by_letters", share=found.confidence)
     if reader.can_refuse:

@@ -1,4 +1,4 @@
-"""Page 빈칸 채우기: what the encoder expects in the blanks of a sentence, with probabilities."""
+"""Page 빈칸 채우기: the encoder's predictions for the blanks of a sentence, with probabilities."""
 
 import streamlit as st
 

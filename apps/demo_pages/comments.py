@@ -1,4 +1,4 @@
-"""Page 댓글·감성 분석: labels with probabilities, a threshold and what it costs, and the words that weighed most."""
+"""Page 댓글·감성 분석: labels with probabilities, precision and recall of a threshold, and influential words."""
 
 import csv
 import io
@@ -36,9 +36,9 @@ from downstream.task import SAMPLE_ROOT, Task, get_task
 from downstream.thresholds import ThresholdPoint, threshold_points, wilson95
 
 BLOCK = 64
-"""Comments that are computed between two looks at whether to stop."""
+"""Comments between two checks for cancellation."""
 NUM_MEASURED = 1_000
-"""Examples of a large evaluation set that are measured, from its beginning."""
+"""Examples of an evaluation set that are measured, from its beginning."""
 SHOWN_ROWS = 500
 EXAMPLES = ("comments.example_1", "comments.example_2", "comments.example_3")
 THRESHOLDS = tuple(k / 100 for k in range(5, 100, 5))
@@ -54,7 +54,7 @@ class Measured:
     golds: tuple[str, ...]
 
     def points(self, label: str, thresholds: Sequence[float]) -> list[ThresholdPoint]:
-        """Return what thresholds on a label's probability flag."""
+        """Return precision and recall of thresholds on a label's probability."""
         scores = self.probabilities[:, self.labels.index(label)]
         return threshold_points(scores.tolist(), [gold == label for gold in self.golds], thresholds)
 
@@ -92,7 +92,7 @@ def show(context: PageContext) -> None:
 
 
 def label_name(texts: Texts, label: str) -> str:
-    """Return a label in the visitor's language; those that are not known stay as they are."""
+    """Return a label in the visitor's language; unknown labels are unchanged."""
     return texts.get(f"label.{label}", label)
 
 
@@ -113,11 +113,11 @@ def _settings(texts: Texts, labels: Sequence[str]) -> tuple[str, float]:
     return label, threshold
 
 
-# ---- what a threshold costs ----
+# ---- precision and recall of a threshold ----
 
 
 def measurable_tasks(task: Task) -> list[Task]:
-    """Return the tasks with labelled examples at hand: the embedded sample, and the official file if it is here."""
+    """Return the tasks with labelled examples on this machine: the embedded sample and the official file."""
     official = get_task(task.official_name)
     found = [get_task(f"{official.name}-sample")] if official.sample_num_examples else []
     if (data_root(None) / official.files[official.eval_split].path).is_file():
@@ -183,7 +183,7 @@ def _cost(context: PageContext, task: Task, label: str, threshold: float) -> Non
 
 
 def cost_chart(texts: Texts, found: Measured, label: str, threshold: float) -> dict[str, Any]:
-    """Return precision and recall by threshold as a chart; lines differ in dashes and marks, too."""
+    """Return precision and recall by threshold as a chart; lines differ by dashes and marks, not only colour."""
     rows = [
         {"threshold": point.threshold, "share": value, "figure": texts(f"comments.{key}")}
         for point in found.points(label, THRESHOLDS)
@@ -275,7 +275,7 @@ def _verdict(texts: Texts, label: str, value: float, threshold: float) -> None:
 
 
 def weight_marks(texts: Texts, weights: Sequence[tuple[int, int, float]]) -> list[Mark]:
-    """Return marks for the words that weigh most: a plus speaks for the label, a minus against it."""
+    """Return marks for the most influential words: plus for the label, minus against it."""
     largest = max((abs(weight) for _, _, weight in weights), default=0.0)
     return [
         Mark(

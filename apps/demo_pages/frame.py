@@ -1,4 +1,4 @@
-"""What every page has around it: language, choice of model and runtime, what is loaded, errors, long work."""
+"""The frame of every page: language, choice of model and runtime, loaded models, errors, background jobs."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,33 +20,33 @@ from downstream.encoders.folder import BUNDLED, Kind, ModelFolder, find_models
 
 T = TypeVar("T")
 MODELS = "PRESSBERT_MODELS"
-"""Environment variable: folders with models, or of models, divided like PATH."""
+"""Environment variable: folders that are or hold models, separated as in PATH."""
 LETTERS = "letters"
 FINETUNED: tuple[Kind, ...] = ("classifier", "reader")
 POLL_S = 0.8
 FIRST_LOOK_S = 0.3
-"""Work that is done by then is shown without a bar."""
+"""Seconds within which a job that finishes is shown without a progress bar."""
 SHOWN_REJECTED = 5
 
 
 @st.cache_resource(show_spinner=False)
 def shared_models() -> ModelCache:
-    """Return the models of this process."""
+    """Return the cache that all sessions of this process share."""
     return ModelCache()
 
 
 @dataclass(frozen=True)
 class PageContext:
-    """What a page is given."""
+    """The arguments of a page."""
 
     texts: Texts
     models: ModelCache
     choice: ModelChoice | None
-    """The model chosen for the page's kind; None if there is none."""
+    """The chosen model of the page's kind; None if there is none."""
 
     @contextmanager
     def model(self) -> Iterator[Any]:
-        """Lend the chosen model to the page; while it is being loaded, the page says so.
+        """Lend the chosen model to the page, with a spinner while it is loaded.
 
         Raises:
             SuiteError: it cannot be loaded.
@@ -59,10 +59,10 @@ class PageContext:
             yield model
 
     def load(self) -> bool:
-        """Load the chosen model before a job begins, whose looks at it would slow the loading down.
+        """Load the chosen model before a job starts, whose progress polling would slow the loading down.
 
         Returns:
-            Whether it is there; if not, the page has told why.
+            Whether it is loaded; if not, the page shows the error.
         """
         try:
             with self.model():
@@ -72,7 +72,7 @@ class PageContext:
             return False
 
     def borrow(self) -> AbstractContextManager[Any]:
-        """Lend the chosen model to a job, which has no page to write on."""
+        """Lend the chosen model to a job, which cannot draw."""
         assert self.choice is not None
         return self.models.use(self.choice)
 
@@ -81,7 +81,7 @@ class PageContext:
 
 
 def choose_language() -> Texts:
-    """Show the switch of languages."""
+    """Show the language switch."""
     language = st.sidebar.segmented_control(
         "언어 · Language",
         LANGUAGES,
@@ -95,7 +95,7 @@ def choose_language() -> Texts:
 
 
 def choose_model(texts: Texts, kind: Kind) -> ModelChoice | None:
-    """Show the choice of model and runtime for a page; returns None if there is no model for it."""
+    """Show the choice of model and runtime; returns None if there is no model for the page."""
     models = {str(model.path): model for model in find_models(_model_folders()) if model.kind == kind}
     options = [*models, *([LETTERS] if kind in MODEL_FREE else [])]
     with st.sidebar:
@@ -141,12 +141,12 @@ def _model_title(model: ModelFolder | None, texts: Texts) -> str:
 
 
 def is_served_here_only() -> bool:
-    """Whether nobody but this machine can reach the demo, as is the default."""
+    """Whether only this machine can reach the demo, which is the default."""
     return st.get_option("server.address") in ("localhost", "127.0.0.1", "::1")
 
 
 def _add_folder(texts: Texts) -> None:
-    """Let somebody at this machine name a folder; visitors from elsewhere must not look about in its files."""
+    """Show a field for a model folder, to users of this machine only: others must not browse its files."""
     if not is_served_here_only():
         return
     with st.expander(texts("sidebar.add"), key="add-folder"):
@@ -169,13 +169,13 @@ def _added() -> None:
         except SuiteError as error:
             st.session_state["folder-error"] = error
         else:
-            # Who names a folder wants to use it.
+            # Adding a model selects it.
             st.session_state[f"{kind}-model"] = str(folder)
             st.session_state["added-folders"] = [*st.session_state.get("added-folders", []), folder]
 
 
 def show_loaded(texts: Texts, models: ModelCache) -> None:
-    """Show which models are in memory, and how much of it this process holds."""
+    """Show the loaded models and the memory of this process."""
     st.subheader(texts("sidebar.loaded"))
     loaded = models.loaded()
     for entry in loaded:
@@ -194,7 +194,7 @@ def show_loaded(texts: Texts, models: ModelCache) -> None:
 
 
 def show_missing_model(texts: Texts, kind: Kind) -> None:
-    """Tell that there is no model for a page, and the command that makes one."""
+    """Show that a page has no model, and the command that trains one."""
     st.info(texts(f"missing.{kind}"), icon=":material/info:")
     command = {
         "reader": "python -m downstream.finetune klue-mrc --model ENCODER --out runs/klue-mrc",
@@ -214,7 +214,7 @@ def show_error(error: Exception, texts: Texts) -> None:
 
 
 def show_rejected(rejected: Sequence[RejectedRecord], texts: Texts) -> None:
-    """Show which records of a file were set aside, and why."""
+    """Show the rejected records of a file, with reasons."""
     if rejected:
         with st.expander(texts("rejected.title", count=len(rejected)), icon=":material/warning:"):
             for record in rejected[:SHOWN_REJECTED]:
@@ -224,7 +224,7 @@ def show_rejected(rejected: Sequence[RejectedRecord], texts: Texts) -> None:
 
 
 def heading(texts: Texts, page: str) -> None:
-    """Show a page's title and what it does."""
+    """Show a page's title and lead."""
     st.title(texts(f"{page}.title"), anchor=False)
     st.html(f'<p class="pb-lead">{texts(f"{page}.lead")}</p>')
 
@@ -233,16 +233,16 @@ def heading(texts: Texts, page: str) -> None:
 
 
 def run_job(texts: Texts, name: str, asked: object, work: Callable[[Progress], T]) -> T | None:
-    """Have WORK done in the background of this session, once for what is ASKED.
+    """Run WORK in the background of this session, once for each value of ASKED.
 
     Args:
-        texts: language.
-        name: of the job in the session.
-        asked: everything that decides the result; another value begins the work anew.
-        work: is given a `Progress` to call between its steps.
+        texts: texts of the page's language.
+        name: name of the job in the session.
+        asked: everything that determines the result; another value restarts the job.
+        work: receives a `Progress` to call between its steps.
 
     Returns:
-        Its result; None while it runs, and if it failed or was cancelled, which is shown.
+        Its result; None while it runs, or if it failed or was cancelled, which is shown.
     """
     entry = st.session_state.get(f"job-{name}")
     if entry is None or entry[0] != asked:
@@ -270,7 +270,7 @@ def run_job(texts: Texts, name: str, asked: object, work: Callable[[Progress], T
 
 @st.fragment(run_every=POLL_S)
 def _watch(texts: Texts, name: str) -> None:
-    """Show how far a job is until it ends."""
+    """Show the progress of a job until it ends."""
     job: Job[Any] = st.session_state[f"job-{name}"][1]
     progress = job.progress
     progress.look()
@@ -284,12 +284,12 @@ def _watch(texts: Texts, name: str) -> None:
         progress.cancel()
 
 
-# ---- what is given ----
+# ---- inputs ----
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a visitor has given to a page; its records keep their identity from one run of the page to the next."""
+    """Input of a page; its records keep their identity from one run of the page to the next."""
 
     records: tuple[Any, ...]
     source: str
@@ -297,13 +297,13 @@ class Given:
 
 
 def given_to(page: str) -> Given | None:
-    """Return what was given to a page last; None if nothing, or nothing usable."""
+    """Return the last input of a page; None without a usable one."""
     given: Given | None = st.session_state.get(f"{page}-given")
     return given
 
 
 def take(page: str, read: Callable[[], Given]) -> None:
-    """Keep what READ returns as given to a page, or the error for `show_refusal`."""
+    """Store what READ returns as the input of a page, or its error for `show_refusal`."""
     given, error = None, None
     try:
         given = read()
@@ -313,7 +313,7 @@ def take(page: str, read: Callable[[], Given]) -> None:
 
 
 def show_refusal(page: str, texts: Texts) -> None:
-    """Show why what was given last cannot be used, if so, and which records of it were set aside."""
+    """Show why the last input was refused, and its rejected records."""
     if error := st.session_state.get(f"{page}-error"):
         show_error(error, texts)
     if given := given_to(page):
@@ -321,9 +321,9 @@ def show_refusal(page: str, texts: Texts) -> None:
 
 
 def file_field(texts: Texts, page: str, read: Callable[[str, bytes], ReadFile]) -> None:
-    """Show the field for a file, and take what is put there, once.
+    """Show a file field, and read each uploaded file once.
 
-    The browser is not told which types fit: it would refuse others in English, and the page tells it better.
+    Types are checked here: the browser's own message would be English.
     """
     file = st.file_uploader(texts(f"{page}.upload"), key=f"{page}-file", help=texts("upload.help", limit=MAX_UPLOAD_MB))
     if file is None or st.session_state.get(f"{page}-taken") == file.file_id:

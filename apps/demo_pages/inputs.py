@@ -1,7 +1,7 @@
-"""What visitors give: texts and files, read with limits; and every error as one plain sentence of theirs.
+"""Inputs of visitors: texts and files, read with limits; and every error as one sentence in their language.
 
-Files are read by the readers of `corpora.documents`, `apps.stories.articles` and `apps.summarize` from a temporary file
-that is gone when they are done.
+Files are read by `corpora.documents`, `apps.stories.articles` and `apps.summarize` from a temporary file that is
+removed afterwards.
 """
 
 import re
@@ -29,27 +29,27 @@ COMMENT_TYPES = ("txt", "jsonl", "csv", "json", "tsv")
 
 
 class InputError(Exception):
-    """Something a visitor gave cannot be used: the key of a sentence in the catalogue of texts, and its values."""
+    """An input that is refused: the key of a sentence in the catalogue of texts, and its values."""
 
     def __init__(self, key: str, **values: object) -> None:
-        """Keep key and values; the language is chosen when it is shown."""
+        """Keep key and values; the language is chosen when the error is shown."""
         super().__init__(key)
         self.key, self.values = key, values
 
 
 @dataclass(frozen=True)
 class ReadFile:
-    """Records of a file, and what was set aside."""
+    """The records of a file, and the rejected ones."""
 
     records: tuple[Any, ...]
     rejected: tuple[RejectedRecord, ...] = ()
 
 
 def check_text(text: str, limit: int, empty: str = "error.empty") -> str:
-    """Return a text that is not blank and not too long.
+    """Return a text if it is neither blank nor too long.
 
     Raises:
-        InputError: it is.
+        InputError: it is blank or too long.
     """
     if not text.strip():
         raise InputError(empty)
@@ -60,7 +60,7 @@ def check_text(text: str, limit: int, empty: str = "error.empty") -> str:
 
 @contextmanager
 def as_file(name: str, content: bytes, types: Sequence[str]) -> Iterator[Path]:
-    """Put an upload into a temporary file of the same name.
+    """Write an upload to a temporary file of the same name.
 
     Raises:
         InputError: it is too large, empty, or its name ends in none of TYPES.
@@ -80,10 +80,10 @@ def as_file(name: str, content: bytes, types: Sequence[str]) -> Iterator[Path]:
 
 
 def read_article_file(name: str, content: bytes) -> ReadFile:
-    """Read articles to summarise, as `apps.summarize.Item`s whose source is the name of the file.
+    """Read articles to summarize, as `apps.summarize.Item`s whose source is the name of the file.
 
-    Texts of `.txt` and `.jsonl` stay as they are, so that offsets count the file's own characters; other formats are
-    composed (NFC) by their reader.
+    Texts of `.txt` and `.jsonl` are unchanged, so offsets count the characters of the file; other formats are
+    normalized to NFC.
 
     Raises:
         InputError: see `as_file`; too many articles, or one too long.
@@ -121,7 +121,7 @@ def read_title_file(name: str, content: bytes) -> ReadFile:
     """Read a day's articles, as `apps.stories.articles.Article`s.
 
     Raises:
-        InputError: see `as_file`; too many titles, or hardly any.
+        InputError: see `as_file`; too many titles, or fewer than two.
         DataError: the file cannot be read.
     """
     rejected: list[RejectedRecord] = []
@@ -135,7 +135,7 @@ def read_title_file(name: str, content: bytes) -> ReadFile:
 
 
 def read_comment_file(name: str, content: bytes) -> ReadFile:
-    """Read comments, one a line or record, as texts.
+    """Read comments, one per line or record, as texts.
 
     Raises:
         InputError: see `as_file`; too many comments, or none.
@@ -170,13 +170,13 @@ KNOWN: Sequence[tuple[str, str]] = (
     ("duplicate id", "error.duplicate_id"),
     ("lone surrogate", "error.surrogate"),
 )
-"""What readers find wrong, by a pattern of their words → sentence."""
+"""Pattern of a reader's message → key of a sentence."""
 
 
 def explain(error: Exception, texts: Texts) -> str:
     """Return what is wrong, and what to do, in the visitor's language.
 
-    An error that nobody foresaw is told as such, without its inside.
+    Of unexpected errors only the type is shown.
     """
     match error:
         case InputError():
@@ -195,7 +195,7 @@ def explain(error: Exception, texts: Texts) -> str:
 
 
 def explain_rejected(record: RejectedRecord, texts: Texts) -> str:
-    """Return why a record was set aside, with its place."""
+    """Return why a record was rejected, with its line."""
     return _reader_error(record.where, record.reason, "", texts)
 
 

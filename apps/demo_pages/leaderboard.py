@@ -1,4 +1,4 @@
-"""Page 모델 비교: the leaderboard with filters, its report as a file, and the examples that a model got wrong."""
+"""Page 모델 비교: the leaderboard with filters, its report as a file, and the mistakes of a model."""
 
 import base64
 import os
@@ -23,7 +23,7 @@ from eval.cells.files import find_cells
 from eval.contestants.contestant import load_leaderboard
 
 REPORTS = "PRESSBERT_REPORTS"
-"""Environment variable: the folder that `eval/run_all.py` wrote; default `reports`."""
+"""Environment variable: the output folder of `eval/run_all.py`; default `reports`."""
 FILE = "leaderboard.json"
 PER_PAGE = 10
 
@@ -67,7 +67,7 @@ def read_board(path: Path, _written: int) -> LeaderboardFile:
 
 @st.cache_data(show_spinner=False)
 def published_order() -> list[str]:
-    """Return the tasks of the published comparison, whose columns come first."""
+    """Return the tasks of the published comparison, which are the first columns."""
     return load_leaderboard().tasks
 
 
@@ -129,7 +129,7 @@ def worded(texts: Texts, words: Words) -> str:
 
 
 def board_html(texts: Texts, board: Board) -> str:
-    """Return the table as HTML; the best figure of a column in its block is bold and has a star."""
+    """Return the table as HTML; the best score of a column in its block is bold and has a star."""
     head = "".join(f'<th scope="col">{escaped(column.title)}</th>' for column in board.columns)
     body = []
     for title, lines in board.blocks:
@@ -155,14 +155,14 @@ def _best(lines: Sequence[Line], place: int) -> Row | None:
 def _cell(texts: Texts, row: Row | None, board: Board, *, is_best: bool) -> str:
     if row is None:
         return "<td></td>"
-    # Line by line: the figure with its marks, then interval, spread and places.
+    # Line by line: the score with its marks, then interval, spread and ranks.
     value, *rest = figure(row, board, "\n", texts.language).split("\n")
     shown = f"<b>★ {escaped(value)}</b>" if is_best else escaped(value)
     return f"<td>{shown}{''.join(f'<small>{escaped(line)}</small>' for line in rest)}</td>"
 
 
 def _chart(texts: Texts, board: Board) -> None:
-    """Show one column as dots with their intervals; what was measured and what was published differ in shape."""
+    """Show one column as dots with intervals; measured and published scores differ in shape."""
     titles = [column.title for column in board.columns]
     chosen = st.selectbox(texts("leaderboard.chart"), titles, key="column", bind="query-params")
     place = titles.index(chosen)
@@ -204,14 +204,14 @@ def _chart(texts: Texts, board: Board) -> None:
         },
     ]
     num_models, num_blocks = (len({row[name] for row in rows}) for name in ("model", "block"))
-    # A line for every model, and what lies below them: the axis with its title, and the legend.
+    # A line for every model, the axis with its title, and the legend.
     height = 26 * num_models + 130 + 26 * num_blocks
     chart = {"data": {"values": rows}, "layer": layers, "height": height}
     st.vega_lite_chart(chart, key="board-chart", alt=texts("leaderboard.chart_alt", column=chosen))
 
 
 def _report(texts: Texts, folder: Path, board_file: LeaderboardFile) -> None:
-    """Offer the report as it was written, with all that stands beside the figures."""
+    """Offer the written report for download."""
     written = folder / "leaderboard.html"
     page = written.read_bytes() if written.is_file() else to_html(Report(board_file, published_order())).encode()
     with st.container(horizontal=True):
@@ -233,7 +233,7 @@ def _report(texts: Texts, folder: Path, board_file: LeaderboardFile) -> None:
         )
     st.caption(texts("leaderboard.created", when=board_file.created[:16].replace("T", " ")))
     if st.toggle(texts("leaderboard.show_report"), key="report", bind="query-params"):
-        # As a data address the page is of no origin, and its script cannot reach this one.
+        # A data URL has no origin, so the script of the report cannot access this page.
         source = f"data:text/html;charset=utf-8;base64,{base64.b64encode(page).decode()}"
         st.iframe(source, height=800, alt=texts("leaderboard.report"))
 
@@ -247,7 +247,7 @@ def _cells(folder: Path, _written: float) -> list[Result]:
 
 
 def _mistakes(texts: Texts, folder: Path) -> None:
-    """Show what a model got wrong."""
+    """Show the mistakes of a model."""
     st.header(texts("mistakes.title"), anchor=False)
     results = folder / "results"
     cells = _cells(folder, max((path.stat().st_mtime for path in results.glob("*/*/*.json")), default=0.0))
@@ -304,7 +304,7 @@ def _filtered(texts: Texts, found: Sequence[Mistake], cell: Result, *, has_other
 
 
 def mistake_html(texts: Texts, mistake: Mistake) -> str:
-    """Return a mistake as HTML: the texts, what was right, what was said."""
+    """Return a mistake as HTML: texts, gold label, prediction."""
     passages = "".join(
         f"<p>{escaped(one_line(text, 400))}</p>"
         if len(text) <= 400

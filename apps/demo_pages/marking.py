@@ -1,4 +1,4 @@
-"""Texts of others on a page: always escaped, with marks that are numbered, underlined or signed, not just coloured."""
+"""Visitors' texts on a page: always escaped, with marks that do not rely on colour alone."""
 
 import html
 import re
@@ -9,7 +9,7 @@ from typing import Literal
 SURROGATES = re.compile("[\ud800-\udfff]")
 MARKDOWN = re.compile(r"[\\`*_{}\[\]<>()#+\-.!|~$:^=&]")
 LONGEST_SHOWN = 60_000
-"""Characters of a text that is shown whole; of a longer one, what stands around its marks."""
+"""Characters of a text that is shown whole; of longer ones, only the surroundings of marks are shown."""
 AROUND = 1_500
 
 Kind = Literal["chosen", "answer", "filled", "for", "against", "excluded"]
@@ -23,20 +23,20 @@ class Mark:
     end: int
     kind: Kind
     label: str = ""
-    """Shown before the part, such as a number or a sign."""
+    """Shown before the part, e.g. a number or sign."""
     strength: float = 1.0
-    """Of the colour, in [0, 1]."""
+    """Intensity of the colour, in [0, 1]."""
     hint: str = ""
-    """Told by the browser when the pointer rests on it, and by screen readers."""
+    """Tooltip, which screen readers read, too."""
 
 
 def escaped(text: str) -> str:
-    """Return a text as HTML that shows it and nothing else; a lone surrogate, which cannot be sent, as U+FFFD."""
+    """Return a text escaped for HTML; a lone surrogate, which cannot be sent, becomes U+FFFD."""
     return html.escape(SURROGATES.sub("\ufffd", text))
 
 
 def literal(text: str) -> str:
-    """Return a text as Markdown that shows it and nothing else, for messages and labels."""
+    """Return a text escaped for Markdown, for messages and labels."""
     return MARKDOWN.sub(r"\\\g<0>", SURROGATES.sub("\ufffd", text))
 
 
@@ -50,9 +50,9 @@ def marked(text: str, marks: Sequence[Mark], omitted: str = "…") -> str:
     """Return a text as HTML with marks.
 
     Args:
-        text: as it was given.
-        marks: they do not overlap.
-        omitted: what stands for a left-out stretch of a very long text.
+        text: the whole text.
+        marks: marks that do not overlap.
+        omitted: replaces omitted parts of a very long text.
     """
     parts = []
     is_long = len(text) > LONGEST_SHOWN
@@ -90,7 +90,7 @@ def _mark(text: str, mark: Mark) -> str:
 
 
 def paper(inside: str, language: str = "ko", title: str = "") -> str:
-    """Return HTML as a sheet of paper; TITLE is not yet escaped."""
+    """Wrap HTML in a sheet of paper; TITLE is escaped here."""
     head = f"<h4>{escaped(title)}</h4>" if title else ""
     return f'<div class="pb-paper" lang="{language}" tabindex="0" role="region">{head}{inside}</div>'
 
@@ -100,7 +100,7 @@ def bars(rows: Sequence[tuple[str, float, str]], largest: float) -> str:
 
     Args:
         rows: label, value, and the value as text.
-        largest: value of a full bar; negative values go to the left in a pattern of their own.
+        largest: value of a full bar; negative values have a pattern of their own.
     """
     lines = []
     for label, value, shown in rows:

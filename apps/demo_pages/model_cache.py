@@ -1,4 +1,4 @@
-"""The models that all sessions share: each is loaded once, when it is first needed, and used by one at a time."""
+"""Models shared by all sessions: each is loaded once, on first use, and used by one session at a time."""
 
 import os
 import resource
@@ -14,9 +14,9 @@ from typing import Any
 from downstream.encoders.folder import Kind
 
 MAX_LOADED = 6
-"""Models that are kept; the one that was not used for the longest time makes way."""
+"""Maximum number of loaded models; the least recently used one is evicted."""
 DEFAULT = "default"
-"""What each kind of model takes unless another is chosen: the backend that is ready soonest."""
+"""The backend of each kind of model that loads fastest."""
 RUNTIMES = (DEFAULT, "torch", "auto", "onnx")
 
 
@@ -26,7 +26,7 @@ class ModelChoice:
 
     kind: Kind
     folder: Path | None
-    """None: texts are compared by their letters alone, without a model."""
+    """None: compare texts by their letters, without a model."""
     runtime: str = DEFAULT
 
     @property
@@ -47,13 +47,13 @@ class Loaded:
 
 
 class ModelCache:
-    """Models in memory."""
+    """Loaded models."""
 
     def __init__(self, openers: Mapping[Kind, Callable[[Path, str], Any]] | None = None) -> None:
-        """Begin with none.
+        """Start empty.
 
         Args:
-            openers: how a folder of each kind is loaded with a runtime; default: `OPENERS`.
+            openers: functions that load a folder of each kind with a runtime; default: `OPENERS`.
         """
         self._openers = openers or OPENERS
         self._loaded: dict[tuple[ModelChoice, int], Loaded] = {}
@@ -62,7 +62,7 @@ class ModelCache:
 
     @contextmanager
     def use(self, choice: ModelChoice) -> Iterator[Any]:
-        """Lend a model to one caller at a time; it is loaded if it is not there.
+        """Lend a model to one caller at a time; load it if necessary.
 
         Raises:
             SuiteError: it cannot be loaded.
@@ -73,11 +73,11 @@ class ModelCache:
             yield loaded.model
 
     def has(self, choice: ModelChoice) -> bool:
-        """Whether a model is in memory."""
+        """Whether a model is loaded."""
         return (choice, _stamp(choice)) in self._loaded
 
     def loaded(self) -> list[Loaded]:
-        """Return the models in memory, the latest used first."""
+        """Return the loaded models, the most recently used first."""
         with self._lock:
             return sorted(self._loaded.values(), key=lambda loaded: -loaded.used)
 
@@ -85,7 +85,7 @@ class ModelCache:
         key = (choice, _stamp(choice))
         with self._lock:
             opening = self._opening.setdefault(key, threading.Lock())
-        # Two sessions that ask at once wait for the same loading.
+        # Concurrent requests for one model wait for one load.
         with opening:
             if key not in self._loaded:
                 started = time.perf_counter()
@@ -105,7 +105,7 @@ class ModelCache:
 
 
 def _stamp(choice: ModelChoice) -> int:
-    """Return when the files were written last: a folder that was made anew is loaded anew."""
+    """Return when the files were last written: a folder that changed is loaded again."""
     if choice.folder is None:
         return 0
     return max((path.stat().st_mtime_ns for path in choice.folder.glob("*") if path.is_file()), default=0)
@@ -167,16 +167,16 @@ OPENERS: Mapping[Kind, Callable[[Path, str], Any]] = {
 
 
 MODEL_FREE: Mapping[Kind, Callable[[], Any]] = {"embedder": _letters, "reader": _sentence_finder}
-"""What does without a model."""
+"""Replacements for models."""
 
 
 def num_threads() -> int:
-    """Return the threads that one model computes with."""
+    """Return the number of threads of a model."""
     return max(1, min(4, os.cpu_count() or 1))
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process holds; where the system does not tell, the most it ever held."""
+    """Return the resident memory of this process, or its peak where the system reports no current value."""
     status = Path("/proc/self/statm")
     if status.is_file():
         return int(status.read_text().split()[1]) * resource.getpagesize()

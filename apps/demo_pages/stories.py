@@ -45,11 +45,11 @@ from corpora.foundation.texts import Texts
 from downstream.task import SAMPLE_ROOT
 
 BLOCK = 256
-"""Titles that are embedded between two looks at whether to stop."""
+"""Titles between two checks for cancellation."""
 PER_PAGE = 10
 NUM_LABELS = 20
 LABEL_WIDTH, LABEL_HEIGHT = 16, 24
-"""Of a character of a label, in units of the map."""
+"""Size of a character of a label, in units of the map."""
 PLAIN_COLOUR = "#5a7fae"
 SHOWN_MEMBERS, SHOWN_GROUPS, SHOWN_COPIES = 300, 100, 50
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down")
@@ -58,17 +58,17 @@ VIEWS = ("list", "map", "time", "copies")
 
 @dataclass
 class SessionStories:
-    """The stories of a session, as they were found and edited."""
+    """The stories of a session with their edits."""
 
     stories: Stories
     clusters: Clusters
     duplicates: list[DuplicateGroup]
     positions: dict[str, tuple[float, float]]
-    """Where each story was put on the map at first; editing moves none."""
+    """Position of each story on the map; edits do not change it."""
     given: Given
 
     def report(self, title: str) -> Report:
-        """Return what is written to files."""
+        """Return the report to download."""
         return Report(
             clusters=self.clusters,
             duplicates=self.duplicates,
@@ -78,13 +78,13 @@ class SessionStories:
             seed=self.stories.config.seed,
         )
 
-    def map_places(self) -> NDArray[np.float64]:
-        """Return the places of the stories as they stand, (K, 2)."""
+    def map_positions(self) -> NDArray[np.float64]:
+        """Return the positions of the current stories, (K, 2)."""
         return np.array([self.positions[story.id] for story in self.clusters.stories], np.float64).reshape(-1, 2)
 
 
 class WatchedEmbedder:
-    """An embedder that tells how far it is, and stops between two blocks."""
+    """An embedder that reports progress, and can be cancelled between two blocks."""
 
     def __init__(self, embedder: Embedder, progress: Progress) -> None:
         """Watch EMBEDDER."""
@@ -139,7 +139,7 @@ def find_stories(context: PageContext, given: Given, config: ClusteringConfig, p
     return SessionStories(stories, clusters, duplicates, where, given)
 
 
-# ---- what is given ----
+# ---- inputs ----
 
 
 def _input(texts: Texts) -> None:
@@ -174,7 +174,7 @@ def _config(texts: Texts) -> ClusteringConfig:
     return ClusteringConfig(min_size=size, by_category=by_category)
 
 
-# ---- what comes out ----
+# ---- results ----
 
 
 def _result(texts: Texts, session: SessionStories) -> None:
@@ -212,7 +212,7 @@ def _downloads(texts: Texts, session: SessionStories) -> None:
     files: Mapping[str, tuple[str, Callable[[], bytes]]] = {
         "json": ("application/json", lambda: json.dumps(to_json(report), ensure_ascii=False, indent=1).encode()),
         "csv": ("text/csv", lambda: to_csv(report).encode()),
-        "html": ("text/html", lambda: to_html(report, session.map_places()).encode()),
+        "html": ("text/html", lambda: to_html(report, session.map_positions()).encode()),
     }
     with st.container(horizontal=True):
         for kind, (mime, make) in files.items():
@@ -255,7 +255,7 @@ def _searched(story: Cluster, clusters: Clusters) -> str:
 
 
 def _tools(texts: Texts, session: SessionStories) -> None:
-    """Show what joins stories, and what takes the last edit back."""
+    """Show the tools for merging stories and undoing edits."""
     titles = {story.id: f"{one_line(story.title, 40)} ({len(story)})" for story in session.clusters.stories}
     merge, undo = st.columns([5, 2], vertical_alignment="bottom")
     with merge, st.container(horizontal=True, vertical_alignment="bottom"):
@@ -294,7 +294,7 @@ def _edit(session: SessionStories, action: str, *values: Any) -> None:
             case ("undo",):
                 session.stories.undo()
     except UsageError:
-        # Pressed twice: the story is gone already, or nothing is left to be taken back.
+        # Pressed twice: the story no longer exists, or there is nothing to undo.
         return
     session.clusters = session.stories.clusters()
 
@@ -323,7 +323,7 @@ def _story(texts: Texts, session: SessionStories, story: Cluster) -> None:
 
 
 def story_html(texts: Texts, story: Cluster, clusters: Clusters) -> str:
-    """Return a story as HTML: what it is called, its keywords, its articles."""
+    """Return a story as HTML: title, keywords, articles."""
     articles = [clusters.articles[member.index] for member in story.members]
     facts = [texts("stories.count", count=len(story))]
     if category := main_category(story, clusters):
@@ -357,7 +357,7 @@ def map_chart(texts: Texts, session: SessionStories) -> dict[str, Any]:
     by_id = {story.id: story for story in session.clusters.stories}
     other = texts("stories.other")
     rows = []
-    for circle in circles(session.clusters, session.map_places(), colours):
+    for circle in circles(session.clusters, session.map_positions(), colours):
         story = by_id[circle["id"]]
         category = main_category(story, session.clusters)
         rows.append(
@@ -402,7 +402,7 @@ def map_chart(texts: Texts, session: SessionStories) -> dict[str, Any]:
 
 
 def _labelled(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the largest stories whose labels do not lie on each other."""
+    """Return the largest stories whose labels do not overlap."""
     kept: list[dict[str, Any]] = []
     for row in rows:
         width = LABEL_WIDTH * len(row["label"])
@@ -425,7 +425,7 @@ def _time(texts: Texts, session: SessionStories) -> None:
 
 
 def time_chart(texts: Texts, clusters: Clusters) -> dict[str, Any] | None:
-    """Return when the articles of the largest stories appeared; None if their dates tell nothing."""
+    """Return the articles of the largest stories over time as a chart; None without different dates."""
     found = timeline(clusters)
     if not found:
         return None

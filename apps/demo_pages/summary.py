@@ -1,4 +1,4 @@
-"""Page 기사 요약: sentences of an article, highlighted in it, and why they were chosen."""
+"""Page 기사 요약: the selected sentences, highlighted in the article, and why they were selected."""
 
 import json
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ EXAMPLES = ("pol-01", "eco-01", "soc-01", "cul-01")
 NUMBERS = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"
 SHOWN_REASONS = 4
 MAX_SENTENCES = 20
-"""Of a summary whose characters are counted."""
+"""Sentences of a summary that is limited by characters."""
 LONG = 200_000
-"""Characters from which on an article is summarised in the background."""
+"""Characters from which on an article is summarized in the background."""
 
 
 def show(context: PageContext) -> None:
@@ -59,18 +59,18 @@ def show(context: PageContext) -> None:
             key="summary-which",
         )
         item = items[place]
-    summary = _summarise(context, item, options)
+    summary = _summarize(context, item, options)
     if summary is not None:
         _result(texts, item, summary)
     if len(items) > 1:
         _all(context, items, options)
 
 
-# ---- what is given ----
+# ---- inputs ----
 
 
 def _input(texts: Texts) -> dict[str, Any]:
-    """Show where an article is given, and return the settings as arguments of `summarize`."""
+    """Show the inputs, and return the settings as arguments of `summarize`."""
     examples = _examples()
     with st.container(horizontal=True, key="summary-examples"):
         for id_ in EXAMPLES:
@@ -143,22 +143,22 @@ def _options(texts: Texts) -> dict[str, Any]:
     return length | {"focus": focus.strip()}
 
 
-# ---- what comes out ----
+# ---- results ----
 
 
-def _summarise(context: PageContext, item: Item, options: Mapping[str, Any]) -> Summary | None:
-    def summarise(lend: AbstractContextManager[Summarizer]) -> Summary:
+def _summarize(context: PageContext, item: Item, options: Mapping[str, Any]) -> Summary | None:
+    def summarize(lend: AbstractContextManager[Summarizer]) -> Summary:
         with lend as summarizer:
             return summarizer.summarize(item.text, title=item.title, explain=True, **options)
 
     def work(progress: Progress) -> Summary:
         progress("read")
-        return summarise(context.borrow())
+        return summarize(context.borrow())
 
     if len(item.text) >= LONG:
         return run_job(context.texts, "summary", (context.choice, item, tuple(sorted(options.items()))), work)
     try:
-        return summarise(context.model())
+        return summarize(context.model())
     except SuiteError as error:
         show_error(error, context.texts)
         return None
@@ -239,7 +239,7 @@ def _excluded_marks(texts: Texts, summary: Summary) -> list[Mark]:
 
 
 def _reasons(texts: Texts, place: int, sentence: SummarySentence) -> str:
-    """Return what made a sentence's score, the largest parts first."""
+    """Return the parts of a sentence's score as HTML, the largest first."""
     parts = {name: value for name, value in sentence.components.items() if name != "bias" and abs(value) >= 0.005}
     largest = sorted(parts, key=lambda name: -abs(parts[name]))[:SHOWN_REASONS]
     rows = [(texts(f"feature.{name}"), parts[name], f"{parts[name]:+.2f}") for name in largest]
@@ -265,7 +265,7 @@ def _all(context: PageContext, items: tuple[Item, ...], options: Mapping[str, An
         lines = []
         with context.borrow() as summarizer:
             for number, item in enumerate(items):
-                progress("summarise", number, len(items))
+                progress("summarize", number, len(items))
                 summary = summarizer.summarize(item.text, title=item.title, **options)
                 lines.append(to_line(to_record(item, summary)))
         return "".join(lines).encode("utf-8")

@@ -1,4 +1,4 @@
-"""Long work in a thread of its own: it tells how far it is, can be cancelled, and stops when nobody looks any more."""
+"""Background jobs: they report progress, can be cancelled, and stop when the page is closed."""
 
 import threading
 import time
@@ -7,47 +7,47 @@ from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
 ABANDONED_S = 60.0
-"""Without a look for so long, the page is closed."""
+"""Seconds without polling after which the page counts as closed."""
 State = Literal["running", "done", "failed", "cancelled"]
 
 
 class CancelledError(Exception):
-    """The work was cancelled, or nobody waits for it."""
+    """The job was cancelled, or its page is closed."""
 
 
 class Progress:
-    """What work calls between its steps, and what the page reads."""
+    """Progress of a job: the job calls it between steps, the page reads it."""
 
     def __init__(self) -> None:
-        """Begin without a step."""
+        """Start without a step."""
         self.step, self.done, self.total = "", 0, 0
         self._cancelled = threading.Event()
         self._seen = time.monotonic()
 
     def __call__(self, step: str, done: int = 0, total: int = 0) -> None:
-        """Tell the step, and how much of it is done.
+        """Report the step, and how much of it is done.
 
         Raises:
-            CancelledError: the work is to stop.
+            CancelledError: the job must stop.
         """
         if self._cancelled.is_set() or time.monotonic() - self._seen > ABANDONED_S:
             raise CancelledError
         self.step, self.done, self.total = step, done, total
 
     def look(self) -> None:
-        """Note that somebody waits."""
+        """Record that the page is open."""
         self._seen = time.monotonic()
 
     def cancel(self) -> None:
-        """Have the work stop at its next step."""
+        """Stop the job at its next step."""
         self._cancelled.set()
 
 
 class Job(Generic[T]):
-    """Work that was begun."""
+    """A running or finished job."""
 
     def __init__(self, work: Callable[[Progress], T]) -> None:
-        """Begin."""
+        """Start the thread."""
         self.progress = Progress()
         self.state: State = "running"
         self.error: Exception | None = None
@@ -61,17 +61,17 @@ class Job(Generic[T]):
             self.state = "done"
         except CancelledError:
             self.state = "cancelled"
-        except Exception as error:  # whatever it is, the page has to tell it and not wait for ever
+        except Exception as error:  # any error must reach the page, which would wait forever
             self.error, self.state = error, "failed"
         finally:
             self._finished.set()
 
     @property
     def result(self) -> T:
-        """What the work made; only of one that is done."""
+        """The result of a job that is done."""
         assert self.state == "done", f"the job is {self.state}"
         return self._result[0]
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end, and tell whether it has come."""
+        """Wait for the end; returns whether the job has ended."""
         return self._finished.wait(seconds)

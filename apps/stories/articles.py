@@ -1,6 +1,6 @@
-"""Articles of a day: read from what newsrooms export, with their titles made ready to compare.
+"""Articles of a day: reads the exports of newsrooms, and cleans titles for comparison.
 
-Read are the sample of KPFBERT/kpfSBERT_Clustering (a JSON array of `title` and `category`), BigKinds' XLSX exports
+Formats: the sample of KPFBERT/kpfSBERT_Clustering (a JSON array of `title` and `category`), BigKinds' XLSX exports
 (일자, 언론사, 제목, 통합 분류1, 본문, …), and CSV, TSV, JSONL or plain lines with such columns.
 
 >>> clean_title("[속보] 얀센 백신 예약 마감(종합2보)")
@@ -29,12 +29,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "publisher": ("publisher", "provider", "언론사", "매체", "매체명"),
     "url": ("url", "link", "URL", "링크"),
 }
-"""What exports call the fields of an article, in the order they are tried."""
+"""Column names of each field, in the order they are tried."""
 
 LONGEST_TITLE = 300
-"""Characters of a title that are compared; what is longer is no title."""
+"""Characters of a title that are compared."""
 SURROGATES = re.compile("[\ud800-\udfff]")
-# Heads such as [속보] tell the kind of an article and not its story; (종합2보) is the number of a revision.
+# Heads such as [속보] give the kind of an article, not its story; (종합2보) is the number of a revision.
 # The last two pairs of brackets are the full-width [] and the tortoise-shell ones.
 HEADS = re.compile(
     r"\[[^\[\]]{0,60}\]|【[^【】]{0,60}】|\uff3b[^\uff3b\uff3d]{0,60}\uff3d|\u3014[^\u3014\u3015]{0,60}\u3015"
@@ -45,7 +45,7 @@ BRACKETS = re.compile(r"[\[\]()【】\uff3b\uff3d\u3014\u3015]")
 DATE = re.compile(r"(\d{4})[-./년 ]{0,2}(\d{1,2})[-./월 ]{0,2}(\d{1,2})일?(?:[T ]{1,2}(\d{1,2}):(\d{2}))?")
 EXCEL_DAY_0 = datetime.date(1899, 12, 30)
 EXCEL_DAYS = range(20_000, 80_000)
-"""Numbers of days that are taken as an Excel date: 1954 to 2119."""
+"""Numbers that are parsed as Excel dates: 1954 to 2119."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Article:
     """An article, or its headline alone; every string is NFC."""
 
     title: str
-    """As it is shown."""
+    """As shown."""
     id: str = ""
     text: str = ""
     date: str = ""
@@ -67,12 +67,12 @@ Articles: TypeAlias = Iterable[str | Article | Document]
 
 
 def to_articles(articles: Articles) -> list[Article]:
-    """Return articles for titles, documents or articles; an id that is missing becomes the place, from 1.
+    """Return articles for titles, documents or articles; a missing id becomes the position, from 1.
 
     A lone surrogate, which no file can hold, becomes U+FFFD.
 
     Raises:
-        ValueError: ARTICLES is one string, or holds something else.
+        ValueError: ARTICLES is one string, or an element is no article.
     """
     if isinstance(articles, str):
         raise ValueError("articles is one string; give a list of titles")
@@ -98,10 +98,10 @@ def _printable(text: str) -> str:
 
 
 def clean_title(title: str) -> str:
-    """Return what is compared of a title: no heads and revision marks, at most `LONGEST_TITLE` characters.
+    """Return a title without heads and revision marks, at most `LONGEST_TITLE` characters.
 
-    A title that is nothing but a head, or a head and a date, keeps what stands in the brackets. Without a letter or
-    digit it is empty.
+    A title that consists of a head, or of a head and a date, keeps the text in the brackets. A title without a letter
+    or digit becomes empty.
     """
     title = _printable(title[: 4 * LONGEST_TITLE])
     bare = " ".join(REVISION.sub(" ", HEADS.sub(" ", title)).split())
@@ -115,7 +115,7 @@ def _has_letters(text: str) -> bool:
 
 
 def parse_date(value: object) -> str:
-    """Return an ISO date, with the time if there is one, for what exports write; empty if it is no date.
+    """Parse a date of an export; returns ISO 8601 with the time if given, empty if it is no date.
 
     >>> [parse_date(value) for value in ("20210601", "2021.6.1. 09:30", "2021년 6월 1일", 44348, "어제")]
     ['2021-06-01', '2021-06-01T09:30', '2021-06-01', '2021-06-01', '']
@@ -142,8 +142,8 @@ def read_articles(
     Args:
         path: `.json` (array), `.jsonl`, `.csv`, `.tsv`, `.txt` (a title a line), any of them with `.gz` behind, or
             `.xlsx` (first sheet).
-        columns: which column holds what, e.g. `{"title": "헤드라인"}`; others are found by `COLUMNS`.
-        rejected: bad records are appended here and reading goes on; without it the first one raises.
+        columns: columns of fields, e.g. `{"title": "헤드라인"}`; others are found by `COLUMNS`.
+        rejected: bad records are appended here; without it the first one raises.
 
     Raises:
         DataError: the file cannot be read, has no titles, or, without `rejected`, holds a bad record.
@@ -159,7 +159,7 @@ def read_articles(
         return [Article(document.text, document.id) for document in lines]
     names = [columns["title"]] if "title" in columns else list(COLUMNS["title"])
     for name in names:
-        # A record without this column is a bad one, unless they all are: then the column has another name.
+        # If every record lacks this column, the column has another name.
         bad: list[RejectedRecord] = []
         fields = {"text": name} | ({"id": columns["id"]} if "id" in columns else {})
         documents = list(read_documents(path, fields=fields, rejected=bad))
@@ -178,11 +178,13 @@ def read_articles(
 
 def _without_titles(path: Path, names: list[str], bad: list[RejectedRecord]) -> DataError:
     reason = f" ({bad[0].where}: {bad[0].reason})" if bad else ""
-    return DataError(path, f"no titles, in none of the columns {', '.join(names)}{reason}", "name it: --column title=…")
+    return DataError(
+        path, f"no titles, in none of the columns {', '.join(names)}{reason}", "name the column: --column title=…"
+    )
 
 
 def _record_of(document: Document) -> dict[str, Any]:
-    """Return a document's record: the reader keeps what it needs itself under its own names, the rest as it was."""
+    """Return the record of a document: the reader keeps some fields under names of its own."""
     known = {"date": document.date, "section": document.section}
     return {name: value for field, value in known.items() if value for name in FIELD_NAMES[field]} | dict(
         document.extra
@@ -190,7 +192,7 @@ def _record_of(document: Document) -> dict[str, Any]:
 
 
 def _check_columns(path: Path, columns: Mapping[str, str], records: list[dict[str, Any]]) -> None:
-    """Refuse a column that was named and is in no record; titles and ids the reader has checked."""
+    """Refuse a named column that is in no record; the reader has checked titles and ids."""
     for name in set(columns.values()) - {columns.get("title"), columns.get("id")}:
         if not any(name in record for record in records):
             raise DataError(path, f"no column '{name}'", suggest(name, {key for record in records for key in record}))

@@ -80,7 +80,7 @@ def _draw_map(report: Report, positions: NDArray[np.float64]) -> "Figure":
     axes.set(xlim=(0, MAP_WIDTH), ylim=(MAP_HEIGHT, -60))
     axes.axis("off")
     _write(axes, 20, -28, f"{report.title} · {report.source}".strip(" ·")[:LONGEST_LABEL], size=15, va="center")
-    for number, (name, colour) in enumerate([*colours.items(), ("그 밖", OTHER_COLOUR)]):
+    for number, (name, colour) in enumerate([*colours.items(), ("기타", OTHER_COLOUR)]):
         axes.scatter(28 + 86 * number, -3, s=40, color=colour, linewidths=0)
         _write(axes, 36 + 86 * number, -3, name[:6], size=8, va="center")
     taken: list[tuple[float, float, float]] = []

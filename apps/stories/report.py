@@ -19,7 +19,7 @@ class Report:
 
     clusters: Clusters
     duplicates: Sequence[DuplicateGroup] = ()
-    title: str = "오늘의 이야기"
+    title: str = "오늘의 뉴스 묶음"
     source: str = ""
     """Origin of the articles, shown to readers."""
     num_rejected: int = 0

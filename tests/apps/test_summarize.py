@@ -55,7 +55,7 @@ def jsonl(num: int, start: int = 0) -> str:
 # ---- faces ----
 
 
-def test_a_text_from_the_standard_input_is_summarised() -> None:
+def test_a_text_from_the_standard_input_is_summarized() -> None:
     code, out, err = run("-", "--sentences", "2", stdin=f"\ufeff{TEXT}\n")
     assert (code, err) == (0, "")
     assert out.splitlines() == [s.text for s in Summarizer.load().summarize(TEXT, 2).sentences]
@@ -161,7 +161,7 @@ def test_bad_records_are_set_aside_beside_the_output(
     path, out = write("a.jsonl", jsonl(1) + BAD), tmp_path / "o.jsonl"
     assert main([str(path), "--out", str(out)]) == 1
     assert [record["line"] for record in records_of(tmp_path / "o.jsonl.rejected.jsonl")] == [2, 3, 4, 5]
-    assert "4 records set aside" in capsys.readouterr().err
+    assert "4 records rejected" in capsys.readouterr().err
     assert main([str(path), "--out", str(out)]) == 1  # the second run remembers them
     assert len(records_of(tmp_path / "o.jsonl.rejected.jsonl")) == 4
 

@@ -42,7 +42,7 @@ def test_files_that_cannot_be_used() -> None:
         ("a.txt", b"a" * (MAX_UPLOAD_MB * 1_000_000 + 1), "파일이 너무 큽니다(20.0 MB)"),
         ("a.txt", "한글".encode("cp949"), "옛 윈도 한글(CP949)"),
         ("a.jsonl", b"\xff\xfe\x00", "UTF-8로 저장"),
-        ("a.csv", "번호,값\n1,2\n".encode(), "칸을 찾지 못했습니다|글을 찾지 못했습니다"),
+        ("a.csv", "번호,값\n1,2\n".encode(), "열을 찾지 못했습니다|글을 찾지 못했습니다"),
         ("a.json", b'{"text": "x"}', "JSON이 깨져"),
     ]:
         for read in READERS:
@@ -85,7 +85,7 @@ def test_bad_records_are_set_aside_with_their_place() -> None:
     assert len(found.records) == 1
     told = [explain_rejected(record, KOREAN) for record in found.rejected]
     assert told[0].startswith("2번째 레코드: JSON이 깨져")
-    assert told[1].startswith("3번째 레코드: 본문이나 제목이 든 칸을")
+    assert told[1].startswith("3번째 레코드: 본문이나 제목이 든 열을")
 
 
 def test_other_formats_are_read() -> None:
@@ -109,10 +109,10 @@ def test_too_many_and_too_long_are_refused() -> None:
 def test_other_errors_are_plain_too() -> None:
     for error, expected in [
         (CheckpointError(Path("/x/모델"), "no config.json", "restore it"), "모델 모델을 쓸 수 없습니다"),
-        (UsageError("runtime onnx-int8", "onnx not installed", "install"), "옆 칸에서 torch를 고르세요"),
+        (UsageError("runtime onnx-int8", "onnx not installed", "install"), "왼쪽에서 torch를 고르세요"),
         (ValueError("no blank in the text"), "빈칸이 없습니다"),
         (ValueError("the text has 700 tokens and the model reads 512"), "700토큰"),
-        (RuntimeError("segmentation of /secret/path"), "예상하지 못한 오류가 났습니다(RuntimeError)"),
+        (RuntimeError("segmentation of /secret/path"), "예상하지 못한 오류가 발생했습니다(RuntimeError)"),
     ]:
         assert expected in explain(error, KOREAN), error
         assert "/secret" not in explain(error, KOREAN), error

@@ -216,7 +216,7 @@ def test_a_comment_gets_its_probabilities_and_weights(open_page: Open) -> None:
     app = open_page("comments", threshold="0.05")
     figures = {metric.label: metric.value for metric in app.metric}
     assert figures["재현율"].endswith("%")
-    assert figures["걸린 수"].endswith("/ 140")
+    assert figures["탐지 건수"].endswith("/ 140")
     set_text(app, "comment-text", "<i>정말</i> 좋았다")
     press(app, "분석하기")
     assert "<i>" not in page_html(app)
@@ -248,7 +248,7 @@ def test_tables_for_excel_compute_nothing() -> None:
 def test_a_higher_threshold_flags_less(open_page: Open) -> None:
     flagged = []
     for threshold in ("0.05", "0.5", "0.95"):
-        [value] = [m.value for m in open_page("comments", threshold=threshold).metric if m.label == "걸린 수"]
+        [value] = [m.value for m in open_page("comments", threshold=threshold).metric if m.label == "탐지 건수"]
         flagged.append(int(value.split(" / ")[0]))
     assert flagged == sorted(flagged, reverse=True)
 

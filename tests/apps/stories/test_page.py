@@ -89,7 +89,7 @@ def test_every_article_is_on_the_page_and_every_story_on_the_map(today: Report) 
     links = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     ids = {f"#{attributes['id']}" for _, attributes in page.tags if attributes.get("id")}
     assert {link for link in links if link and link.startswith("#")} <= ids
-    for words in ("이야기 지도", "같은 글", "나머지", "읽지 못한 기록", "news.json", "시간에 따라"):
+    for words in ("묶음 지도", "중복 기사", "묶이지 않은 기사", "읽지 못한 레코드", "news.json", "시간대별"):
         assert words in text
 
 
@@ -195,7 +195,7 @@ def test_copies_are_told_and_shown_once() -> None:
     clusters = cluster(titles, embedder=CharNgrams())
     some = Report(clusters, [DuplicateGroup(0, (0, 1))])
     text = " ".join("".join(Page(html_of(some)).text).split())
-    assert "+ 같은 글 1건" in text
+    assert "+ 중복 1건" in text
     rows = list(csv.DictReader(io.StringIO(to_csv(some).removeprefix("\ufeff"))))
     assert {row["index"]: row["duplicate_of"] for row in rows} == {"0": "", "1": "0", "2": "", "3": ""}
 
@@ -219,7 +219,7 @@ def test_names_pins_and_news_are_shown(news: News) -> None:
     stories.assign([*news.articles, *(f"다람쥐 구조대 {k}명 창설 소식" for k in range(4))], embedder=CharNgrams())
     stories.found()
     text = "".join(Page(html_of(Report(stories.clusters()))).text)
-    for words in ("편집자가 붙인 이름", "고정", "새 이야기", "새 글이 있는 이야기만"):
+    for words in ("편집자가 붙인 이름", "고정", "새 묶음", "새 기사가 있는 묶음만"):
         assert words in text
     assert text.index("편집자가 붙인 이름") < text.index("다람쥐 구조대")
 
