@@ -138,7 +138,7 @@ def _read_records(source: str, lines: Iterable[str]) -> Iterator[Item]:
                 yield _item(source, number, record, where)
 
 
-def _item(source: str, line: int, record: Mapping[str, Any], place: str) -> Item:
+def _item(source: str, line: int, record: Mapping[str, Any], position: str) -> Item:
     # Not read_documents: it normalizes to NFC, and offsets would not count the characters of the file.
     text, title, id_ = (
         next((str(record[key]) for key in FIELD_NAMES[name] if isinstance(record.get(key), str | int | float)), "")
@@ -148,7 +148,7 @@ def _item(source: str, line: int, record: Mapping[str, Any], place: str) -> Item
     if not text.strip():
         known = ", ".join(FIELD_NAMES["text"])
         error = DataError(f"{source}:{line}", "no text in it", f"fill one of the fields {known}")
-    return Item(source, line, id_ or place, text, title, error)
+    return Item(source, line, id_ or position, text, title, error)
 
 
 # ---- output ----
@@ -190,10 +190,10 @@ class Batch:
         self.path, self.rejected = out, out.with_name(f"{out.name}.rejected.jsonl")
         about = out.with_name(f"{out.name}.run.json")
         run = {"files": files, "settings": dict(settings)}
-        places = {name: number for number, name in enumerate(files)}
+        positions = {name: number for number, name in enumerate(files)}
 
-        def place(record: Mapping[str, Any]) -> tuple[int, int]:
-            return places[record["source"]], int(record["line"])
+        def position(record: Mapping[str, Any]) -> tuple[int, int]:
+            return positions[record["source"]], int(record["line"])
 
         try:
             if out.exists() and (not about.is_file() or json.loads(read_text(about)) != run):
@@ -202,10 +202,10 @@ class Batch:
             out.parent.mkdir(parents=True, exist_ok=True)
             write_json(about, run)
             last = _repair(out)
-            self.start = place(json.loads(last)) if last else (0, 0)
+            self.start = position(json.loads(last)) if last else (0, 0)
             _repair(self.rejected)
             # Records rejected after that position will be read again.
-            kept = [line for line in _lines(self.rejected) if place(json.loads(line)) < self.start]
+            kept = [line for line in _lines(self.rejected) if position(json.loads(line)) < self.start]
             write_text(self.rejected, "".join(kept))
             self.num_rejected = len(kept)
             self._files = [path.open("a", encoding="utf-8") for path in (out, self.rejected)]

@@ -1,11 +1,11 @@
-"""A day of news on one page: how long it takes, and what it is worth, against named baselines in the same run.
+"""Benchmark of clustering: time, quality and near-duplicates of a day, against baselines in the same run.
 
     python -m benchmarks.clustering DATA
-    python -m benchmarks.clustering DATA --titles 1500 --out trial.md    # does it run? figures of no worth
+    python -m benchmarks.clustering DATA --titles 1500 --out trial.md    # a trial; figures are not representative
 
-DATA holds `news/newstrust_20210601_sample.json`, and `corpus/`, `klue/`, `kpfbert/` and `nsmc/` beside it. Besides the
-suite's own packages, `umap-learn` and `hdbscan` have to be installed, of which the notebook that is compared with is
-made. Each part runs in a process of its own. Writes the page in the docs.
+DATA holds `news/newstrust_20210601_sample.json`, and `corpus/`, `klue/`, `kpfbert/` and `nsmc/` beside it. The notebook
+that is compared with needs `umap-learn` (`pressbert[benchmarks]`). Each part runs in a process of its own. Writes the
+page in the docs.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import math
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,6 @@ from apps.stories.clusters import (
     Clusters,
     EmbeddedArticles,
     cluster,
-    default_embedder,
     describe,
     distinct_texts,
     find_groups,
@@ -44,50 +44,51 @@ from apps.stories.clusters import (
 )
 from apps.stories.duplicates import DuplicateConfig, have_same_facts, letters_of
 from apps.stories.files import write_report
+from apps.stories.grouping import Labels, Library, neighbour_graph
 from apps.stories.report import Report
 from apps.stories.space import CharNgrams, Embedder
 from benchmarks.clustering_measures import (
-    MAX_ENTITY,
-    MAX_NUMBER,
     Baseline,
+    CachedEmbedder,
     Judge,
     brute_force,
+    embedder_name,
     marked_names,
     minimal_pairs,
+    open_embedder,
 )
+from benchmarks.clustering_page import NEWS, NOTEBOOK, page
 from corpora.documents import read_text
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.files import write_text
-from corpora.foundation.machine import cpu_name, versions
 from corpora.near_duplicates import similar_pairs
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "clustering.md"
-NEWS = Path("news") / "newstrust_20210601_sample.json"
 
 NUM_SHOWN, SHOWN_TITLES = 30, 5
 NUM_TITLES = 12_006
+NUM_CLUSTERER_RUNS = 5
 NUM_DUPLICATE_TITLES, NUM_MINIMAL, NUM_ASSIGNED, NUM_LARGE = 20_000, 2_000, 4_000, 100_000
-NOTEBOOK = {"neighbors": 15, "components": 5, "min_cluster_size": 15, "min_samples": 10}
-"""The notebook's own defaults."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure all and write the page."""
+    """Run all parts and write the page."""
     parser = argparse.ArgumentParser(description="Benchmark clustering.")
     parser.add_argument("data", type=Path, help="data root")
     parser.add_argument("--model", help=f"embedder: folder or hub id, or '{LETTERS}'; default: the bundled one")
     parser.add_argument("--sample", type=int, default=256, help="titles that the notebook's encoder is timed on")
-    parser.add_argument("--titles", type=int, default=NUM_TITLES, help="of the day, drawn at random; all else shrinks")
+    parser.add_argument("--titles", type=int, default=NUM_TITLES, help="titles of a trial, drawn at random")
     parser.add_argument("--out", type=Path, default=PAGE)
     parser.add_argument("--part", help="internal: measure one part in this process and print its figures")
     arguments = parser.parse_args(argv)
     if not (arguments.data / NEWS).is_file():
         raise UsageError(arguments.data, f"no {NEWS} in it", "give the data root")
-    if missing := [name for name in ("umap", "hdbscan") if importlib.util.find_spec(name) is None]:
-        raise UsageError(missing[0], "not installed", "pip install umap-learn hdbscan")
+    if importlib.util.find_spec("umap") is None:
+        raise UsageError("umap-learn", "not installed", "pip install 'pressbert[benchmarks]'")
     parts: dict[str, Callable[[argparse.Namespace], Any]] = {
         "notebook": measure_notebook,
+        "clusterers": measure_clusterers,
         "quality": measure_quality,
         "settings": measure_settings,
         "duplicates": measure_duplicates,
@@ -104,7 +105,11 @@ def main(argv: list[str] | None = None) -> int:
             results[name], results[name]["peak_mb"] = run_part(arguments, name)
             sys.stderr.write(f"{name}: {json.dumps(results[name], ensure_ascii=False)[:300]}\n")
     results["threads"] = measure_threads(arguments)
-    write_text(arguments.out, page(results, arguments))
+    is_trial = arguments.titles < NUM_TITLES
+    options = f" --model {Path(arguments.model).name}" if arguments.model else ""
+    options += f" --titles {arguments.titles}" if is_trial else ""
+    embedder = embedder_name(arguments.model)
+    write_text(arguments.out, page(results, options=options, embedder=embedder, is_trial=is_trial))
     sys.stdout.write(f"{arguments.out}\n")
     return 0
 
@@ -123,7 +128,7 @@ def run_part(arguments: argparse.Namespace, name: str, **environment: str) -> tu
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, resource.struct_rusage]:
-    """Run a command; returns its output and what it used."""
+    """Run a command; returns its output and resource usage."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         process = subprocess.Popen(command, stdout=output, env=os.environ | environment)
         _, status, usage = os.wait4(process.pid, 0)
@@ -134,35 +139,8 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, r
         return output.read(), usage
 
 
-def open_embedder(name: str | None) -> Embedder:
-    """Open the embedder that is measured."""
-    if name == LETTERS:
-        return CharNgrams()
-    if name is None:
-        return default_embedder()
-    from downstream.embed import Embedder as SentenceEmbedder
-
-    return SentenceEmbedder.load(name)
-
-
-class Remembered:
-    """An embedder that computes each text once, so that settings can be compared without waiting."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        """Wrap an embedder."""
-        self.sha256 = embedder.sha256
-        self._embedder = embedder
-        self._vectors: dict[str, NDArray[np.float32]] = {}
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors."""
-        missing = [text for text in dict.fromkeys(texts) if text not in self._vectors]
-        self._vectors.update(zip(missing, self._embedder.encode(missing), strict=True))
-        return np.stack([self._vectors[text] for text in texts])
-
-
 def read_day(arguments: argparse.Namespace) -> list[Article]:
-    """Return the articles of the real day, or those of them that are drawn."""
+    """Return the articles of the real day, or a random sample of them."""
     articles = to_articles(read_articles(arguments.data / NEWS))
     if arguments.titles >= len(articles):
         return articles
@@ -173,7 +151,7 @@ def read_day(arguments: argparse.Namespace) -> list[Article]:
 
 
 def scaled(arguments: argparse.Namespace, number: int) -> int:
-    """Return how much of something a trial takes that has fewer titles."""
+    """Return NUMBER scaled down to the titles of a trial."""
     share: float = min(arguments.titles, NUM_TITLES) / NUM_TITLES
     return math.ceil(number * share)
 
@@ -182,7 +160,7 @@ def scaled(arguments: argparse.Namespace, number: int) -> int:
 
 
 def measure_day(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run the command on the real day, with nothing kept from before."""
+    """Run the command on the real day with an empty cache."""
     with tempfile.TemporaryDirectory(prefix="pressbert-benchmark-") as scratch:
         file = arguments.data / NEWS
         if arguments.titles < NUM_TITLES:
@@ -202,7 +180,7 @@ def measure_day(arguments: argparse.Namespace) -> dict[str, Any]:
 def measure_notebook(arguments: argparse.Namespace) -> dict[str, Any]:
     """Time the notebook's pipeline: encode each title in fp32, then UMAP and HDBSCAN within each category.
 
-    The encoder is a BERT of base size with random weights: time does not depend on them.
+    The encoder is a BERT-base with random weights, on which time does not depend.
     """
     import hdbscan
     import umap
@@ -219,7 +197,7 @@ def measure_notebook(arguments: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     vectors = model.encode(sample, batch_size=32)
     encode_s = (time.perf_counter() - started) * len(titles) / len(sample)
-    # The vectors of the others are those of the sample with noise: as many, as long, and about as alike.
+    # The other vectors are those of the sample with noise: of the same number, length and similarity.
     rows = vectors[draw.integers(0, len(vectors), len(titles))]
     rows = (rows + vectors.std() * draw.standard_normal(rows.shape)).astype(np.float32)
     categories = np.array([article.category for article in articles])
@@ -255,12 +233,12 @@ def _write_random_bert(folder: Path, data: Path) -> None:
 
 
 def measure_assign(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Fit two thirds of the day, and let the rest join."""
+    """Fit two thirds of the day, and assign the rest."""
     articles = read_day(arguments)
     articles = [articles[position] for position in np.random.default_rng(0).permutation(len(articles))]
     size = scaled(arguments, NUM_ASSIGNED)
     batches = [articles[first : first + 1000] for first in range(len(articles) - size, len(articles), 1000)]
-    embedder = Remembered(open_embedder(arguments.model))
+    embedder = CachedEmbedder(open_embedder(arguments.model))
     _embed(embedder, articles[:-size])
     started = time.perf_counter()
     stories = Stories.fit(articles[:-size], embedder=embedder)
@@ -297,7 +275,7 @@ def _embed(embedder: Embedder, articles: Sequence[Article]) -> None:
 
 
 def measure_large(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Make all files of many titles: the day's, and reviews of films as further short texts; vectors are random."""
+    """Write all files for many titles, those of the day and film reviews; vectors are random."""
 
     class Drawn:
         sha256 = "drawn"
@@ -320,7 +298,7 @@ def measure_large(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _lines(path: Path, count: int) -> list[str]:
-    """Return different lines of a file that are as long as titles."""
+    """Return distinct lines of a file that are as long as titles."""
     found: dict[str, None] = {}
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
@@ -331,7 +309,7 @@ def _lines(path: Path, count: int) -> list[str]:
     raise DataError(path, f"fewer than {count} lines of 12 to 60 characters", "give the whole file")
 
 
-# ---- the same, whatever the threads and the order ----
+# ---- determinism ----
 
 
 def measure_labels(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -339,7 +317,7 @@ def measure_labels(arguments: argparse.Namespace) -> dict[str, Any]:
     from corpora.foundation.files import fingerprint
 
     config = ClusteringConfig()
-    embedder = Remembered(open_embedder(arguments.model))
+    embedder = CachedEmbedder(open_embedder(arguments.model))
 
     def stories(articles: Sequence[Article]) -> list[list[str]]:
         embedded = EmbeddedArticles.from_articles(articles, embedder, make_reducer(config))
@@ -372,7 +350,7 @@ def measure_quality(arguments: argparse.Namespace) -> dict[str, Any]:
     """Compare with the baselines, and list some stories."""
     articles = read_day(arguments)
     judge = Judge(articles)
-    embedder = Remembered(open_embedder(arguments.model))
+    embedder = CachedEmbedder(open_embedder(arguments.model))
     config = ClusteringConfig()
     embedded = EmbeddedArticles.from_articles(articles, embedder, make_reducer(config))
     labels, is_core = find_groups(embedded, config, make_clusterer(config))
@@ -406,8 +384,8 @@ def _some_stories(clusters: Clusters) -> list[dict[str, Any]]:
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "HDBSCAN as it is (`noise=keep`)": {"noise": "keep"},
-    "HDBSCAN as it is, eom": {"noise": "keep", "selection": "eom"},
+    "HDBSCAN alone (`noise=keep`)": {"noise": "keep"},
+    "HDBSCAN alone, eom": {"noise": "keep", "selection": "eom"},
     "eom": {"selection": "eom"},
     "no stories joined (`join_at=2`)": {"join_at": 2.0},
     "`min_typicality=0.02`": {"min_typicality": 0.02},
@@ -424,11 +402,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def measure_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what each setting is worth."""
+    """Measure the effect of each setting."""
     articles = read_day(arguments)
     judge = Judge(articles)
     opened = open_embedder(arguments.model)
-    embedder = Remembered(opened)
+    embedder = CachedEmbedder(opened)
     rows = {}
     for name, settings in VARIANTS.items():
         config = ClusteringConfig(**settings)
@@ -439,11 +417,38 @@ def measure_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows}
 
 
+# ---- clusterers ----
+
+
+def measure_clusterers(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Time HDBSCAN of both packages on the same graph, and compare their groups."""
+    from sklearn.metrics import adjusted_rand_score
+
+    config = ClusteringConfig()
+    embedded = EmbeddedArticles.from_articles(read_day(arguments), open_embedder(arguments.model), make_reducer(config))
+    graph = neighbour_graph(embedded.points, max(config.neighbours, config.min_samples))
+    rows: dict[str, Any] = {"num_runs": NUM_CLUSTERER_RUNS}
+    labels: dict[str, Labels] = {}
+    for library in get_args(Library):
+        clusterer = make_clusterer(config.model_copy(update={"clusterer": library}))
+        seconds = []
+        for _ in range(NUM_CLUSTERER_RUNS):
+            started = time.perf_counter()
+            labels[library] = clusterer.fit_graph(graph.copy())
+            seconds.append(time.perf_counter() - started)
+        rows[library] = {
+            "seconds": statistics.median(seconds),
+            "num_groups": int(labels[library].max()) + 1,
+            "ari": float(adjusted_rand_score(labels["sklearn"], labels[library])),
+        }
+    return rows
+
+
 # ---- near-duplicates ----
 
 
 def measure_duplicates(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Compare with brute force, and try pairs that differ in a number, a name or a negation alone."""
+    """Compare with brute force, and test pairs that differ in one number, name or negation."""
     titles = _many_titles(arguments.data, scaled(arguments, NUM_DUPLICATE_TITLES))
     config = DuplicateConfig()
     started = time.perf_counter()
@@ -478,230 +483,13 @@ def measure_duplicates(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _many_titles(data: Path, count: int) -> list[str]:
-    """Return different titles: the day's, other headlines, of petitions, and reviews that are as long."""
+    """Return distinct titles: those of the day, other headlines, petitions, and reviews of similar length."""
     titles = [article.title for article in read_articles(data / NEWS)]
     titles += read_text(data / "corpus" / "news_titles_kocohub.txt.gz").splitlines()
     titles += [json.loads(line)["title"] for line in read_text(data / "corpus" / "petitions.jsonl.gz").splitlines()]
     distinct = list(dict.fromkeys(" ".join(title.split()) for title in titles if letters_of(title)))
     distinct += _lines(data / "nsmc" / "reviews_unlabeled.txt.gz", count)
     return list(dict.fromkeys(distinct))[:count]
-
-
-# ---- the page ----
-
-
-def page(results: Mapping[str, Any], arguments: argparse.Namespace) -> str:
-    """Return the page of the docs."""
-    day, notebook = results["day"], results["notebook"]
-    libraries = versions("scikit-learn", "scipy", "numpy", "kiwipiepy", "umap-learn", "hdbscan", "torch")
-    lines = [
-        "# A day of news on one page",
-        "",
-        f"Written by `python -m benchmarks.clustering DATA{_options(arguments)}`; do not edit.",
-        "",
-        f"- Machine: {cpu_name()}, {os.cpu_count()} threads.",
-        f"- Data: `{NEWS}`, {day['num_articles']:,} titles of one day in 11 categories.",
-        *([] if arguments.titles >= NUM_TITLES else ["- **A trial with a part of the titles: figures of no worth.**"]),
-        f"- Embedder: {_model_name(arguments)}.",
-        "- " + ", ".join(f"{name} {version}" for name, version in libraries.items()) + ".",
-        "",
-        *_asked_lines(results),
-        *_time_lines(day, notebook),
-        *_quality_lines(results["quality"], results["settings"]),
-        *_duplicate_lines(results["duplicates"]),
-        *_assign_lines(results["assign"]),
-        "## The same every time",
-        "",
-        "- One thread, two threads and the day in another order give "
-        f"{'the same' if results['threads'] else 'DIFFERENT'} stories.",
-        "",
-        *_large_lines(results["large"]),
-        *_story_lines(results["quality"]["shown"], day["num_stories"]),
-    ]
-    return "\n".join(lines)
-
-
-def _options(arguments: argparse.Namespace) -> str:
-    model = f" --model {Path(arguments.model).name}" if arguments.model else ""
-    return model + (f" --titles {arguments.titles}" if arguments.titles < NUM_TITLES else "")
-
-
-def _asked_lines(results: Mapping[str, Any]) -> list[str]:
-    day, large, assign, copies = results["day"], results["large"], results["assign"], results["duplicates"]
-    ours = results["quality"]["rows"]["ours"]
-    times = _notebook_s(results["notebook"]) / day["wall_s"]
-    merged = sum(copies["merged"].values()) / sum(copies["minimal"].values())
-    rate, embedded = assign["titles_per_s"], assign["embedded_titles_per_s"]
-    asked = [
-        ("one command for the day, at most 60 s", f"{day['wall_s']:.1f} s", day["wall_s"] <= 60),
-        ("the notebook's pipeline takes at least 10 times as long", f"{times:.1f} times", times >= 10),
-        ("pairs that share what is rare fall together far more often than random ones", _ratio(ours), _is_far(ours)),
-        ("the same stories with 1 and 2 threads and in another order", "", results["threads"]),
-        (f"{large['num_titles']:,} titles in 4,096 MB", f"{large['peak_mb']:,.0f} MB", large["peak_mb"] <= 4096),
-        ("1,000 titles/s join stories, vectors given", f"{rate:,.0f} titles/s", rate >= 1000),
-        ("… and with the embedder's own time", f"{embedded:,.0f} titles/s", embedded >= 1000),
-        ("precision of copies at least 0.99", f"{copies['precision']:.4f}", copies["precision"] >= 0.99),
-        ("recall of copies at least 0.98", f"{copies['recall']:.4f}", copies["recall"] >= 0.98),
-        ("minimal pairs merged, at most 1 %", f"{100 * merged:.2f} %", merged <= 0.01),
-    ]
-    rows = [f"| {what} | {value} | {'yes' if is_reached else '**no**'} |" for what, value, is_reached in asked]
-    return ["## What was asked for", "", "| asked | measured | reached |", "| --- | ---: | --- |", *rows, ""]
-
-
-def _ratio(row: Mapping[str, float]) -> str:
-    return f"{100 * row['pairs']:.1f} % against {100 * row['random']:.3f} %"
-
-
-def _is_far(row: Mapping[str, float]) -> bool:
-    return row["pairs"] > 100 * row["random"]
-
-
-def _notebook_s(notebook: Mapping[str, Any]) -> float:
-    return float(notebook["encode_s"] + notebook["umap_s"] + notebook["hdbscan_s"])
-
-
-def _model_name(arguments: argparse.Namespace) -> str:
-    if isinstance(open_embedder(arguments.model), CharNgrams):
-        return "none, titles are compared by their letters"
-    return f"`{Path(arguments.model).name}`" if arguments.model else "the bundled one"
-
-
-def _time_lines(day: Mapping[str, Any], notebook: Mapping[str, Any]) -> list[str]:
-    total = _notebook_s(notebook)
-    steps = "".join(f"| {name} | {seconds:.1f} |\n" for name, seconds in day["elapsed_s"].items())
-    return [
-        "## Time",
-        "",
-        "One command, `python -m apps.clustering FILE`, in a process of its own and with an empty cache:",
-        "",
-        "| step | seconds |",
-        "| --- | ---: |",
-        *steps.splitlines(),
-        f"| all, start of Python included | {day['wall_s']:.1f} |",
-        "",
-        f"Processor time {day['cpu_s']:.1f} s; peak memory {day['peak_mb']:,.0f} MB; the page has "
-        f"{day['size_bytes']['html'] / 1e6:.1f} MB.",
-        "",
-        "The notebook's pipeline in the same run: `sentence-transformers` in fp32 with a BERT of base size and random "
-        f"weights, timed on {notebook['sample']} titles and scaled up; UMAP to {NOTEBOOK['components']} and HDBSCAN "
-        "within each category:",
-        "",
-        "| step | seconds |",
-        "| --- | ---: |",
-        f"| encode | {notebook['encode_s']:.1f} |",
-        f"| UMAP | {notebook['umap_s']:.1f} |",
-        f"| HDBSCAN | {notebook['hdbscan_s']:.1f} |",
-        f"| all | {total:.1f} |",
-        "",
-        f"That is {total / day['wall_s']:.1f} times as long, without keywords, duplicates or a page.",
-        "",
-    ]
-
-
-MEASURES = (
-    "| | stories | largest | noise | pairs together | random pairs together | times | AMI | AMI with noise |",
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-)
-
-
-def _measure_line(name: str, row: Mapping[str, float]) -> str:
-    times = f"{row['pairs'] / row['random']:,.0f}" if row["random"] else "–"
-    return (
-        f"| {name} | {row['num_stories']:,} | {row['largest']} | {100 * row['noise']:.1f} % | "
-        f"{100 * row['pairs']:.1f} % | {100 * row['random']:.3f} % | {times} | {row['ami']:.3f} | "
-        f"{row['ami_all']:.3f} |"
-    )
-
-
-def _quality_lines(quality: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    return [
-        "## Quality, without looking",
-        "",
-        "A *pair* is two different titles that share a rare name (a proper noun or Latin word by Kiwi, in at most "
-        f"{MAX_ENTITY} titles) and a number (in at most {MAX_NUMBER} titles): there are {quality['num_pairs']}, and "
-        "most tell one event. A clustering is good if pairs are in one story and random titles are not. AMI is the "
-        "adjusted mutual information with the 11 categories, of the titles in stories and of all with noise as one "
-        "more group; it cannot be high, as stories are far finer than categories.",
-        "",
-        *MEASURES,
-        *(_measure_line(name, row) for name, row in quality["rows"].items()),
-        "",
-        "What each setting is worth:",
-        "",
-        *MEASURES,
-        *(_measure_line(name, row) for name, row in settings["rows"].items()),
-        "",
-    ]
-
-
-def _duplicate_lines(result: Mapping[str, Any]) -> list[str]:
-    total, merged = sum(result["minimal"].values()), sum(result["merged"].values())
-    return [
-        "## Near-duplicates",
-        "",
-        f"- Of {result['num_titles']:,} titles, {result['num_expected']:,} pairs have a Jaccard index of 0.8 or more "
-        f"by brute force. MinHash finds them with precision {result['precision']:.4f} and recall "
-        f"{result['recall']:.4f} in {result['elapsed_s']:.1f} s.",
-        f"- The guard lets {100 * result['accepted']:.1f} % of these pairs pass; the others differ in a number, a "
-        "name, a negation or a word.",
-        f"- The real day has {result['num_groups']:,} groups of copies with {result['num_copies']:,} copies beside "
-        "their representatives.",
-        f"- {total:,} pairs that differ in one number, name or negation alone: {merged} are merged "
-        f"({100 * merged / total:.2f} %).",
-        "",
-        "| changed | pairs | merged | passed by the guard, whatever the similarity |",
-        "| --- | ---: | ---: | ---: |",
-        *(
-            f"| {kind} | {number} | {result['merged'].get(kind, 0)} | {result['passed'].get(kind, 0)} |"
-            for kind, number in result["minimal"].items()
-        ),
-        "",
-    ]
-
-
-def _assign_lines(result: Mapping[str, Any]) -> list[str]:
-    return [
-        "## Stories over time",
-        "",
-        f"- {result['num_fitted']:,} titles of the day, drawn at random, make stories in {result['fit_s']:.1f} s, "
-        f"given their vectors; the other {result['num_assigned']:,} join at {result['titles_per_s']:,.0f} titles/s, "
-        f"given theirs, and at {result['embedded_titles_per_s']:,.0f} with the time that the embedder takes.",
-        f"- {100 * result['joined']:.1f} % of them join a story; the rest founds {result['num_found']} new ones in "
-        f"{result['found_s']:.1f} s. {result['num_moved']} articles changed their story meanwhile.",
-        "",
-        *MEASURES,
-        _measure_line("step by step", result["step_by_step"]),
-        _measure_line("all at once", result["at_once"]),
-        "",
-    ]
-
-
-def _large_lines(result: Mapping[str, Any]) -> list[str]:
-    return [
-        "## Many titles",
-        "",
-        f"- {result['num_titles']:,} titles with random vectors of 256 dimensions, from titles to the page: "
-        f"{result['peak_mb']:,.0f} MB at most, {result['elapsed_s']:,.0f} s.",
-        "",
-    ]
-
-
-def _story_lines(shown: Sequence[Mapping[str, Any]], number: int) -> list[str]:
-    lines = [
-        f"## {len(shown)} of {number:,} stories",
-        "",
-        "At equal distances in the order of size; the first titles of each, the nearest to the centre first.",
-        "",
-    ]
-    for story in shown:
-        lines.append(f"**{_plain(story['headline'])}** · {story['size']} · {_plain(', '.join(story['keywords']))}")
-        lines += ["", *(f"- {_plain(title)}" for title in story["titles"]), ""]
-    return lines
-
-
-def _plain(text: str) -> str:
-    """Return a text as Markdown shows it letter by letter."""
-    return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `benchmarks/clustering.py` measures by: pairs of titles that tell one event, and pairs that must stay apart."""
+"""Measures and baselines of `benchmarks/clustering.py`: pairs of titles on one event, and pairs that must differ."""
 
 import itertools
 import re
@@ -10,20 +10,57 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.clustering import LETTERS
 from apps.stories.articles import Article, clean_title
+from apps.stories.clusters import default_embedder
 from apps.stories.duplicates import letters_of
 from apps.stories.keywords import kiwi
+from apps.stories.space import CharNgrams, Embedder
 from corpora.documents import read_text
 
 Labels = NDArray[np.int64]
 
 MAX_ENTITY, MAX_NUMBER = 20, 50
-"""Titles that a name and a number may be in at most, to be rare."""
+"""Maximum titles with a rare name and with a rare number."""
 NUM_RANDOM_PAIRS = 1_000_000
 
 
+def open_embedder(name: str | None) -> Embedder:
+    """Open the measured embedder."""
+    if name == LETTERS:
+        return CharNgrams()
+    if name is None:
+        return default_embedder()
+    from downstream.embed import Embedder as SentenceEmbedder
+
+    return SentenceEmbedder.load(name)
+
+
+def embedder_name(name: str | None) -> str:
+    """Return what readers call the measured embedder."""
+    if isinstance(open_embedder(name), CharNgrams):
+        return "none, titles are compared by their letters"
+    return f"`{Path(name).name}`" if name else "the bundled one"
+
+
+class CachedEmbedder:
+    """An embedder that computes each text once, so that settings are compared quickly."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        """Wrap an embedder."""
+        self.sha256 = embedder.sha256
+        self._embedder = embedder
+        self._vectors: dict[str, NDArray[np.float32]] = {}
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors."""
+        missing = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        self._vectors.update(zip(missing, self._embedder.encode(missing), strict=True))
+        return np.stack([self._vectors[text] for text in texts])
+
+
 class Judge:
-    """Measures that need no one to look: pairs that share what is rare, and categories.
+    """Automatic measures: pairs of titles that share rare words, and categories.
 
     Two titles are a *pair* if they share a rare name (a proper noun or Latin word of two letters or more, by Kiwi, in
     at most MAX_ENTITY titles) and a number (a run of digits, in at most MAX_NUMBER titles), and are not equal.
@@ -70,7 +107,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class Baseline:
-    """TF-IDF of the titles, as points for the usual algorithms."""
+    """TF-IDF of the titles, as points for common algorithms."""
 
     texts: Sequence[str]
     of_article: Labels
@@ -86,14 +123,14 @@ class Baseline:
         return rows
 
     def hdbscan(self, points: NDArray[np.float64]) -> Labels:
-        """Cluster by density with the notebook's smaller size."""
+        """Cluster by HDBSCAN."""
         from sklearn.cluster import HDBSCAN
 
         found = HDBSCAN(min_cluster_size=5, min_samples=5, cluster_selection_method="leaf", copy=True).fit(points)
         return self._expand(found.labels_)
 
     def kmeans(self, points: NDArray[np.float64], number: int) -> Labels:
-        """Cluster into a number of groups."""
+        """Cluster by k-means."""
         from sklearn.cluster import MiniBatchKMeans
 
         return self._expand(MiniBatchKMeans(number, random_state=0, n_init=3).fit(points).labels_)
@@ -104,7 +141,7 @@ class Baseline:
 
 
 def brute_force(texts: Sequence[str], least: float) -> set[tuple[int, int]]:
-    """Return all pairs whose sets of 5 letters have a Jaccard index of at least LEAST, by comparing all with all."""
+    """Return all pairs whose sets of 5-letter shingles have a Jaccard index of at least LEAST, by brute force."""
     from scipy import sparse
 
     letters = [letters_of(text) for text in texts]
@@ -144,7 +181,7 @@ def minimal_pairs(
 ) -> list[tuple[str, str, str]]:
     """Make pairs of titles that differ in one number, one name or one negation.
 
-    Names are those of KLUE-NER, so that the analyser that guards has no part in choosing them.
+    Names are those of KLUE-NER, so they are independent of the analyser that the guard uses.
 
     Returns:
         Kind, title and changed title; a title is used once for each kind.

@@ -1,9 +1,9 @@
-"""How long visitors of the demo wait: first paint, a summary, a page change, and the memory of it all.
+"""Benchmark of the demo: waiting times of visitors for a first paint, a summary and a page change, and memory.
 
     python -m benchmarks.demo --rounds 5
 
 Starts the demo and a headless Chromium on this machine, and prints a Markdown table. Needs `pressbert[demo]`,
-Playwright and a Chromium. Only a quiet machine gives figures worth keeping.
+Playwright and a Chromium. Run it on an idle machine.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def running_demo() -> Iterator[tuple[str, int]]:
         until = time.monotonic() + START_S
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > until:
-                raise UsageError("streamlit", "the demo does not start", "try make demo and see what it says")
+                raise UsageError("streamlit", "the demo does not start", "see the messages of make demo")
             time.sleep(0.1)
         yield f"http://localhost:{port}", process.pid
     finally:
@@ -63,7 +63,7 @@ def _answers(port: int) -> bool:
 
 
 def measure(rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each thing that is timed, one for each round; the first visitor of all comes extra.
+    """Return the seconds of each action, one for each round; the first visitor is counted separately.
 
     Raises:
         UsageError: there is no Playwright or Chromium.
@@ -110,7 +110,7 @@ def measure(rounds: int) -> dict[str, list[float]]:
 def main(argv: list[str] | None = None) -> int:
     """Measure from the command line."""
     parser = ArgumentParser("python -m benchmarks.demo", "Measure how long visitors of the demo wait.")
-    parser.add_argument("--rounds", type=int, default=5, help="visitors, one after the other (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="visitors, one after another (default: 5)")
     arguments = parser.parse(argv)
     if arguments.rounds < 1:
         raise UsageError("--rounds", f"{arguments.rounds} is less than 1", "give 1 or more")

@@ -1,9 +1,9 @@
-"""What the server around a model carries on a CPU; writes the page in the docs.
+"""Benchmark of the server on a CPU; writes the page in the docs.
 
     python -m benchmarks.server
 
-The load comes from a process of its own (`benchmarks.serving_load`). Measured are throughput within a limit of latency
-against the server that comes to mind first, overload and recovery, memory over many requests, and the end by SIGTERM.
+The load comes from a process of its own (`benchmarks.serving_load`). Measured are throughput within a latency limit
+against a plain FastAPI server, overload and recovery, memory over many requests, and shutdown by SIGTERM.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def make_model(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def running(command: Sequence[str], log: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Run a server; gives its address when it answers, and its process."""
+    """Run a server; yields its address when it is ready, and its process."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with log.open("wb") as stderr:
         process = subprocess.Popen([sys.executable, "-m", *command], stderr=stderr, env=environment)
@@ -96,7 +96,7 @@ def running(command: Sequence[str], log: Path) -> Iterator[tuple[str, "subproces
 
 
 def plain_server(folder: Path, port: int) -> None:
-    """Serve the way that comes to mind first: FastAPI, torch in single precision, one request after the other."""
+    """A plain server: FastAPI, torch in single precision, one request after another."""
     import socket
 
     import torch
@@ -123,7 +123,7 @@ def plain_server(folder: Path, port: int) -> None:
         return {"results": [dict(zip(labels, row, strict=True)) for row in shares.tolist()]}
 
     listener = socket.create_server(("127.0.0.1", port))
-    # As uvicorn has it on a socket of its own: the parts of an answer do not wait for one another.
+    # As uvicorn sets it on sockets of its own: the parts of an answer do not wait for each other.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     sys.stderr.write(json.dumps({"event": "listening", "url": address}) + "\n")
@@ -132,7 +132,7 @@ def plain_server(folder: Path, port: int) -> None:
 
 
 def highest(url: str, texts: Path, seconds: float, repeated: float = 0.0) -> tuple[int, Load]:
-    """Return the number of connections with the highest throughput within the limit of latency, and what it gave."""
+    """Return the number of connections with the highest throughput within the latency limit, and its load."""
     send(url, texts, 4, seconds=1.0)  # warms up
     best = (1, send(url, texts, 1, seconds=seconds, repeated=repeated))
     for connections in CONNECTIONS[1:]:
@@ -144,7 +144,7 @@ def highest(url: str, texts: Path, seconds: float, repeated: float = 0.0) -> tup
 
 
 def workers_memory_mb(supervisor: int) -> list[float]:
-    """Return the memory of the workers, pages of files left out."""
+    """Return the memory of the workers in MB without file pages."""
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text(encoding="utf-8").split()
     found = []
     for child in children:
@@ -159,7 +159,7 @@ def workers_memory_mb(supervisor: int) -> list[float]:
 
 
 def measure_server(scratch: Path, seconds: float, requests: int) -> dict[str, Any]:
-    """Measure throughput, overload, memory and the end of the server."""
+    """Measure throughput, overload, memory and shutdown of the server."""
     folder = make_model(scratch / "model")
     ours = ["apps.serve", "--classify", str(folder), "--port", "0", "--runtime"]
     texts, log = scratch / "model.json", scratch / "server.log"
@@ -173,7 +173,7 @@ def measure_server(scratch: Path, seconds: float, requests: int) -> dict[str, An
 def measure_throughput(
     folder: Path, ours: list[str], texts: Path, log: Path, seconds: float
 ) -> dict[str, tuple[int, Load]]:
-    """Return for each kind of server the best number of connections and what it carried."""
+    """Return the best number of connections and its load for each kind of server."""
     no_batches, no_cache = ["--max-batch", "1"], ["--cache-mb", "0"]
     servers = {
         "FastAPI, torch fp32, one request after the other": ["benchmarks.server", "--plain", str(folder)],
@@ -191,7 +191,7 @@ def measure_throughput(
 
 
 def measure_overload(ours: list[str], texts: Path, log: Path, seconds: float) -> dict[str, Load]:
-    """Return what a calm server carried, what it did with far too much, and what it carried afterwards."""
+    """Return the loads before, during and after overload."""
     with running([*ours, "auto", "--cache-mb", "0", "--max-waiting", "32"], log) as (url, _):
         return {
             name: send(url, texts, connections, seconds=seconds)
@@ -200,8 +200,8 @@ def measure_overload(ours: list[str], texts: Path, log: Path, seconds: float) ->
 
 
 def measure_endurance(ours: list[str], texts: Path, log: Path, seconds: float, requests: int) -> dict[str, Any]:
-    """Return the memory of two workers over many requests, and what became of a load when they were told to end."""
-    # A cache that is full early on: what grows after that is a leak.
+    """Return the memory of two workers over many requests, and the load during shutdown."""
+    # A cache that fills early: any growth after that is a leak.
     with running([*ours, "auto", "--workers", "2", "--cache-mb", "1"], log) as (url, process):
         memory = []
         for count in (requests // 10, *[requests * 9 // 40] * 4):
@@ -265,12 +265,12 @@ def page(figures: dict[str, Any]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure and write the page, or be the plain server."""
+    """Measure and write the page, or run the plain server."""
     parser = argparse.ArgumentParser(description="Benchmark the server.")
-    parser.add_argument("--seconds", type=float, default=LOAD_SECONDS, help="of each measurement")
-    parser.add_argument("--requests", type=int, default=50_000, help="over which the memory is watched")
+    parser.add_argument("--seconds", type=float, default=LOAD_SECONDS, help="seconds of each measurement")
+    parser.add_argument("--requests", type=int, default=50_000, help="requests over which memory is measured")
     parser.add_argument("--out", type=Path, default=PAGE)
-    parser.add_argument("--plain", type=Path, help="serve this folder in the plainest way")
+    parser.add_argument("--plain", type=Path, help="run the plain server with this folder")
     arguments = parser.parse_args(argv)
     if arguments.plain:
         plain_server(arguments.plain, 0)

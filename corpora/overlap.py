@@ -1,4 +1,4 @@
-"""Where evaluation texts occur in training text, by five measures; the training text streams by and is not kept.
+"""Occurrences of evaluation texts in training text, by five measures; the training text is streamed.
 
 Evaluation texts are indexed. Of every training document its *passages* are compared with them: its title, its text
 and, where there are several, the lines of these. *Letters* are what is left of a text after NFC, case folding and the
@@ -93,7 +93,7 @@ class Match:
     document: str
     """Id of the training document that is closest; the first of several."""
     snippet: str
-    """What stands there."""
+    """The text there."""
 
 
 # ---- what is found ----
@@ -114,8 +114,8 @@ class _Found:
         cls, texts: Sequence[int] | IntArray, positions: Sequence[int] | IntArray, block: Block
     ) -> "_Found":
         """Return pairs that are wholly alike."""
-        places = np.asarray(positions, np.int64)
-        return cls(np.asarray(texts, np.int64), block.documents_at(places), np.ones(len(places)), places)
+        found = np.asarray(positions, np.int64)
+        return cls(np.asarray(texts, np.int64), block.documents_at(found), np.ones(len(found)), found)
 
     def __add__(self, other: "_Found") -> "_Found":
         """Return the pairs of both."""
@@ -148,7 +148,7 @@ class _Record:
         closest = ranked[first_of_runs(found.texts[ranked])]
         closest = closest[found.similarities[closest] > self.best[found.texts[closest]]]
         self.best[found.texts[closest]] = found.similarities[closest]
-        # By place, as looking for snippets in one long text again and again takes long.
+        # By position, so that a long text is searched for snippets once.
         for pair in closest[np.argsort(found.positions[closest])].tolist():
             text = int(found.texts[pair])
             snippet = block.snippet(int(found.positions[pair]), self._lengths[text])
@@ -228,7 +228,7 @@ class EvaluationIndex:
             window_hashes(self._codes, width)[windows], return_index=True, return_inverse=True
         )
         self._letter_grams = HashTable(hashes)
-        self._letter_gram_places = windows[first]
+        self._letter_gram_positions = windows[first]
         owners = np.repeat(np.arange(len(lengths)), num_windows)
         self._letter_counts = _NgramCounts(grams, owners, len(lengths))
         # A text within a longer one is looked for where its first n-gram is.
@@ -333,36 +333,36 @@ class EvaluationIndex:
         # Equal hashes are not yet equal letters.
         window = np.arange(width)
         ours = block.codes[positions[:, None] + window]
-        theirs = self._codes[self._letter_gram_places[grams][:, None] + window]
+        theirs = self._codes[self._letter_gram_positions[grams][:, None] + window]
         is_equal = (ours == theirs).all(axis=1)
         return positions[is_equal], grams[is_equal]
 
     def _find_quotes(self, block: Block, positions: IntArray, grams: IntArray) -> _Found:
         """Return the texts that parts contain, given the letter n-grams found."""
-        texts, places = [], []
+        texts, found = [], []
         begins = self._is_quote[grams]
         for position, gram in zip(positions[begins].tolist(), grams[begins].tolist(), strict=True):
             for text in self._quotes[gram]:
                 if block.letters.startswith(self._letters[text], position):
                     texts.append(text)
-                    places.append(position)
-        return _Found.from_positions(texts, places, block)
+                    found.append(position)
+        return _Found.from_positions(texts, found, block)
 
     def _find_ngrams(self, block: Block, positions: IntArray) -> _Found:
         """Return the texts that share eojeol n-grams with parts, given where letter n-grams were found.
 
         Thirteen eojeol have thirteen letters at least, so only these parts can hold one.
         """
-        grams, places = [], []
+        grams, found = [], []
         for part in np.unique(block.part_at(positions)).tolist():
             eojeol = _eojeol_of(block.parts[part])
             starts = np.cumsum([0, *map(len, eojeol)]) + block.part_starts[part]
             for number, gram in enumerate(_ngrams(eojeol, self.config.ngram)):
                 if gram in self._grams:
                     grams.append(self._grams[gram])
-                    places.append(int(starts[number]))
-        found = np.array(places, np.int64)
-        return self._counts.count(np.array(grams, np.int64), block.documents_at(found), found)
+                    found.append(int(starts[number]))
+        where = np.array(found, np.int64)
+        return self._counts.count(np.array(grams, np.int64), block.documents_at(where), where)
 
 
 def _eojeol_of(text: str) -> list[str]:

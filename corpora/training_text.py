@@ -30,7 +30,7 @@ class TrainingText:
 
 
 class Block:
-    """Some training documents, laid out for comparison."""
+    """Training documents, laid out for comparison."""
 
     def __init__(self, documents: Sequence[TrainingText]) -> None:
         """Lay out DOCUMENTS."""
@@ -38,11 +38,11 @@ class Block:
         self.parts = [nfc(part) for document in documents for part in document.parts]
         owners = [number for number, document in enumerate(documents) for _ in document.parts]
         self.part_documents = np.array(owners, np.int64)
-        """The document that each part is of."""
+        """Index of the document of each part."""
         self.passages: list[tuple[str, int, int]] = []
-        """Parts and their lines, and where their letters begin and end."""
+        """Parts and their lines, with the positions where their letters begin and end."""
         self.sentences: list[tuple[int, int]] = []
-        """Where the letters of sentences begin and end that are not whole passages."""
+        """Positions where the letters of sentences begin and end, other than of whole passages."""
         self._pieces: list[str] = []
         self._size = 0
         part_starts = []
@@ -51,7 +51,7 @@ class Block:
             self._add_part(part)
         self.part_starts = np.array(part_starts, np.int64)
         self.letters = "".join(self._pieces)
-        """Letters of all parts, a line end behind each."""
+        """Letters of all parts, each followed by a line feed."""
         self.codes = letter_codes(self.letters)
         self._last_shown: tuple[int, str, IntArray] | None = None
 
@@ -70,19 +70,19 @@ class Block:
             if len(lines) > 1:
                 self.passages.append((line.strip(), line_start, self._size))
         self.passages.append((part.strip(), start, self._size))
-        self._pieces.append("\n")  # no letter, so that nothing is found across the border
+        self._pieces.append("\n")  # no letter, so nothing is found across parts
         self._size += 1
 
     def part_at(self, positions: IntArray) -> IntArray:
-        """Return the numbers of the parts in which letters stand."""
+        """Return the indices of the parts that contain letters at POSITIONS."""
         return np.searchsorted(self.part_starts, positions, side="right") - 1
 
     def documents_at(self, positions: IntArray) -> IntArray:
-        """Return the numbers of the documents in which letters stand."""
+        """Return the indices of the documents that contain letters at POSITIONS."""
         return self.part_documents[self.part_at(positions)]
 
     def snippet(self, position: int, length: int) -> str:
-        """Return what stands where LENGTH letters begin at POSITION, with a little on both sides."""
+        """Return the text of LENGTH letters from POSITION, with a margin on both sides."""
         number = int(self.part_at(np.array([position]))[0])
         text, positions = self._shown(number)
         first = position - int(self.part_starts[number])
@@ -93,7 +93,7 @@ class Block:
         return f"{'…' if start else ''}{words}{'…' if end < len(text) else ''}"
 
     def _shown(self, number: int) -> tuple[str, IntArray]:
-        """Return the text of a part, and where in it each of its letters stands."""
+        """Return the text of a part, and the position in it of each letter."""
         if self._last_shown is None or self._last_shown[0] != number:
             text, folded = self.parts[number], self.parts[number].casefold()
             text = text if len(text) == len(folded) else folded  # ß is two letters when folded

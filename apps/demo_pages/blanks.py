@@ -68,8 +68,8 @@ def _take(text: str | None = None) -> None:
 
 def _blank(texts: Texts, text: str, number: int, blank: Blank) -> None:
     st.subheader(texts("blanks.blank", number=number), anchor=False)
-    pieces, sentences = st.columns([2, 3], gap="large")
-    with pieces:
+    bars_column, sentences = st.columns([2, 3], gap="large")
+    with bars_column:
         rows = [
             (f"…{c.text}" if c.is_continuation else c.text, c.probability, f"{c.probability:.1%}")
             for c in blank.candidates

@@ -136,7 +136,7 @@ def board_html(texts: Texts, board: Board) -> str:
         body.append(
             f'<tr><th scope="rowgroup" colspan="{len(board.columns) + 1}">{escaped(worded(texts, title))}</th></tr>'
         )
-        best = [_best(lines, place) for place in range(len(board.columns))]
+        best = [_best(lines, position) for position in range(len(board.columns))]
         for line in lines:
             cells = "".join(_cell(texts, row, board, is_best=row is best[k]) for k, row in enumerate(line.rows))
             body.append(f'<tr><th scope="row">{escaped(model_title(line.model))}</th>{cells}</tr>')
@@ -147,8 +147,8 @@ def board_html(texts: Texts, board: Board) -> str:
     )
 
 
-def _best(lines: Sequence[Line], place: int) -> Row | None:
-    rows = [row for line in lines if (row := line.rows[place]) is not None and row.value is not None]
+def _best(lines: Sequence[Line], position: int) -> Row | None:
+    rows = [row for line in lines if (row := line.rows[position]) is not None and row.value is not None]
     return max(rows, key=lambda row: row.value or 0.0) if len(rows) > 1 else None
 
 
@@ -165,7 +165,7 @@ def _chart(texts: Texts, board: Board) -> None:
     """Show one column as dots with intervals; measured and published scores differ in shape."""
     titles = [column.title for column in board.columns]
     chosen = st.selectbox(texts("leaderboard.chart"), titles, key="column", bind="query-params")
-    place = titles.index(chosen)
+    position = titles.index(chosen)
     rows = [
         {
             "model": model_title(line.model),
@@ -176,7 +176,7 @@ def _chart(texts: Texts, board: Board) -> None:
         }
         for title, lines in board.blocks
         for line in lines
-        if (row := line.rows[place]) is not None and row.value is not None
+        if (row := line.rows[position]) is not None and row.value is not None
     ]
     model = {"field": "model", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 200}}
     legend = {"orient": "bottom", "columns": 1, "labelLimit": 400}

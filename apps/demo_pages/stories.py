@@ -379,7 +379,7 @@ def map_chart(texts: Texts, session: SessionStories) -> dict[str, Any]:
     if not colours:
         category_of["legend"] = None
     names, shapes = [*colours, other], [*SHAPES[1 : len(colours) + 1], SHAPES[0]]
-    told = (("title", "story"), ("size", "size"), ("category", "category"), ("keywords", "keywords"))
+    shown = (("title", "story"), ("size", "size"), ("category", "category"), ("keywords", "keywords"))
     largest = max(row["size"] for row in rows)
     size = {"field": "size", "type": "quantitative", "scale": {"domain": [0, largest], "range": [30, 1500]}}
     marks = {
@@ -389,7 +389,7 @@ def map_chart(texts: Texts, session: SessionStories) -> dict[str, Any]:
             "size": size | {"legend": None},
             "color": category_of | {"scale": {"domain": names, "range": [*colours.values(), PLAIN_COLOUR]}},
             "shape": category_of | {"scale": {"domain": names, "range": shapes}},
-            "tooltip": [{"field": name, "type": "nominal", "title": texts(f"stories.{key}")} for name, key in told],
+            "tooltip": [{"field": name, "type": "nominal", "title": texts(f"stories.{key}")} for name, key in shown],
         },
     }
     labels = {

@@ -52,13 +52,13 @@ def show(context: PageContext) -> None:
     items: tuple[Item, ...] = given.records
     item = items[0]
     if len(items) > 1:
-        place = st.selectbox(
+        position = st.selectbox(
             texts("summary.which", count=len(items)),
             range(len(items)),
             format_func=lambda k: f"{k + 1}. {one_line(items[k].title or items[k].text, 60)}",
             key="summary-which",
         )
-        item = items[place]
+        item = items[position]
     summary = _summarize(context, item, options)
     if summary is not None:
         _result(texts, item, summary)
@@ -219,8 +219,8 @@ def _result(texts: Texts, item: Item, summary: Summary) -> None:
         st.caption(texts("summary.why_note"))
 
 
-def _number(place: int) -> str:
-    return NUMBERS[place] if place < len(NUMBERS) else f"({place + 1})"
+def _number(position: int) -> str:
+    return NUMBERS[position] if position < len(NUMBERS) else f"({position + 1})"
 
 
 def _chosen_marks(texts: Texts, summary: Summary) -> list[Mark]:
@@ -238,12 +238,12 @@ def _excluded_marks(texts: Texts, summary: Summary) -> list[Mark]:
     ]
 
 
-def _reasons(texts: Texts, place: int, sentence: SummarySentence) -> str:
+def _reasons(texts: Texts, position: int, sentence: SummarySentence) -> str:
     """Return the parts of a sentence's score as HTML, the largest first."""
     parts = {name: value for name, value in sentence.components.items() if name != "bias" and abs(value) >= 0.005}
     largest = sorted(parts, key=lambda name: -abs(parts[name]))[:SHOWN_REASONS]
     rows = [(texts(f"feature.{name}"), parts[name], f"{parts[name]:+.2f}") for name in largest]
-    head = f'<span class="pb-number">{_number(place)}</span>{escaped(one_line(sentence.text, 44))}'
+    head = f'<span class="pb-number">{_number(position)}</span>{escaped(one_line(sentence.text, 44))}'
     score = texts("summary.score", score=sentence.score)
     return (
         f'<div class="pb-reason" lang="ko"><p>{head}</p><p class="pb-quiet">{score}</p>'

@@ -16,17 +16,16 @@ import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial.distance import pdist
 from threadpoolctl import threadpool_limits
 
 from corpora.foundation.machine import num_threads
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Points: TypeAlias = NDArray[np.float32]
 """(N, P), rows of length 1 or 0."""
@@ -74,7 +73,10 @@ class Density:
         """
         if len(points) < max(self.min_size, self.min_samples, 3):
             return np.full(len(points), -1)
-        graph = neighbour_graph(points, max(self.neighbours, self.min_samples))
+        return self.fit_graph(neighbour_graph(points, max(self.neighbours, self.min_samples)))
+
+    def fit_graph(self, graph: "csr_array") -> Labels:
+        """Return the groups of a connected graph of distances, which may be modified."""
         settings: dict[str, Any] = {
             "min_cluster_size": self.min_size,
             "min_samples": max(1, self.min_samples - 1),  # a point is no neighbour of itself in the graph
@@ -93,19 +95,22 @@ class Density:
         return labels
 
 
-def neighbour_graph(points: Points, num_neighbours: int) -> sparse.csr_array:
+def neighbour_graph(points: Points, num_neighbours: int) -> "csr_array":
     """Return the symmetric graph of nearest neighbours with Euclidean distances, connected by long edges if needed."""
+    from scipy.sparse import coo_array, csr_array
+    from scipy.sparse.csgraph import connected_components
+
     size = len(points)
     indices, similarities = nearest(points, min(num_neighbours, size - 1))
     distances = np.maximum(np.sqrt(np.maximum(2 - 2 * similarities.astype(np.float64), 0)), MIN_DISTANCE)
     starts = np.arange(0, indices.size + 1, indices.shape[1])
-    graph = sparse.csr_array((distances.ravel(), indices.ravel(), starts), shape=(size, size))
-    graph = sparse.csr_array(graph.maximum(graph.T))
+    graph = csr_array((distances.ravel(), indices.ravel(), starts), shape=(size, size))
+    graph = csr_array(graph.maximum(graph.T))
     num_parts, parts = connected_components(graph, directed=False)
     if num_parts > 1:
         ends = np.unique(parts, return_index=True)[1]
-        chain = sparse.coo_array((np.full(num_parts - 1, BRIDGE_LENGTH), (ends[:-1], ends[1:])), shape=(size, size))
-        graph = sparse.csr_array(graph + chain + chain.T)
+        chain = coo_array((np.full(num_parts - 1, BRIDGE_LENGTH), (ends[:-1], ends[1:])), shape=(size, size))
+        graph = csr_array(graph + chain + chain.T)
     return graph
 
 
@@ -302,6 +307,8 @@ def merge_centres(centres: Points, min_cosine: float) -> Labels:
     """Return groups of centres by average linkage: merged while the mean cosine of two is at least MIN_COSINE."""
     if len(centres) < 2:
         return np.arange(len(centres))
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
     def search(block: Points, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         rows, columns = np.nonzero(block @ centres.T >= min_cosine)
@@ -309,7 +316,7 @@ def merge_centres(centres: Points, min_cosine: float) -> Labels:
 
     edges = in_blocks(centres, len(centres), search)
     rows, columns = np.concatenate([e[0] for e in edges]), np.concatenate([e[1] for e in edges])
-    graph = sparse.coo_array((np.ones(len(rows)), (rows, columns)), shape=(len(centres), len(centres)))
+    graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(len(centres), len(centres)))
     # A mean of cosines never exceeds all of them: no group spans two components of this graph.
     _, parts = connected_components(graph, directed=False)
     labels = np.full(len(centres), -1)
@@ -323,12 +330,17 @@ def split_by_linkage(points: Points, min_cosine: float) -> Labels:
     """Return groups of points by average linkage, from 0: the mean cosine of any two is below MIN_COSINE."""
     if len(points) < 2:
         return np.zeros(len(points), np.int64)
+    from scipy.cluster.hierarchy import fcluster
+
     groups = fcluster(average_linkage(points), max(0.0, 1 - min_cosine), criterion="distance")
     return renumber(groups.astype(np.int64))
 
 
 def average_linkage(points: Points) -> NDArray[np.float64]:
     """Return SciPy's average linkage of two or more points by cosine distance."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import pdist
+
     merges: NDArray[np.float64] = linkage(np.maximum(pdist(points.astype(np.float64), "cosine"), 0), "average")
     return merges
 

@@ -16,13 +16,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-from kiwipiepy import Kiwi
 from numpy.typing import NDArray
 
 from corpora.foundation.machine import num_threads
+
+if TYPE_CHECKING:
+    from kiwipiepy import Kiwi
 
 NOUNS = {"NNG", "NNP", "SL", "SH", "XR"}
 ATTACHED = NOUNS | {"SN", "XPN", "XSN"}
@@ -32,8 +34,10 @@ Labels: TypeAlias = NDArray[np.int64]
 
 
 @functools.cache
-def kiwi() -> Kiwi:
+def kiwi() -> "Kiwi":
     """Return the morphological analyser, loaded once per process, with a thread for each processor."""
+    from kiwipiepy import Kiwi
+
     return Kiwi(num_workers=num_threads())
 
 

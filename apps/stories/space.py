@@ -17,17 +17,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from sklearn.feature_extraction.text import HashingVectorizer
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import atomic_file
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 logger = logging.getLogger(__name__)
 
@@ -154,13 +155,15 @@ class HybridSpace:
             rows[first : first + BLOCK] = (counts @ projection).toarray()
         return _unit(rows)
 
-    def _projection(self) -> sparse.csr_array:
+    def _projection(self) -> "csr_array":
         """Return (NUM_HASHES, letter dimensions): a few random signs in each row, determined by the seed."""
+        from scipy.sparse import csr_array
+
         random = np.random.default_rng(self.seed)
         size = NUM_HASHES * SIGNS_PER_HASH
         signs = random.choice(np.array([-1, 1], np.float32), size)
         positions = random.integers(0, self.letter_dimensions, size, dtype=np.int32)
-        return sparse.csr_array(
+        return csr_array(
             (signs, positions, np.arange(0, size + 1, SIGNS_PER_HASH)), shape=(NUM_HASHES, self.letter_dimensions)
         )
 
@@ -177,13 +180,16 @@ class HybridSpace:
         return {"mean": self.mean, "axes": np.ascontiguousarray(self.axes), "idf": self.idf, "settings": settings}
 
 
-def _ngram_counts(texts: Sequence[str]) -> sparse.csr_array:
+def _ngram_counts(texts: Sequence[str]) -> "csr_array":
+    from scipy.sparse import csr_array
+    from sklearn.feature_extraction.text import HashingVectorizer
+
     if not texts:
-        return sparse.csr_array(np.zeros((0, NUM_HASHES), np.float32))  # the vectorizer refuses an empty list
+        return csr_array(np.zeros((0, NUM_HASHES), np.float32))  # the vectorizer refuses an empty list
     vectorizer = HashingVectorizer(
         analyzer="char_wb", ngram_range=NGRAMS, n_features=NUM_HASHES, norm=None, alternate_sign=False, dtype=np.float32
     )
-    return sparse.csr_array(vectorizer.transform(texts))
+    return csr_array(vectorizer.transform(texts))
 
 
 def _unit(rows: NDArray[np.floating]) -> Vectors:

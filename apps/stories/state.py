@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
-from scipy.cluster.hierarchy import fcluster
 
 from apps.stories.articles import Article, Articles, to_articles
 from apps.stories.clusters import (
@@ -334,6 +333,8 @@ class Stories:
             raise UsageError(
                 story, f"{len(texts)} different titles cannot make {parts} parts", f"give 2 to {len(texts)}"
             )
+        from scipy.cluster.hierarchy import fcluster
+
         labels = fcluster(average_linkage(self.points[texts]), parts, criterion="maxclust")
         label_of = dict(zip(texts, labels.tolist(), strict=True))
         groups: dict[int, list[int]] = {}

@@ -241,6 +241,14 @@ def test_the_command_ends_without_a_traceback(tmp_path: Path) -> None:
     assert "No such file" in done.stderr
 
 
+def test_the_import_loads_no_heavy_library() -> None:
+    """A command that only reads or fails starts in less than a second."""
+    heavy = "{'torch', 'transformers', 'sklearn', 'scipy', 'kiwipiepy', 'matplotlib', 'hdbscan'}"
+    code = f"import sys, apps.clustering; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 # ---- the real day ----
 
 

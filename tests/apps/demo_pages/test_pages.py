@@ -1,12 +1,12 @@
 """The pages without a browser: what they show for what is given, in AppTest."""
 
+import itertools
 import json
 import os
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,16 +74,16 @@ def set_text(app: AppTest, key: str, text: str) -> None:
 # --- all pages ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-@pytest.mark.parametrize("models", [True, False], ids=["models", "no-models"])
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["한국어", "English"])
-def test_every_page_opens(page: Any, models: bool, language: str, open_page: Open) -> None:
-    app = open_page(page.name, models=models, lang=language)
-    assert bool(re.search("[가-힣]", app.title[0].value)) == (language == "한국어")
-    if not models and page.kind is not None:
-        commands = [code.value for code in app.code]
-        assert any(command.startswith(("make bundled", "python -m downstream")) for command in commands)
-        assert app.info
+def test_every_page_opens_with_and_without_models(language: str, open_page: Open) -> None:
+    for page, models in itertools.product(PAGES, (True, False)):
+        app = open_page(page.name, models=models, lang=language)
+        assert bool(re.search("[가-힣]", app.title[0].value)) == (language == "한국어"), page
+        if not models and page.kind is not None:
+            commands = [code.value for code in app.code]
+            assert any(command.startswith(("make bundled", "python -m downstream")) for command in commands), page
+            assert app.info, page
 
 
 def test_the_address_restores_settings(open_page: Open) -> None:
