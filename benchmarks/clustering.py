@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if not (arguments.data / NEWS).is_file():
         raise UsageError(arguments.data, f"no {NEWS} in it", "give the data root")
-    if importlib.util.find_spec("umap") is None:
+    if arguments.part in (None, "notebook") and importlib.util.find_spec("umap") is None:
         raise UsageError("umap-learn", "not installed", "pip install 'pressbert[benchmarks]'")
     parts: dict[str, Callable[[argparse.Namespace], Any]] = {
         "notebook": measure_notebook,

@@ -141,7 +141,7 @@ def test_the_bundled_embedder_is_taken_where_there_is_one(
     assert settings == {"embedder": sha256[:12]}
 
 
-def test_a_damaged_bundled_embedder_is_told_and_not_replaced(
+def test_a_damaged_bundled_embedder_is_an_error_and_not_replaced(
     write: Write, tmp_path: Path, sentence_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damaged = tmp_path / "damaged"
@@ -203,7 +203,7 @@ def test_kept_stories_refuse_another_model(
         main([str(path), "--out", str(tmp_path / "a"), "--stories", str(tmp_path / "state")])
 
 
-def test_wrong_options_are_told_in_one_line(write: Write, tmp_path: Path, fails: Fails) -> None:
+def test_wrong_options_are_one_line_errors(write: Write, tmp_path: Path, fails: Fails) -> None:
     for options, kind, where, what in [
         (["--set", "min_sise=3"], RecipeError, "--set", "min_size"),
         (["--set", "min_size=x"], RecipeError, "--set", "min_size='x'"),
@@ -219,13 +219,13 @@ def test_wrong_options_are_told_in_one_line(write: Write, tmp_path: Path, fails:
             run(path, "--out", tmp_path / "out", *options)
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_the_work(write: Write, fails: Fails) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_before_the_work(write: Write, fails: Fails) -> None:
     path, blocked = write("a.txt", "첫눈\n"), write("file", "")
     with fails(ResultError, blocked, "cannot write"):
         run(path, "--out", blocked / "out")
 
 
-def test_wrong_files_and_models_are_told_in_one_line(write: Write, tmp_path: Path, fails: Fails) -> None:
+def test_wrong_files_and_models_are_one_line_errors(write: Write, tmp_path: Path, fails: Fails) -> None:
     with fails(DataError, tmp_path / "none.xlsx", "No such file"):
         run(tmp_path / "none.xlsx", "--out", tmp_path / "out")
     path = write("a.txt", "첫눈\n")

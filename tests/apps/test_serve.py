@@ -303,7 +303,7 @@ def test_what_waits_is_computed_together_by_length() -> None:
     run(scenario)
 
 
-def test_nobody_waits_for_company() -> None:
+def test_a_lone_request_is_computed_at_once() -> None:
     async def scenario(client: Client) -> None:
         await client.classify("혼자")
         assert client.keeper.batches == [[("혼자",)]]
@@ -344,7 +344,7 @@ def test_a_text_that_breaks_the_model_harms_nobody_else(caplog: pytest.LogCaptur
     assert SECRET not in caplog.text
 
 
-def test_jobs_of_several_loops_find_their_way_home() -> None:
+def test_jobs_of_several_loops_return_to_their_loops() -> None:
     batcher = Batcher(max_waiting=100, max_batch=8, max_cost=1000)
     batcher.start()
 
@@ -558,7 +558,7 @@ def test_no_text_stays_in_the_cache() -> None:
 LIMITED = SETTINGS.model_copy(update={"max_body_bytes": 1000, "body_timeout_s": 0.2})
 
 
-def test_a_body_that_says_it_is_too_large_is_read_before_it_is_refused_unless_it_is_far_too_large() -> None:
+def test_a_too_large_body_is_read_before_it_is_refused_unless_it_is_far_too_large() -> None:
     async def scenario(client: Client) -> None:
         for length, reads in [(1001, 1), (4000, 1), (4001, 0)]:
             answer = await client.call("POST", "/classify", length=length, parts=[b"x" * length])
@@ -662,7 +662,7 @@ def test_a_body_that_does_not_fit_is_answered_with_the_place() -> None:
     run(scenario)
 
 
-def test_what_the_model_does_not_take_is_said() -> None:
+def test_unsuitable_inputs_are_refused_with_the_reason() -> None:
     async def scenario(client: Client) -> None:
         answer = await client.classify("짝만 받는다")
         assert (answer.status, answer.json["detail"]) == (422, "texts.0: takes pairs")
@@ -714,7 +714,7 @@ def test_only_known_names_are_answered_where_names_are_given() -> None:
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_log_tells_of_requests_and_never_of_texts(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_requests_and_no_texts(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(client: Client) -> None:
         await client.classify(SECRET, "둘째", SECRET)
         await client.classify(SECRET)
@@ -756,7 +756,7 @@ def test_figures_count_requests_batches_and_times() -> None:
     run(scenario)
 
 
-def test_a_server_that_ends_says_so() -> None:
+def test_a_draining_server_is_not_ready_and_closes_connections() -> None:
     async def scenario(client: Client) -> None:
         assert (await client.get("/ready")).json == {"status": "ready", "waiting": 0}
         client.serving.is_draining = True

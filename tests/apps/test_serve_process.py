@@ -212,7 +212,9 @@ def test_a_summarizer_runs_on_what_is_asked_for(monkeypatch: pytest.MonkeyPatch,
         load_services(Settings(summarize=str(tmp_path), runtime="numba-int8"))
 
 
-def test_no_bundled_classifier_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
+def test_a_missing_bundled_classifier_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails
+) -> None:
     monkeypatch.setattr("downstream.encoders.hub.BUNDLED", tmp_path)
     with fails(CheckpointError, tmp_path / "classifier", "no classifier is bundled", "make bundled"):
         load_services(Settings(classify="bundled"))
@@ -473,7 +475,7 @@ def test_head_and_body_of_an_answer_do_not_wait_for_each_other() -> None:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), is_shared
 
 
-def test_a_mistake_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_reported_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments, what in [
         ([], "no model to serve"),
         (["--classify", "nowhere"], "nowhere"),

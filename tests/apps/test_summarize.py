@@ -111,7 +111,7 @@ def test_files_folders_and_gzip_are_read_in_order(write: Write, capsys: pytest.C
     assert [record["line"] for record in records] == [1, 1, 2, 1]
 
 
-def test_several_articles_are_told_apart_in_plain_text(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_articles_have_headings_in_plain_text(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(write("a.jsonl", jsonl(2))), "--sentences", "1"]) == 0
     assert capsys.readouterr().out.split("\n")[::3][:2] == ["# n0", "# n1"]
 
@@ -211,7 +211,7 @@ def test_a_batch_is_what_single_summaries_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 30, 100_000])
-def test_a_second_run_mends_the_last_line_and_goes_on(cut: int, write: Write, tmp_path: Path) -> None:
+def test_a_second_run_repairs_the_last_line_and_resumes(cut: int, write: Write, tmp_path: Path) -> None:
     files = [str(write("a.jsonl", jsonl(5) + BAD + jsonl(5, start=5))), str(write("b.txt", TEXT))]
     whole, again = tmp_path / "whole.jsonl", tmp_path / "again.jsonl"
     assert main([*files, "--out", str(whole)]) == 1
@@ -264,7 +264,7 @@ def test_an_output_of_another_run_is_refused(write: Write, tmp_path: Path, fails
     assert stranger.read_text(encoding="utf-8") == "precious\n"
 
 
-def test_an_output_that_was_written_into_is_told(write: Write, tmp_path: Path, fails: Fails) -> None:
+def test_an_output_of_something_else_is_an_error(write: Write, tmp_path: Path, fails: Fails) -> None:
     path, out = write("a.jsonl", jsonl(3)), tmp_path / "o.jsonl"
     main([str(path), "--out", str(out)])
     with out.open("a", encoding="utf-8") as file:

@@ -54,6 +54,6 @@ def test_markdown_of_a_name_is_shown_as_it_is() -> None:
         assert not re.search(r"(?<!\\)[*_\[\]<>`$:!#(]", shown), text
 
 
-def test_a_minus_is_told_by_its_pattern() -> None:
+def test_a_negative_bar_has_a_pattern() -> None:
     assert 'class="pb-bar pb-minus" style="width:50%"' in bars([("가", -0.5, "−0.50")], 1.0)
     assert 'class="pb-bar pb-plus" style="width:100%"' in bars([("가", 3.0, "3")], 1.0)

@@ -61,7 +61,7 @@ def test_a_model_is_loaded_once_however_many_ask_at_once(tmp_path: Path) -> None
     assert [loaded.choice for loaded in models.loaded()] == [wanted]
 
 
-def test_another_runtime_and_new_files_are_loaded_anew(tmp_path: Path) -> None:
+def test_another_runtime_and_new_files_are_loaded_again(tmp_path: Path) -> None:
     opener = Opener()
     models = ModelCache({"classifier": opener})
     for wanted in (choice(tmp_path / "a"), choice(tmp_path / "a", "onnx"), choice(tmp_path / "a")):
@@ -114,7 +114,7 @@ def test_letters_need_no_folder() -> None:
         assert (type(letters), type(finder)) == (CharNgrams, SentenceFinder)
 
 
-def test_memory_is_told_in_bytes() -> None:
+def test_memory_is_in_bytes() -> None:
     before = resident_bytes()
     # From the system itself: other memory may be what an earlier test has given back.
     with mmap.mmap(-1, 60_000_000) as ballast:

@@ -99,7 +99,7 @@ def test_visitors_from_elsewhere_name_no_folders(open_page: Open, monkeypatch: p
         open_page("summary").get_by_key("folder")
 
 
-def test_a_folder_can_be_added_and_a_wrong_one_is_told(
+def test_a_folder_can_be_added_and_a_wrong_one_is_an_error(
     open_page: Open, model_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apps.demo_pages.frame, "is_served_here_only", lambda: True)
@@ -125,7 +125,7 @@ def test_a_pasted_article_is_summarised_and_escaped(open_page: Open) -> None:
     assert app.code[0].value == "\n".join(expected)
 
 
-def test_an_empty_and_an_endless_article_are_told(open_page: Open) -> None:
+def test_an_empty_and_an_endless_article_are_errors(open_page: Open) -> None:
     for text, expected in [(" \n", "비어 있습니다"), ("가" * 2_000_001, "너무 깁니다")]:
         app = open_page("summary")
         set_text(app, "summary-text", text)
@@ -145,7 +145,7 @@ def test_a_file_of_articles_can_be_looked_through_and_downloaded(open_page: Open
     assert any("3건 내려받기" in button.label for button in app.get("download_button"))
 
 
-def test_a_file_of_another_kind_is_told(open_page: Open) -> None:
+def test_a_file_of_another_format_is_an_error(open_page: Open) -> None:
     app = open_page("summary")
     app.file_uploader[0].set_value(("![그림](http://evil.example).png", b"\x89PNG", "image/png"))
     [error] = run(app).error
@@ -203,7 +203,7 @@ def test_stories_are_found_by_words(day: AppTest) -> None:
     assert "찾는 말이 든 묶음이 없습니다" in run(day).info[-1].value
 
 
-def test_a_single_title_is_told(open_page: Open) -> None:
+def test_a_single_title_is_an_error(open_page: Open) -> None:
     app = open_page("stories")
     app.file_uploader[0].set_value(("오늘.txt", "제목 하나".encode(), "text/plain"))
     assert "둘 이상" in run(app).error[0].value
@@ -273,7 +273,7 @@ def test_a_question_is_answered_inside_its_passage(open_page: Open) -> None:
     assert ('<mark class="pb-answer"' in shown) != ("답이 없음" in shown)
 
 
-def test_without_a_model_the_likeliest_sentence_is_marked_and_the_way_to_a_model_told(open_page: Open) -> None:
+def test_without_a_model_the_likeliest_sentence_is_marked_and_a_command_shown(open_page: Open) -> None:
     app = open_page("answers", models=False)
     assert app.get_by_key("reader-model").value == "letters"
     set_text(app, "answers-passage", "시의회가 예산을 의결했다. 시장은 <b>올해</b> 도로를 넓힌다고 말했다.")
@@ -288,7 +288,7 @@ def test_without_a_model_the_likeliest_sentence_is_marked_and_the_way_to_a_model
     assert "답이 없음" in page_html(press(app, "답 찾기"))
 
 
-def test_a_missing_passage_or_question_is_told(open_page: Open) -> None:
+def test_a_missing_passage_or_question_is_an_error(open_page: Open) -> None:
     for passage, question, expected in [("", "누가?", "답을 찾을 글이"), ("글이다.", " ", "질문이")]:
         app = open_page("answers")
         set_text(app, "answers-passage", passage)
@@ -305,7 +305,7 @@ def test_blanks_are_filled_with_probabilities(open_page: Open) -> None:
     assert [header.value for header in app.subheader if "빈칸" in header.value] == ["빈칸 1", "빈칸 2"]
 
 
-def test_a_sentence_without_blank_is_told(open_page: Open) -> None:
+def test_a_sentence_without_blank_is_an_error(open_page: Open) -> None:
     app = open_page("blanks")
     set_text(app, "blanks-text", "빈칸이 없는 문장")
     assert "빈칸이 없습니다" in press(app, "채우기").error[0].value
@@ -355,7 +355,7 @@ def test_the_leaderboard_is_shown_and_filtered(reports: Path, open_page: Open) -
     assert "&lt;b&gt;bad" not in page_html(run(app)).split('class="pb-mistake"')[0]
 
 
-def test_columns_stand_as_in_the_published_comparison(open_page: Open) -> None:
+def test_columns_are_ordered_as_in_the_published_comparison(open_page: Open) -> None:
     shown = page_html(open_page("leaderboard"))
     columns = re.findall(r'<th scope="col">([^<]+)', shown)[1:]
     assert [column.split()[0] for column in columns][:3] == ["NSMC", "KLUE-NLI", "KLUE-STS"]
@@ -372,7 +372,7 @@ def test_mistakes_are_looked_through_and_compared(reports: Path, open_page: Open
     assert page_html(run(app)).count('class="pb-mistake"') == 2
 
 
-def test_a_damaged_leaderboard_is_told(reports: Path, open_page: Open) -> None:
+def test_a_damaged_leaderboard_is_an_error(reports: Path, open_page: Open) -> None:
     (reports / "leaderboard.json").write_text("{")
     app = open_page("leaderboard")
     assert "읽지 못했습니다" in app.error[0].value

@@ -9,7 +9,7 @@ import apps.demo_pages.work
 from apps.demo_pages.work import Job, Progress
 
 
-def test_work_gives_its_result_and_tells_how_far_it_is() -> None:
+def test_a_job_reports_progress_and_gives_its_result() -> None:
     go = threading.Event()
 
     def work(progress: Progress) -> int:

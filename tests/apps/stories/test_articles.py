@@ -135,7 +135,7 @@ def test_without_a_list_for_bad_records_the_first_raises(write: Write, fails: Fa
         read_articles(path)
 
 
-def test_a_file_without_titles_is_told_in_one_line(write: Write, fails: Fails) -> None:
+def test_a_file_without_titles_is_a_one_line_error(write: Write, fails: Fails) -> None:
     for name, content, what in [
         ("a.csv", "이름,값\n가,나\n", "no titles, in none of the columns title, headline, 제목"),
         ("a.json", "{}", "an array is expected"),
@@ -149,7 +149,7 @@ def test_a_file_without_titles_is_told_in_one_line(write: Write, fails: Fails) -
             read_articles(path, rejected=[])
 
 
-def test_wrong_columns_are_told_in_one_line(write: Write, fails: Fails) -> None:
+def test_wrong_columns_are_one_line_errors(write: Write, fails: Fails) -> None:
     path = write("a.csv", "제목,일자\n첫눈,20210601\n")
     with fails(DataError, path, "no column '날자'"):
         read_articles(path, columns={"date": "날자"}, rejected=[])
@@ -159,7 +159,7 @@ def test_wrong_columns_are_told_in_one_line(write: Write, fails: Fails) -> None:
         read_articles(path, columns={"tilte": "제목"})
 
 
-def test_a_missing_file_is_told_in_one_line(tmp_path: Path, fails: Fails) -> None:
+def test_a_missing_file_is_a_one_line_error(tmp_path: Path, fails: Fails) -> None:
     with fails(DataError, tmp_path / "none.json", "No such file"):
         read_articles(tmp_path / "none.json")
 

@@ -150,7 +150,7 @@ def test_copies_of_a_lonely_title_are_a_story_and_stay_together(news: News) -> N
     assert labels[3] == labels[4] == -1
 
 
-def test_vectors_that_tell_nothing_give_a_defined_result(news: News) -> None:
+def test_vectors_without_information_give_a_defined_result(news: News) -> None:
     class Broken:
         sha256 = "broken"
 
@@ -314,7 +314,7 @@ def test_noise_is_kept_or_assigned(news: News) -> None:
     assert set(strict.noise) > set(kept.noise)
 
 
-def test_what_is_in_no_story_is_told_the_nearest(news: News) -> None:
+def test_articles_in_no_story_have_a_nearest_one(news: News) -> None:
     clusters = found(news)
     for story in clusters.stories:
         indices = [member.index for member in story.members]

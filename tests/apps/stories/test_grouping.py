@@ -165,7 +165,7 @@ def test_own_similarity_leaves_the_member_itself_out() -> None:
     assert scale.strange.tolist() == pytest.approx(sorted(map(float, strange)), abs=1e-6)
 
 
-def test_only_core_members_with_company_tell_what_is_near() -> None:
+def test_only_core_members_of_larger_groups_define_the_scale() -> None:
     points, _ = bunches()
     groups = Groups.from_labels(points, np.array([0, 0, 0, 1, *[-1] * (len(points) - 4)]))
     assert len(TypicalityScale.from_groups(points, groups).own) == 3
@@ -237,7 +237,7 @@ def test_refine_obeys_each_of_its_levels() -> None:
     assert count(min_size=19)[0] < count()[0]
 
 
-def test_refine_measures_by_other_stories_if_told() -> None:
+def test_refine_uses_the_scale_of_other_stories() -> None:
     points, labels = bunches((20, 20, 20), spread=0.1)
     strict, _ = refine(
         points,

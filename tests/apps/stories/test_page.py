@@ -190,7 +190,7 @@ def test_csv_holds_no_formula() -> None:
         assert row["title"] == f"'{title}", title
 
 
-def test_copies_are_told_and_shown_once() -> None:
+def test_near_duplicates_are_counted_and_shown_once() -> None:
     titles = ["금리 3.5% 동결", "금리, 3.5% 동결", "금리 3.5% 동결 결정", "금리 3.5%로 동결"]
     clusters = cluster(titles, embedder=CharNgrams())
     some = Report(clusters, [DuplicateGroup(0, (0, 1))])

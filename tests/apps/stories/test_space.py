@@ -114,7 +114,7 @@ def test_vectors_that_are_not_finite_count_as_none(caplog: pytest.LogCaptureFixt
     assert "2 of 4 vectors are not finite" in caplog.text
 
 
-def test_vectors_that_tell_nothing_leave_the_letters() -> None:
+def test_vectors_without_information_leave_the_letters() -> None:
     for given in [np.full((4, 8), np.nan, np.float32), np.ones((4, 8), np.float32)]:
         assert np.allclose(points_of(0.5, given)[:, 8:], points_of(1.0)[:, 8:], atol=2e-3), given[0]
         assert not points_of(0.0, given).any(), given[0]
@@ -144,7 +144,7 @@ def test_a_cache_asks_for_each_text_once(tmp_path: Path, words: Words) -> None:
     assert again.encode([]).shape == (0, 32)
 
 
-def test_a_cache_goes_on_after_an_interruption(tmp_path: Path, words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_resumes_after_an_interruption(tmp_path: Path, words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apps.stories.space.BLOCK", 2)
     texts = ["가", "나", "다", "라", "마"]
     expected = words.encode(texts)
@@ -179,7 +179,7 @@ def test_a_damaged_file_of_a_cache_is_made_again(
     assert "damaged" in caplog.text
 
 
-def test_an_embedder_that_loses_texts_is_told_in_one_line() -> None:
+def test_an_embedder_that_loses_texts_is_a_one_line_error() -> None:
     for shape in [(1, 8), (4,), (4, 2, 2)]:
         with pytest.raises(CheckpointError, match="for 4 texts"):
             embed_checked(Given(np.zeros(shape, np.float32)), TEXTS)

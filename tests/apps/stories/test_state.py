@@ -155,7 +155,7 @@ def test_another_embedder_is_refused(morning: Stories, words: Embedder, fails: F
         morning.assign(["첫눈"], embedder=words)
 
 
-def test_what_is_new_is_told(news: News, morning: Stories) -> None:
+def test_new_stories_and_articles_are_marked(news: News, morning: Stories) -> None:
     assert morning.clusters().new == frozenset()
     assert not any(story.is_new for story in morning.clusters().stories)
     morning.assign([*late(news), *(f"다람쥐 구조대 {k}명 창설 소식" for k in range(4))], embedder=CharNgrams())
@@ -247,7 +247,7 @@ def test_ids_are_never_given_twice(morning: Stories) -> None:
     assert set(morning.split(first)).isdisjoint(made)
 
 
-def test_a_name_stands_in_for_the_headline_and_a_pin_goes_first(morning: Stories) -> None:
+def test_a_name_replaces_the_headline_and_a_pinned_story_is_first(morning: Stories) -> None:
     *_, last = morning.stories
     morning.rename(last, "편집자가 붙인 이름")
     morning.pin(last)
@@ -268,7 +268,7 @@ def test_only_so_many_edits_are_remembered(morning: Stories) -> None:
     assert morning.stories[first].name == "이름 4"
 
 
-def test_wrong_edits_are_told_in_one_line(morning: Stories, fails: Fails) -> None:
+def test_wrong_edits_are_one_line_errors(morning: Stories, fails: Fails) -> None:
     first, second, *_ = morning.stories
     with fails(UsageError, "s99", "no such story", "did you mean"):
         morning.merge(first, "s99")
@@ -291,7 +291,7 @@ def test_wrong_edits_are_told_in_one_line(morning: Stories, fails: Fails) -> Non
 # ---- files ----
 
 
-def test_what_is_saved_goes_on_as_if_it_had_not_been(news: News, morning: Stories, tmp_path: Path) -> None:
+def test_saving_and_loading_changes_nothing(news: News, morning: Stories, tmp_path: Path) -> None:
     first, second, *_ = morning.stories
     morning.merge(first, second)
     morning.save(tmp_path)
@@ -330,7 +330,7 @@ def test_an_interrupted_save_leaves_the_old_stories(
     assert snapshot(Stories.load(tmp_path)) == before
 
 
-def test_damaged_stories_are_told_in_one_line(morning: Stories, tmp_path: Path, fails: Fails) -> None:
+def test_damaged_stories_are_one_line_errors(morning: Stories, tmp_path: Path, fails: Fails) -> None:
     for damage in ["{", "[]", '{"schema": 1}']:
         morning.save(tmp_path)
         (tmp_path / STATE_FILE).write_text(damage, encoding="utf-8")
@@ -338,7 +338,7 @@ def test_damaged_stories_are_told_in_one_line(morning: Stories, tmp_path: Path, 
             Stories.load(tmp_path)
 
 
-def test_missing_or_cut_files_are_told_in_one_line(morning: Stories, tmp_path: Path, fails: Fails) -> None:
+def test_missing_or_truncated_files_are_one_line_errors(morning: Stories, tmp_path: Path, fails: Fails) -> None:
     with fails(DataError, tmp_path / STATE_FILE, "no such file"):
         Stories.load(tmp_path)
     morning.save(tmp_path)
@@ -388,7 +388,7 @@ def test_the_command_edits_and_takes_back(morning: Stories, tmp_path: Path, caps
     assert run("list") == before
 
 
-def test_wrong_commands_are_told_in_one_line(morning: Stories, tmp_path: Path) -> None:
+def test_wrong_commands_are_one_line_errors(morning: Stories, tmp_path: Path) -> None:
     for arguments, what in [
         (("merge", "s1"), "STORY STORY"),
         (("split", "s1", "x"), "STORY [PARTS]"),

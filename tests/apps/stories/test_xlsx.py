@@ -126,7 +126,7 @@ ONE = '<c r="{}"><v>1</v></c>'
 BOMB = '<!DOCTYPE x [<!ENTITY a "가가가가"><!ENTITY b "&a;&a;&a;&a;">]>'
 
 
-def test_what_is_no_workbook_is_told_in_one_line(write: Write, fails: Fails) -> None:
+def test_files_that_are_no_workbooks_are_one_line_errors(write: Write, fails: Fails) -> None:
     for content, what in [
         (b"not a zip", "not an Excel workbook"),
         (b"", "not an Excel workbook"),
@@ -171,6 +171,6 @@ def test_a_part_that_understates_its_size_is_refused(write: Write, fails: Fails)
         list(read_sheet(path))
 
 
-def test_a_missing_workbook_is_told_in_one_line(tmp_path: Path, fails: Fails) -> None:
+def test_a_missing_workbook_is_a_one_line_error(tmp_path: Path, fails: Fails) -> None:
     with fails(DataError, tmp_path / "a.xlsx", "No such file"):
         list(read_sheet(tmp_path / "a.xlsx"))
