@@ -89,7 +89,7 @@ def test_every_article_is_on_the_page_and_every_story_on_the_map(today: Report) 
     links = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     ids = {f"#{attributes['id']}" for _, attributes in page.tags if attributes.get("id")}
     assert {link for link in links if link and link.startswith("#")} <= ids
-    for words in ("묶음 지도", "중복 기사", "묶이지 않은 기사", "읽지 못한 레코드", "news.json", "시간대별"):
+    for words in ("묶음 지도", "중복 기사", "묶이지 않은 기사", "읽지 못한 레코드", "news.json", "시기별"):
         assert words in text
 
 
