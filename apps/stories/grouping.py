@@ -103,12 +103,12 @@ def neighbour_graph(points: Points, num_neighbours: int) -> "csr_array":
     size = len(points)
     indices, similarities = nearest(points, min(num_neighbours, size - 1))
     distances = np.maximum(np.sqrt(np.maximum(2 - 2 * similarities.astype(np.float64), 0)), MIN_DISTANCE)
-    starts = np.arange(0, indices.size + 1, indices.shape[1])
+    starts = np.arange(0, indices.size + 1, indices.shape[1], dtype=np.int32)
     graph = csr_array((distances.ravel(), indices.ravel(), starts), shape=(size, size))
     graph = csr_array(graph.maximum(graph.T))
     num_parts, parts = connected_components(graph, directed=False)
     if num_parts > 1:
-        ends = np.unique(parts, return_index=True)[1]
+        ends = np.unique(parts, return_index=True)[1].astype(np.int32)
         chain = coo_array((np.full(num_parts - 1, BRIDGE_LENGTH), (ends[:-1], ends[1:])), shape=(size, size))
         graph = csr_array(graph + chain + chain.T)
     return graph
