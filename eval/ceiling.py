@@ -22,13 +22,12 @@ from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from corpora.official import data_root
 from downstream.encoders.folder import ModelFolder
-from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import Tagging
 from downstream.metrics import FloatArray
 from downstream.task import Features, Split, Task, all_tasks, get_task
-from eval.contestants.contestant import ModelEntry, choose_models, load_leaderboard
+from eval.contestants.contestant import Contestant, choose_models, load_leaderboard
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -80,16 +79,16 @@ def _sure_of(family: Tagging | SpanQA, feature: Features) -> FloatArray:
     return scores
 
 
-def open_tokenizer(entry: ModelEntry) -> "PreTrainedTokenizerBase":
+def open_tokenizer(model: Contestant) -> "PreTrainedTokenizerBase":
     """Open the tokenizer of a compared model; a folder made by `pretraining.vocab` will do.
 
     Raises:
         UsageError: the model reads no tokens.
         CheckpointError: the tokenizer is not to be had.
     """
-    if entry.kind not in {"encoder", "finetuned"}:
-        raise UsageError("--models", f"'{entry.name}' is no encoder", "give encoders, or NAME=FOLDER")
-    folder = entry.finetuned_folder if entry.kind == "finetuned" else resolve(entry.encoder or entry.name)
+    folder = model.folder() if model.reads_tokens else None
+    if folder is None:
+        raise UsageError("--models", f"'{model.name}' is not an encoder", "give encoders, or NAME=FOLDER")
     if ModelFolder(folder).has_config or not (folder / "tokenizer.json").is_file():
         return load_tokenizer(folder)
     from transformers import AutoTokenizer

@@ -29,7 +29,6 @@ if not __package__:
 
 import argparse
 import datetime
-import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -40,7 +39,6 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_M
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError, cannot_write, suggest
 from corpora.official import data_root
-from downstream.encoders.hub import is_bundled
 from downstream.finetune import parse_overrides, read_task
 from downstream.finetuning.result import Result
 from downstream.grid import GRIDS
@@ -51,13 +49,15 @@ from eval.board.disagreement import find_disagreements
 from eval.board.page import Evidence, write_leaderboard
 from eval.board.rows import LeaderboardFile, build_table, of_newest_recipe
 from eval.board.table import build_board, print_comparisons, print_terminal
-from eval.cells.files import Gap, find_cells, find_gaps, merge_results
+from eval.cells.archive import merge_results
+from eval.cells.files import FailedCell, find_cells, find_failures
 from eval.cells.manifest import fold_manifest, read_experiments, refuse_drift
-from eval.cells.measurements import find_sidecars
+from eval.cells.measurements import EXTRAS, find_measurements
+from eval.cells.plan import parse_share, plan_cells, share_of
 from eval.cells.preflight import Preflight, print_known
-from eval.cells.run import EXTRAS, Cell, Filler, plan_cells, run_worker, share_of
+from eval.cells.run import CellRunner, run_worker
 from eval.contamination.report import merge_pairs
-from eval.contestants.contestant import Leaderboard, cell_recipe, choose_models, load_leaderboard
+from eval.contestants.contestant import Cell, Leaderboard, choose_models, load_leaderboard
 
 
 def _parser() -> ArgumentParser:
@@ -141,10 +141,10 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.validate:
         return _validate(cells, root, arguments.out)
     if arguments.shard:
-        cells = share_of(cells, *_share(arguments.shard))
+        cells = share_of(cells, *parse_share(arguments.shard))
     # Found out now rather than after an hour of training.
     _check_writable(arguments.out / "results")
-    filler = Filler(
+    runner = CellRunner(
         cells,
         root=root,
         out=arguments.out,
@@ -154,14 +154,14 @@ def main(argv: list[str] | None = None) -> int:
         extras=[extra for extra in EXTRAS if extra not in arguments.without],
         grid=GRIDS[arguments.grid] if arguments.grid else None,
     )
-    filler.fill()
+    runner.run()
     if arguments.shard:
         sys.stderr.write(f"share {arguments.shard}: {len(cells)} cells; run without --shard for the table\n")
     else:
         tasks = [cell.task.name for cell in cells]
         models = [cell.model.name for cell in cells]
-        _write(arguments.out, root, filler.gaps, leaderboard, tasks=tasks, models=models, recipes=filler.recipes)
-    return EXIT_FAILED_CELLS if filler.gaps else EXIT_DONE
+        _write(arguments.out, root, runner.failed, leaderboard, tasks=tasks, models=models, recipes=runner.recipes)
+    return EXIT_FAILED_CELLS if runner.failed else EXIT_DONE
 
 
 def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -> list[Cell]:
@@ -177,7 +177,7 @@ def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -
     suffix = "" if is_whole else SAMPLE_SUFFIX
     names = arguments.tasks or [name + suffix for name in leaderboard.tasks]
     tasks = list({task.name: task for task in map(get_task, names)}.values())
-    quick = [name for name, entry in leaderboard.models.items() if entry.kind != "encoder" or is_bundled(name)]
+    quick = [name for name, entry in leaderboard.models.items() if entry.is_bundled]
     models = choose_models(arguments.models or (list(leaderboard.models) if is_whole else quick), leaderboard.models)
     seeds = leaderboard.seeds if arguments.seeds is None else _at_least_one("--seeds", arguments.seeds)
     cells = plan_cells([model.with_overrides(overrides) for model in models], tasks, seeds)
@@ -197,9 +197,9 @@ def _plan_again(arguments: argparse.Namespace, overrides: Mapping[str, Any], roo
         task = get_task(name)
         data = None if arguments.allow_drift else read_task(task, root)
         for experiment in experiments:
-            model = experiment.entry.with_overrides(dict(overrides))
+            model = experiment.contestant.with_overrides(dict(overrides))
             if data is not None:
-                recipe = cell_recipe(model, task, data)
+                recipe = model.recipe(task, data)
                 refuse_drift(arguments.source, experiment, recipe, but={"finetune"} if overrides else ())
             cells += [Cell(model, task, seed) for seed in experiment.seeds]
     return cells
@@ -223,13 +223,6 @@ def _check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise cannot_write(folder, error) from error
-
-
-def _share(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise UsageError("--shard", f"'{text}' is no share", "give I/N with I from 1 to N, e.g. 1/4")
-    return int(found[1]), int(found[2])
 
 
 def _validate(cells: Sequence[Cell], root: Path, out: Path) -> int:
@@ -268,7 +261,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
     for error in (*merge_results(arguments.merge, arguments.out), *merge_pairs(arguments.merge, arguments.out)):
         sys.stderr.write(f"{error}\n")
-    gaps = find_gaps(arguments.out)
+    failed = find_failures(arguments.out)
     known = all_tasks()  # not every task has a sample
     tasks = arguments.tasks or [
         name for suffix in ("", SAMPLE_SUFFIX) for base in leaderboard.tasks if (name := base + suffix) in known
@@ -277,18 +270,18 @@ def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
     _write(
         arguments.out,
         data_root(arguments.data),
-        gaps,
+        failed,
         leaderboard,
         tasks=[get_task(name).name for name in tasks],
         models=arguments.models or list(leaderboard.models),
     )
-    return EXIT_FAILED_CELLS if gaps else EXIT_DONE
+    return EXIT_FAILED_CELLS if failed else EXIT_DONE
 
 
 def _write(
     out: Path,
     root: Path,
-    gaps: Sequence[Gap],
+    failed: Sequence[FailedCell],
     leaderboard: Leaderboard,
     *,
     tasks: Sequence[str],
@@ -297,14 +290,14 @@ def _write(
 ) -> None:
     """Write and print the leaderboard of all finished cells of the folder; those asked for come first."""
     cells = _read_cells(out)
-    sidecars, damaged = find_sidecars(out, cells)
-    table = build_table(cells, gaps, tasks=tasks, models=models, recipes=recipes, sidecars=sidecars)
+    measured, damaged = find_measurements(out, cells)
+    table = build_table(cells, failed, tasks=tasks, models=models, recipes=recipes, measured=measured)
     if others := len(cells) - len(table.cells):
         sys.stderr.write(f"{others} finished cells of other recipes or unknown tasks are not in the table\n")
     table, pairs, unusable = with_clean_scores(table, out)
     for error in (*damaged, *unusable):
         sys.stderr.write(f"{error}\n")
-    evidence = Evidence(find_disagreements(table, root), pairs, sidecars.curves_of(table.cells))
+    evidence = Evidence(find_disagreements(table, root), pairs, measured.curves_of(table.cells))
     # Of the figures and not of this moment, so that the same cells give the same bytes.
     newest = max((cell.environment["finished"] for cell in table.cells), default="")
     created = datetime.datetime.fromisoformat(newest) if newest else datetime.datetime.now(datetime.UTC)

@@ -17,16 +17,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
-from corpora.foundation.errors import UsageError
 from corpora.official import data_root
 from downstream.task import get_task
 from eval.board.page import write_leaderboard
 from eval.board.rows import LeaderboardFile
 from eval.cells.archive import ARCHIVE, pack, restore
-from eval.cells.files import Gap
+from eval.cells.files import FailedCell
 from eval.cells.manifest import fold_manifest
-from eval.cells.run import Cell, Filler, plan_cells, share_of
-from eval.contestants.contestant import ModelEntry
+from eval.cells.plan import parse_share, plan_cells, share_of
+from eval.cells.run import CellRunner
+from eval.contestants.contestant import Cell
+from eval.contestants.encoder import Encoder
 from eval.studies.estimate import dry_run
 from eval.studies.page import write_page
 from eval.studies.recipe import read_study
@@ -71,41 +72,46 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_DONE
     share = parse_share(arguments.shard) if arguments.shard else None
 
-    def fill(cells: Sequence[Cell]) -> Filler:
-        filler = Filler(cells, root=run.root, out=out, jobs=arguments.jobs, elsewhere=others)
-        filler.fill()
+    def run_cells(cells: Sequence[Cell]) -> CellRunner:
+        runner = CellRunner(cells, root=run.root, out=out, jobs=arguments.jobs, elsewhere=others)
+        runner.run()
         if published:
             pack(out, published / study.name / ARCHIVE)
-        return filler
+        return runner
 
-    gaps = _fill_share(run, *share, fill) if share else _fill_all(run, fill, published)
-    return EXIT_FAILED_CELLS if gaps else EXIT_DONE
+    failed = _run_share(run, *share, run_cells) if share else _run_all(run, run_cells, published)
+    return EXIT_FAILED_CELLS if failed else EXIT_DONE
 
 
-def _fill_share(run: StudyRun, index: int, count: int, fill: Callable[[Sequence[Cell]], Filler]) -> list[Gap]:
-    """Fill share INDEX of COUNT of a study's cells, and return those that could not be filled.
+def _run_share(
+    run: StudyRun, index: int, count: int, run_cells: Callable[[Sequence[Cell]], CellRunner]
+) -> list[FailedCell]:
+    """Run share INDEX of COUNT of a study's cells, and return those that failed.
 
     An arm's cells follow when it is there, so that nobody waits for an arm of others while there is work to do.
     """
     study, tasks = run.study, [get_task(name) for name in run.study.tasks]
     arms = list(study.arms)
-    named = [ModelEntry(name=arm, encoder="-") for arm in arms]
+    named = [Encoder(name=arm, encoder="-") for arm in arms]
     mine = {cell.key for cell in share_of(plan_cells(named, tasks, study.seeds), index, count)}
     # Its share of the arms first, so that the shares begin with different ones.
     order = sorted(arms, key=lambda arm: arms.index(arm) % count != index - 1)
-    gaps: list[Gap] = []
+    failed: list[FailedCell] = []
     for record in run.make_encoders(order):
-        gaps += fill([cell for cell in plan_cells(run.entries([record]), tasks, study.seeds) if cell.key in mine]).gaps
-    return gaps
+        cells = [cell for cell in plan_cells(run.entries([record]), tasks, study.seeds) if cell.key in mine]
+        failed += run_cells(cells).failed
+    return failed
 
 
-def _fill_all(run: StudyRun, fill: Callable[[Sequence[Cell]], Filler], published: Path | None) -> list[Gap]:
-    """Fill a study's cells and write its page; return the cells that could not be filled."""
+def _run_all(
+    run: StudyRun, run_cells: Callable[[Sequence[Cell]], CellRunner], published: Path | None
+) -> list[FailedCell]:
+    """Run a study's cells and write its page; return the cells that failed."""
     study, tasks = run.study, [get_task(name) for name in run.study.tasks]
     records = {record.arm: record for record in run.make_encoders(list(study.arms))}
     ordered = [records[arm] for arm in study.arms]
-    filler = fill(plan_cells(run.entries(ordered), tasks, study.seeds))
-    table = run.table(filler)
+    runner = run_cells(plan_cells(run.entries(ordered), tasks, study.seeds))
+    table = run.table(runner)
     board = LeaderboardFile(
         schema=1,
         created=max((cell.environment.get("finished", "") for cell in table.cells), default=""),
@@ -118,19 +124,7 @@ def _fill_all(run: StudyRun, fill: Callable[[Sequence[Cell]], Filler], published
     for folder in (run.out, *([published / study.name] if published else [])):
         for page in write_page(folder, study, ordered, table):
             sys.stdout.write(f"{page}\n")
-    return filler.gaps
-
-
-def parse_share(text: str) -> tuple[int, int]:
-    """Read `I/N`.
-
-    Raises:
-        UsageError: it is no share.
-    """
-    index, _, count = text.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
-        raise UsageError("--shard", f"'{text}' is no share", "give I/N with I from 1 to N, e.g. 1/4")
-    return int(index), int(count)
+    return runner.failed
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from apps.clustering import ClusteringConfig
 from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_ROOT, all_tasks, get_task
 from eval.board.rows import read_reported
-from eval.contestants.contestant import ModelEntry
+from eval.contestants.contestant import read_entry
 from pretraining.recipe import read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -439,4 +439,4 @@ def test_every_toml_block_is_valid(tmp_path: Path) -> None:
                 assert read_recipe(path).objective["name"] == values["objective"]["name"], name
             else:
                 entries = values["models"]
-                assert [ModelEntry(name=key, **entry).name for key, entry in entries.items()] == list(entries), name
+                assert [read_entry(key, entry, name).name for key, entry in entries.items()] == list(entries), name

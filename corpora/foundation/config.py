@@ -4,6 +4,7 @@ import importlib
 import importlib.resources
 import pkgutil
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -73,12 +74,13 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise RecipeError(path, f"not a TOML file ({error})", "correct the syntax") from error
 
 
-def discover(package: ModuleType, constant: str) -> dict[str, Any]:
-    """Collect CONSTANT from every public module of PACKAGE, keyed by its `name`."""
+def discover(package: ModuleType, constant: str, *, key: str = "name", skip: Collection[str] = ()) -> dict[str, Any]:
+    """Collect CONSTANT from every public module of PACKAGE but those in SKIP, by its attribute KEY."""
     entries: dict[str, Any] = {}
     for info in pkgutil.iter_modules(package.__path__):
-        if not info.name.startswith("_") and not info.ispkg:
+        if not info.name.startswith("_") and not info.ispkg and info.name not in skip:
             entry = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), constant)
-            assert entry.name not in entries, f"two modules of {package.__name__} are called {entry.name}"
-            entries[entry.name] = entry
+            name = getattr(entry, key)
+            assert name not in entries, f"two modules of {package.__name__} are called {name}"
+            entries[name] = entry
     return entries

@@ -19,8 +19,8 @@ from downstream.metrics import Metric, bootstrap_ci95
 from downstream.task import Task, all_tasks
 from eval.board.comparison import Comparison, compare_models, rank_intervals
 from eval.board.words import SOME_SEEDS, UNDEFINED
-from eval.cells.files import Gap, Status
-from eval.cells.measurements import CostFile, NoiseFile, Sidecars
+from eval.cells.files import FailedCell, Status
+from eval.cells.measurements import CostFile, Measured, NoiseFile
 from eval.measures.noise import Condition, paired_drop
 
 DROP_ROUNDS = 1000
@@ -149,24 +149,24 @@ class Table:
 
 def build_table(
     cells: Sequence[Result],
-    gaps: Sequence[Gap],
+    failed: Sequence[FailedCell],
     *,
     tasks: Sequence[str] = (),
     models: Sequence[str] = (),
     recipes: Mapping[tuple[str, str], str] | None = None,
-    sidecars: Sidecars | None = None,
+    measured: Measured | None = None,
 ) -> Table:
-    """Arrange finished cells, gaps and the published figures into rows, and compare the models of each task.
+    """Arrange finished and failed cells and the published figures into rows, and compare the models of each task.
 
-    A gap is a row only where nothing is finished, and a note elsewhere.
+    A failed cell is a row only if no seed of the model is finished, and a note otherwise.
 
     Args:
         cells: of any tasks and models, the newest last.
-        gaps: what could not be filled.
+        failed: cells that could not be run.
         tasks: names that come first, in this order; the others follow by name. So for models.
         models: names that come first.
         recipes: (task, model) → fingerprint of the recipe whose cells count; default: that of the newest cell.
-        sidecars: what was measured beside the cells.
+        measured: what was measured beside the cells.
     """
     known = all_tasks()
     found: dict[str, dict[str, list[Result]]] = {}
@@ -175,9 +175,9 @@ def build_table(
             (cell.task, cell.model), cell.recipe_sha256
         ):
             found.setdefault(cell.task, {}).setdefault(cell.model, []).append(cell)
-    missing: dict[tuple[str, str], Gap] = {}
-    for gap in sorted(gaps, key=lambda gap: gap.seed):
-        missing.setdefault((gap.task, gap.model), gap)
+    missing: dict[tuple[str, str], FailedCell] = {}
+    for one in sorted(failed, key=lambda one: one.seed):
+        missing.setdefault((one.task, one.model), one)
     names = _first(tasks, {*found, *(task for task, _ in missing)})
     rows: list[Row] = []
     comparisons: list[Comparison] = []
@@ -190,7 +190,7 @@ def build_table(
         for model in _first(models, {*counted, *(m for task, m in missing if task == name)}):
             kept += counted.get(model, [])
             rows += _rows_of_model(
-                known[name], model, counted, missing.get((name, model)), ranks, sidecars or Sidecars()
+                known[name], model, counted, missing.get((name, model)), ranks, measured or Measured()
             )
     return Table(rows + reported_rows(known[name] for name in names), comparisons, kept)
 
@@ -204,16 +204,16 @@ def _rows_of_model(
     task: Task,
     model: str,
     counted: Mapping[str, Sequence[Result]],
-    gap: Gap | None,
+    failed: FailedCell | None,
     ranks: Mapping[str, tuple[int, int]],
-    sidecars: Sidecars,
+    measured: Measured,
 ) -> list[Row]:
     if model not in counted:
-        assert gap is not None
-        return missing_rows(task, model, gap.status, gap.reason)
-    note = f"{SOME_SEEDS.ko}{gap.reason}" if gap else ""
-    cost = _cost_fields(sidecars.cost_of(counted[model]))
-    noised = sidecars.noise_of(counted[model]) or []
+        assert failed is not None
+        return missing_rows(task, model, failed.status, failed.reason)
+    note = f"{SOME_SEEDS.ko}{failed.reason}" if failed else ""
+    cost = _cost_fields(measured.cost_of(counted[model]))
+    noised = measured.noise_of(counted[model]) or []
     rows = []
     for row in rows_of_cells(task, counted[model]):
         metric = next(metric for metric in task.metrics if metric.key == row.metric)

@@ -1,58 +1,94 @@
-"""Finished cells on disk, and the gaps between them.
+"""Cells on disk: what is finished, and what failed.
 
-A cell is `results/TASK/MODEL/seed-N.json`, written whole or not at all, which is what makes a second run skip it. What
-became of a cell that could not be filled is `missing/TASK/MODEL/seed-N.json`, until it is.
+A cell is `results/TASK/MODEL/seed-N.json`, written whole or not at all; a second run skips it. A cell that could not be
+run is `missing/TASK/MODEL/seed-N.json` until it is finished, and `logs/TASK-MODEL-seed-N.txt` if there is more to say.
 """
 
 import contextlib
 import datetime
-from collections.abc import Callable, Sequence
+import logging
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
 from corpora.foundation.config import Config
-from corpora.foundation.errors import ResultError
-from corpora.foundation.files import atomic_file, write_json
+from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError
+from corpora.foundation.files import locked, write_json, write_text
+from downstream.encoders.hub import EncoderUnavailableError
 from downstream.finetuning.result import Result, read_result
-from eval.cells.measurements import KINDS
 
+logger = logging.getLogger(__name__)
+
+CellKey: TypeAlias = tuple[str, str, int]
+"""Task, model and seed."""
+Failure: TypeAlias = Literal["failed", "unavailable"]
 Status: TypeAlias = Literal["ok", "failed", "unavailable"]
 T = TypeVar("T")
 
+WRITE_ATTEMPTS = 100
+"""How often a file is written again whose folder another process removes meanwhile."""
 
-class Gap(Config):
-    """A cell that could not be filled, and why."""
+
+class FailedCell(Config):
+    """A cell that could not be run, and why."""
 
     task: str
     model: str
     seed: int
-    status: Literal["failed", "unavailable"]
+    status: Failure
     reason: str
     at: str
-    """When that was found, in ISO 8601 and UTC."""
+    """Time of the failure, in ISO 8601 and UTC."""
+
+    @property
+    def key(self) -> CellKey:
+        """Task, model and seed."""
+        return self.task, self.model, self.seed
+
+
+# --- paths ----------------------------------------------------------------------------------------------------------
+
+
+def cell_file(out: Path, folder: str, task: str, model: str, seed: int) -> Path:
+    """Return the path of one of the files of a cell."""
+    return out / folder / task / model.replace("/", "--") / f"seed-{seed}.json"
 
 
 def cell_path(out: Path, task: str, model: str, seed: int) -> Path:
-    """Return where a cell lies."""
-    return out / "results" / task / model.replace("/", "--") / f"seed-{seed}.json"
+    """Return the path of a finished cell."""
+    return cell_file(out, "results", task, model, seed)
 
 
 def cell_paths(out: Path, task: str, seed: int) -> list[Path]:
-    """Return the cells of all models on a task with a seed."""
+    """Return the finished cells of all models on a task with a seed."""
     return sorted((out / "results" / task).glob(f"*/seed-{seed}.json"))
 
 
-def gap_path(out: Path, task: str, model: str, seed: int) -> Path:
-    """Return where the gap of a cell lies."""
-    return out / "missing" / task / model.replace("/", "--") / f"seed-{seed}.json"
+def failure_path(out: Path, task: str, model: str, seed: int) -> Path:
+    """Return the path of a failed cell."""
+    return cell_file(out, "missing", task, model, seed)
+
+
+def log_path(out: Path, task: str, model: str, seed: int) -> Path:
+    """Return the path of what a cell's process, or its traceback, says."""
+    return out / "logs" / f"{task}-{model.replace('/', '--')}-seed-{seed}.txt"
+
+
+def now() -> str:
+    """Return the time in ISO 8601 and UTC, to the microsecond."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+
+
+# --- finished cells -------------------------------------------------------------------------------------------------
 
 
 def find_cells(out: Path) -> tuple[list[Result], list[ResultError]]:
-    """Read all cells under OUT, the newest last; damaged files are returned as errors, not hidden.
+    """Read all cells under OUT, the newest last; damaged files are returned as errors.
 
-    A cell that does not say when it was finished gets the time its file was written.
+    A cell without a time of its own gets that of its file.
     """
     cells, errors = [], []
     for path in sorted((out / "results").glob("*/*/seed-*.json")):
@@ -69,13 +105,95 @@ def find_cells(out: Path) -> tuple[list[Result], list[ResultError]]:
     return sorted(cells, key=lambda cell: cell.environment["finished"]), errors
 
 
-def write_gap(out: Path, gap: Gap) -> None:
-    """Note that a cell could not be filled.
+def read_finished(out: Path, key: CellKey, *, warn: bool = False) -> Result | None:
+    """Return a finished cell of any recipe; None if it is missing or damaged, which is logged if WARN."""
+    path = cell_path(out, *key)
+    try:
+        return read_result(path) if path.is_file() else None
+    except ResultError as error:
+        if warn:
+            logger.warning("%s", error)
+        return None
+
+
+# --- failed cells ---------------------------------------------------------------------------------------------------
+
+
+def record_failure(out: Path, key: CellKey, error: Exception | str) -> FailedCell:
+    """Write why a cell could not be run.
+
+    Args:
+        out: folder of results.
+        key: of the cell.
+        error: exception, or the reason; the traceback of what is not a `SuiteError` goes to the cell's log.
 
     Raises:
         ResultError: the file cannot be written.
     """
-    retried(lambda: write_json(gap_path(out, gap.task, gap.model, gap.seed), gap.model_dump()))
+    reason = str(error)
+    if isinstance(error, Exception) and not isinstance(error, SuiteError):
+        log = log_path(out, *key)
+        retried(lambda: write_text(log, "".join(traceback.format_exception(error))))
+        reason = f"{type(error).__name__}: {error}".splitlines()[0] + f"; see {log}"
+    is_unavailable = isinstance(error, DataUnavailableError | EncoderUnavailableError)
+    status: Failure = "unavailable" if is_unavailable else "failed"
+    task, model, seed = key
+    failed = FailedCell(task=task, model=model, seed=seed, status=status, reason=reason, at=now())
+    write_failure(out, failed)
+    return failed
+
+
+def write_failure(out: Path, failed: FailedCell) -> None:
+    """Write a failed cell.
+
+    Raises:
+        ResultError: the file cannot be written.
+    """
+    retried(lambda: write_json(failure_path(out, *failed.key), failed.model_dump()))
+
+
+def read_failure(path: Path) -> FailedCell:
+    """Read a failed cell.
+
+    Raises:
+        ResultError: the file is damaged.
+    """
+    try:
+        return FailedCell.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise ResultError(path, "not the record of a failed cell", "delete it") from error
+
+
+def find_failures(out: Path) -> list[FailedCell]:
+    """Read the failed cells under OUT but those that were finished later.
+
+    Raises:
+        ResultError: a file is damaged.
+    """
+    failures = [read_failure(path) for path in sorted((out / "missing").glob("*/*/seed-*.json"))]
+    cells = find_cells(out)[0] if failures else []
+    finished = {(cell.task, cell.model, cell.seed): cell.environment["finished"] for cell in cells}
+    return [failed for failed in failures if finished.get(failed.key, "") < failed.at]
+
+
+def clear_failure(out: Path, key: CellKey) -> None:
+    """Remove the records of earlier failures of a cell that is finished now."""
+    _remove(failure_path(out, *key), levels=3)
+    clear_log(out, key)
+
+
+def clear_log(out: Path, key: CellKey) -> None:
+    """Remove the log of a cell that no failure refers to."""
+    _remove(log_path(out, *key), levels=1)
+
+
+def _remove(path: Path, *, levels: int) -> None:
+    if path.is_file():
+        path.unlink(missing_ok=True)
+        remove_empty(path.parent, levels=levels)
+
+
+# --- folders that several processes share ---------------------------------------------------------------------------
 
 
 def retried(write: Callable[[], T]) -> T:
@@ -84,7 +202,7 @@ def retried(write: Callable[[], T]) -> T:
     Raises:
         ResultError: it cannot write for any other reason.
     """
-    for _ in range(100):
+    for _ in range(WRITE_ATTEMPTS):
         try:
             return write()
         except ResultError as error:
@@ -93,70 +211,26 @@ def retried(write: Callable[[], T]) -> T:
     return write()
 
 
-def read_gap(path: Path) -> Gap:
-    """Read what `write_gap` wrote.
-
-    Raises:
-        ResultError: the file is damaged.
-    """
-    try:
-        return Gap.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
-        raise ResultError(path, "not the note of a missing cell", "delete it") from error
-
-
-def drop_gap(out: Path, task: str, model: str, seed: int) -> None:
-    """Remove the note of a cell that is finished now, if there is one."""
-    path = gap_path(out, task, model, seed)
-    if path.is_file():
-        path.unlink(missing_ok=True)
-        remove_empty(path.parent, levels=3)
-
-
 def remove_empty(folder: Path, *, levels: int) -> None:
-    """Remove FOLDER and the folders above it, LEVELS in all, up to the first that holds something."""
+    """Remove FOLDER and the folders above it, LEVELS in all, up to the first that is not empty."""
     with contextlib.suppress(OSError):  # not empty, or another process was quicker
         for empty in [folder, *folder.parents][:levels]:
             empty.rmdir()
 
 
-def find_gaps(out: Path) -> list[Gap]:
-    """Read the gaps under OUT but those whose cell was finished later.
+@contextlib.contextmanager
+def cell_locked(path: Path, label: str) -> Iterator[None]:
+    """Hold the lock file PATH; the file and the folders created for it are removed afterwards.
+
+    Whoever waits for a file that is removed locks the next one of that name.
 
     Raises:
-        ResultError: a file is damaged.
+        ResultError: the lock file cannot be created.
     """
-    gaps = [read_gap(path) for path in sorted((out / "missing").glob("*/*/seed-*.json"))]
-    finished = {(c.task, c.model, c.seed): c.environment["finished"] for c in find_cells(out)[0]} if gaps else {}
-    return [gap for gap in gaps if finished.get((gap.task, gap.model, gap.seed), "") < gap.at]
-
-
-def merge_results(folders: Sequence[Path], out: Path) -> list[ResultError]:
-    """Copy the finished cells and gaps of other leaderboard folders to OUT; of the same cell the newest stays.
-
-    What was measured beside a cell goes with it. Nothing is run, and no byte of a cell is changed.
-
-    Returns:
-        What could not be read.
-
-    Raises:
-        ResultError: a folder holds no results, a gap is damaged, or OUT cannot be written.
-    """
-    errors: list[ResultError] = []
-    for folder in folders:
-        if not (folder / "results").is_dir() and not (folder / "missing").is_dir():
-            raise ResultError(folder, "no results in it", "give folders that eval/run_all.py has written with --out")
-        cells, damaged = find_cells(folder)
-        errors += damaged
-        present = {(cell.task, cell.model, cell.seed): cell.environment["finished"] for cell in find_cells(out)[0]}
-        for cell in cells:
-            key = (cell.task, cell.model, cell.seed)
-            if present.get(key, "") < cell.environment["finished"]:
-                copies = [(kind.path(folder, *key), kind.path(out, *key)) for kind in KINDS]
-                for source, target in (*copies, (cell_path(folder, *key), cell_path(out, *key))):
-                    if source.is_file():
-                        with atomic_file(target, "wb") as file:
-                            file.write(source.read_bytes())
-        for gap in find_gaps(folder):
-            write_gap(out, gap)
-    return errors
+    with contextlib.ExitStack() as stack:
+        retried(lambda: stack.enter_context(locked(path, label)))
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+    remove_empty(path.parent, levels=3)

@@ -1,12 +1,10 @@
-"""Where a leaderboard's figures come from, and how to have them again.
+"""How a leaderboard's figures were computed, and how to reproduce them.
 
-Every cell notes its origin when it is filled. The manifest of a leaderboard folds the origins of its cells, so that it
-tells of the machines and versions that made the figures, not of the one that printed the table, and is the same
-whichever command did. It lists the experiments with their whole recipes; `--from` plans the same cells again and
-refuses where data, versions or weights are no longer the same.
+Every cell notes its origin when it is finished. The manifest of a leaderboard summarizes the origins of its cells: the
+machines and versions that computed the figures, not the one that printed the table. It lists the experiments with their
+whole recipes; `--from` plans the same cells again, and refuses if data, versions or weights have changed.
 """
 
-import datetime
 import json
 import shutil
 import subprocess
@@ -16,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ValidationError, field_validator
 
 from corpora.foundation.config import Config
 from corpora.foundation.errors import ResultError, UsageError
@@ -24,57 +22,51 @@ from corpora.foundation.files import package_path
 from corpora.foundation.machine import cpu_name, versions
 from downstream.finetuning.result import Result
 from downstream.task import Task
-from eval.contestants.contestant import Kind, ModelEntry, code_sha256
+from eval.cells.files import now
+from eval.contestants.contestant import Contestant, all_kinds
 
 
 class Experiment(Config):
-    """A model on a task: what has to be known to run it again."""
+    """A model on a task, with what is needed to run it again."""
 
     task: str
     model: str
-    kind: Kind
+    kind: str
     encoder: str
     """Folder, hub id or known key; empty for a model that is built from the task's own data, or comes bundled."""
     seeds: list[int]
     recipe: dict[str, Any]
     """What decides the predictions, as in the cells."""
 
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        if kind not in all_kinds():
+            raise ValueError(f"unknown kind '{kind}'")
+        return kind
+
     @property
-    def entry(self) -> ModelEntry:
+    def contestant(self) -> Contestant:
         """The model with exactly the settings of the recipe."""
-        return ModelEntry(
-            name=self.model,
-            kind=self.kind,
-            encoder=self.encoder,
-            runtime=self.recipe.get("runtime", "torch"),
-            finetune=self.recipe.get("finetune", {}),
-            choice=self.recipe.get("grid", {}),
-        )
+        return all_kinds()[self.kind].from_recipe(self.model, self.encoder, self.recipe)
 
 
-def origin(entry: ModelEntry, task: Task) -> dict[str, str]:
-    """Return what a cell notes beside machine and recipe, at the moment it is finished."""
-    encoder = (entry.encoder or entry.name) if entry.kind == "encoder" else entry.encoder
+def origin(model: Contestant, task: Task) -> dict[str, str]:
+    """Return what a cell notes beside machine and recipe when it is finished."""
     return {
         "finished": now(),
-        "kind": entry.kind,
-        # One that is known by its digest may be gone; where it lay tells nobody anything.
-        "encoder": Path(encoder).name if entry.encoder_sha256 else encoder,
+        "kind": model.kind,
+        "encoder": model.source,
         "git": git_commit(),
-        "code_sha256": code_sha256(entry, task),
-        **_compute(),
+        "code_sha256": model.code_sha256(task),
+        **_device(),
     }
 
 
-def now() -> str:
-    """Return the time in ISO 8601 and UTC, to the microsecond."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
-
-
-def _compute() -> dict[str, str]:
-    """Return the accelerator and the number of threads; both can move a figure's last digits."""
+def _device() -> dict[str, str]:
+    """Return the accelerator and the number of threads; both can change a figure's last digits."""
     if "torch" not in sys.modules:
-        return {}  # nothing here was computed with it, and loading it takes seconds
+        return {}  # nothing was computed with it, and loading it takes seconds
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -97,7 +89,7 @@ def git_commit() -> str:
 
 
 def fold_manifest(cells: Sequence[Result]) -> dict[str, Any]:
-    """Return the manifest of a leaderboard that is made of CELLS; of none, what this machine would run with."""
+    """Return the manifest of a leaderboard made of CELLS; without cells, what this machine would run with."""
     if not cells:
         return {"versions": versions(), "git": git_commit(), "device": "cpu", "cpu": cpu_name(), "experiments": []}
     packages: dict[str, set[str]] = {}
@@ -144,7 +136,7 @@ def read_experiments(path: Path) -> list[Experiment]:
         path: a leaderboard.json, its folder, or a file with its manifest alone.
 
     Raises:
-        ResultError: the file is missing, is none of these, or does not say how its figures were made.
+        ResultError: the file is missing, is none of these, or does not say how its figures were computed.
     """
     file = path / "leaderboard.json" if path.is_dir() else path
     try:
@@ -154,7 +146,7 @@ def read_experiments(path: Path) -> list[Experiment]:
     except OSError as error:
         raise ResultError(file, error.strerror or str(error), "give a leaderboard.json or its folder") from error
     except (ValueError, AttributeError, KeyError, TypeError, ValidationError) as error:
-        what = "no manifest that tells how its figures were made"
+        what = "no manifest that says how its figures were computed"
         raise ResultError(file, what, "give the leaderboard.json of a run") from error
     if not experiments:
         raise ResultError(file, "its manifest has no experiment", "give the leaderboard.json of a run")
@@ -162,7 +154,7 @@ def read_experiments(path: Path) -> list[Experiment]:
 
 
 def refuse_drift(path: Path, experiment: Experiment, recipe: Mapping[str, Any], *, but: Iterable[str] = ()) -> None:
-    """Refuse to repeat an experiment with something else than it was run with.
+    """Refuse to repeat an experiment under other conditions.
 
     Args:
         path: the manifest, for the message.
@@ -171,7 +163,7 @@ def refuse_drift(path: Path, experiment: Experiment, recipe: Mapping[str, Any], 
         but: entries of the recipe that were changed on purpose.
 
     Raises:
-        UsageError: an entry differs; the first one is told with both values.
+        UsageError: an entry differs; the message has the first one with both values.
     """
     for key in sorted({*experiment.recipe, *recipe} - set(but)):
         there, here = experiment.recipe.get(key), recipe.get(key)

@@ -1,17 +1,17 @@
-"""What is measured of a trained model beside its score: under noise, at work on a CPU, and while it learnt.
+"""What is measured of a trained model beside its score: under noise, at work on a CPU, and while it trained.
 
     OUT/noise/TASK/MODEL/seed-N.json     scores on noised input
     OUT/cost/TASK/MODEL/seed-0.json      size and speed
     OUT/curves/TASK/MODEL/seed-N.json    training loss by step
 
-Times differ from one moment to the next, so that they stand apart from the results, which do not. A file that belongs
-to its cell's recipe is never measured again; it is written before the cell's result, which is what finishes the cell.
+Times differ from run to run, so they are kept apart from the results, which do not. A file of the cell's recipe is
+never measured again; it is written before the cell's result, which is what finishes the cell.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -19,18 +19,22 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import ResultError
 from corpora.foundation.files import write_json
 from downstream.finetuning.result import Result
+from eval.cells.files import CellKey, cell_file
+from eval.contestants.contestant import Job, Outcome
+from eval.contestants.curves import CurvePoint
 from eval.measures.cost import Cost
-from eval.measures.noise import Robustness
+from eval.measures.noise import Robustness, can_be_noised, robustness
 
 SCHEMA: Literal[1] = 1
 IDLE_SHARE = 0.9
-"""Processor time over wall time from which on a time counts as measured on an idle machine."""
+"""Processor time over wall time from which a time counts as measured on an idle machine."""
 
-CellKey = tuple[str, str, int]
-"""Task, model and seed."""
+Extra: TypeAlias = Literal["noise", "cost"]
+EXTRAS: tuple[Extra, ...] = ("noise", "cost")
+"""What can be left out."""
 
 
-class Sidecar(Config):
+class CellMeasurement(Config):
     """A file beside a cell."""
 
     schema_version: Literal[1] = Field(default=SCHEMA, alias="schema")
@@ -38,63 +42,67 @@ class Sidecar(Config):
     model: str
     seed: int
     recipe_sha256: str
-    """Of the cell it was measured with."""
+    """Of the cell that was measured."""
+
+    @property
+    def key(self) -> CellKey:
+        """Task, model and seed."""
+        return self.task, self.model, self.seed
 
 
-class NoiseFile(Sidecar):
+class NoiseFile(CellMeasurement):
     """Scores of a trained model under noise."""
 
     robustness: Robustness
 
 
-class CostFile(Sidecar):
-    """What a trained model costs."""
+class CostFile(CellMeasurement):
+    """Size and speed of a trained model."""
 
     cost: Cost
     train_s: float
     """Of the seed that was measured."""
 
 
-class CurvePoint(Config):
-    """The training loss at a step."""
-
-    step: int
-    epoch: float
-    loss: float
-    """Mean since the point before."""
-
-
-class CurveFile(Sidecar):
-    """How the loss of a fine-tuning fell."""
+class CurveFile(CellMeasurement):
+    """Training loss of a fine-tuning."""
 
     points: list[CurvePoint]
 
 
-SidecarT = TypeVar("SidecarT", bound=Sidecar)
+MeasurementT = TypeVar("MeasurementT", bound=CellMeasurement)
 
 
 @dataclass(frozen=True)
-class Kind(Generic[SidecarT]):
-    """One of the things that are measured."""
+class Measurement(Generic[MeasurementT]):
+    """One of the things that are measured, and its files."""
 
     name: str
     """Of its folder."""
-    content: type[SidecarT]
+    content: type[MeasurementT]
 
     def path(self, out: Path, task: str, model: str, seed: int) -> Path:
-        """Return where the file of a cell lies."""
-        return out / self.name / task / model.replace("/", "--") / f"seed-{seed}.json"
+        """Return the path of the file of a cell."""
+        return cell_file(out, self.name, task, model, seed)
 
-    def write(self, out: Path, sidecar: SidecarT) -> None:
-        """Write a file atomically.
+    def write(self, out: Path, job: Job, **content: Any) -> None:
+        """Write the file of a cell atomically.
 
         Raises:
             ResultError: it cannot be written.
         """
-        path = self.path(out, sidecar.task, sidecar.model, sidecar.seed)
-        write_json(path, sidecar.model_dump(by_alias=True), indent=None)
+        task, model, seed = job.key
+        about: dict[str, Any] = {
+            "schema": SCHEMA,
+            "task": task,
+            "model": model,
+            "seed": seed,
+            "recipe_sha256": job.recipe_sha256,
+        }
+        measured = self.content(**about, **content)
+        write_json(self.path(out, *job.key), measured.model_dump(by_alias=True), indent=None)
 
-    def read(self, path: Path) -> SidecarT:
+    def read(self, path: Path) -> MeasurementT:
         """Read a file.
 
         Raises:
@@ -104,12 +112,12 @@ class Kind(Generic[SidecarT]):
             return self.content.model_validate_json(path.read_text(encoding="utf-8"))
         except (ValidationError, UnicodeDecodeError) as error:
             detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            fix = f"delete it and the cell under {path.parents[3] / 'results'}; the cell is run anew"
+            fix = f"delete it and the cell under {path.parents[3] / 'results'}; the cell is run again"
             raise ResultError(path, f"not a {self.name} file of schema {SCHEMA} ({detail})", fix) from error
 
-    def find(self, out: Path) -> tuple[dict[CellKey, SidecarT], list[ResultError]]:
+    def find(self, out: Path) -> tuple[dict[CellKey, MeasurementT], list[ResultError]]:
         """Read all files under OUT by task, model and seed; damaged ones are returned as errors."""
-        found: dict[CellKey, SidecarT] = {}
+        found: dict[CellKey, MeasurementT] = {}
         errors: list[ResultError] = []
         for path in sorted((out / self.name).glob("*/*/seed-*.json")):
             try:
@@ -117,25 +125,60 @@ class Kind(Generic[SidecarT]):
             except ResultError as error:
                 errors.append(error)
             else:
-                found[one.task, one.model, one.seed] = one
+                found[one.key] = one
         return found, errors
 
-    def is_there(self, out: Path, key: CellKey, recipe_sha256: str) -> bool:
-        """Whether the file of a cell is there, sound, and of this recipe."""
-        path = self.path(out, *key)
+    def has(self, out: Path, job: Job) -> bool:
+        """Whether the file of a cell exists, is sound, and is of its recipe."""
+        path = self.path(out, *job.key)
         try:
-            return path.is_file() and self.read(path).recipe_sha256 == recipe_sha256
+            return path.is_file() and self.read(path).recipe_sha256 == job.recipe_sha256
         except ResultError:
             return False
 
 
-NOISE, COST, CURVES = Kind("noise", NoiseFile), Kind("cost", CostFile), Kind("curves", CurveFile)
-KINDS: tuple[Kind[NoiseFile] | Kind[CostFile] | Kind[CurveFile], ...] = (NOISE, COST, CURVES)
+NOISE, COST, CURVES = (
+    Measurement("noise", NoiseFile),
+    Measurement("cost", CostFile),
+    Measurement("curves", CurveFile),
+)
+MEASUREMENTS: tuple[Measurement[NoiseFile] | Measurement[CostFile] | Measurement[CurveFile], ...] = (
+    NOISE,
+    COST,
+    CURVES,
+)
+
+
+def missing_measurements(out: Path, job: Job, extras: Sequence[Extra]) -> list[Extra]:
+    """Return those of EXTRAS that a cell lacks; speed is measured of the first seed alone."""
+    has = {
+        "noise": not can_be_noised(job.task) or NOISE.has(out, job),
+        "cost": job.seed > 0 or COST.has(out, job),
+    }
+    return [extra for extra in extras if not has[extra]]
+
+
+def write_measurements(out: Path, job: Job, outcome: Outcome, extras: Sequence[Extra]) -> None:
+    """Measure what is missing beside the score of a cell; what an earlier run that was killed has measured stays.
+
+    Raises:
+        ResultError: a file cannot be written.
+    """
+    if outcome.curve:
+        CURVES.write(out, job, points=list(outcome.curve))
+    missing = missing_measurements(out, job, extras)
+    if not missing:
+        return
+    fitted, examples = outcome.fitted(), job.data.eval.examples
+    if "noise" in missing:
+        NOISE.write(out, job, robustness=robustness(job.task, examples, fitted.predict))
+    if "cost" in missing:
+        COST.write(out, job, cost=fitted.cost(examples), train_s=outcome.result.train_s)
 
 
 @dataclass(frozen=True)
-class Sidecars:
-    """All files beside the cells of a folder, those of other recipes than the cells' left out."""
+class Measured:
+    """All files beside the cells of a folder, without those of other recipes than the cells'."""
 
     noise: Mapping[CellKey, NoiseFile] = field(default_factory=dict)
     cost: Mapping[CellKey, CostFile] = field(default_factory=dict)
@@ -160,15 +203,15 @@ class Sidecars:
         return [curve for curve in found if curve is not None and curve.points]
 
 
-def find_sidecars(out: Path, cells: Iterable[Result]) -> tuple[Sidecars, list[ResultError]]:
+def find_measurements(out: Path, cells: Iterable[Result]) -> tuple[Measured, list[ResultError]]:
     """Read the files beside CELLS; damaged ones are returned as errors."""
     recipes = {(cell.task, cell.model, cell.seed): cell.recipe_sha256 for cell in cells}
 
-    def of_cells(found: dict[CellKey, SidecarT]) -> dict[CellKey, SidecarT]:
+    def of_cells(found: dict[CellKey, MeasurementT]) -> dict[CellKey, MeasurementT]:
         return {key: one for key, one in found.items() if recipes.get(key) == one.recipe_sha256}
 
     noise, noise_errors = NOISE.find(out)
     cost, cost_errors = COST.find(out)
     curves, curve_errors = CURVES.find(out)
     errors = [*noise_errors, *cost_errors, *curve_errors]
-    return Sidecars(of_cells(noise), of_cells(cost), of_cells(curves)), errors
+    return Measured(of_cells(noise), of_cells(cost), of_cells(curves)), errors

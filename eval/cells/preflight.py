@@ -1,11 +1,9 @@
-"""What a run would need, found out without training: data, weights, tokenizers and settings of every cell.
+"""Check without training what a run needs: data, weights, tokenizers and settings of every cell.
 
-Nothing is fetched: what is not on this machine counts as missing, and its line says the command that gets it. Whatever
-could be checked is checked by use: splits are read to the last example, weights are loaded under the task's head, and a
-few examples go the whole way from text to prediction.
+Nothing is downloaded: what is missing on this machine is named with the command that gets it. Checks use the thing:
+splits are read to the last example, weights are loaded under the task's head, and a few examples are predicted.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,36 +15,20 @@ from rich.text import Text
 
 from corpora.foundation.errors import DataUnavailableError, SuiteError
 from corpora.foundation.files import fingerprint
-from downstream.embed import bundled_embedder
-from downstream.encoders.hub import EncoderUnavailableError, resolve
-from downstream.encoders.tokenizers import load_tokenizer
-from downstream.encoders.weights import load_model
-from downstream.finetune import TaskData, predict, read_task
+from downstream.encoders.hub import EncoderUnavailableError
+from downstream.finetune import TaskData, read_task
 from downstream.task import Task, all_tasks
-from eval.cells.run import Cell, read_finished
-from eval.contestants.contestant import Kind, ModelEntry, cell_recipe
-
-DETAILS: Mapping[Kind, str] = {
-    "encoder": "",
-    "scratch": "학습할 때 만듦",
-    "embedder": "학습된 임베딩 모델",
-    "finetuned": "미세 조정된 모델",
-    "summary": "요약 모델",
-    "majority": "학습된 가중치가 필요 없음",
-    "tfidf": "학습된 가중치가 필요 없음",
-}
-"""What is said of a model of a kind; of an encoder what was found."""
-TRIED = 2
-"""Examples that are predicted by an encoder under an untrained head."""
+from eval.cells.files import read_finished
+from eval.contestants.contestant import Cell, Contestant
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of checking one thing."""
+    """The result of one check."""
 
     what: str
     state: str
-    """In a word, for the table."""
+    """One word, for the table."""
     detail: str
     """What was found, or what is wrong."""
     fix: str = ""
@@ -61,10 +43,10 @@ def _refusal(what: str, error: SuiteError) -> Finding:
 
 
 class Preflight:
-    """Checks of the cells that a run would fill."""
+    """Checks of the cells that a run has."""
 
     def __init__(self, cells: Sequence[Cell], *, root: Path, out: Path) -> None:
-        """Take note of what to check.
+        """Keep what to check.
 
         Args:
             cells: what would be run.
@@ -89,7 +71,7 @@ class Preflight:
         if recipe is None:
             self.num_blocked += 1
             return
-        found = read_finished(self.out, cell)
+        found = read_finished(self.out, cell.key)
         is_finished = found is not None and found.recipe_sha256 == fingerprint(recipe)
         self.num_finished += is_finished
         self.num_ready += not is_finished
@@ -105,20 +87,17 @@ class Preflight:
         return data
 
     def _check_model(
-        self, model: ModelEntry, tasks: Sequence[Task], data: Mapping[str, TaskData | None]
+        self, model: Contestant, tasks: Sequence[Task], data: Mapping[str, TaskData | None]
     ) -> dict[str, dict[str, Any]]:
         """Return the recipes of the tasks on which the model would run."""
         name = f"모델 {model.name}"
         recipes: dict[str, dict[str, Any]] = {}
         try:
-            detail = DETAILS[model.kind]
-            folder = resolve(model.encoder or model.name) if model.kind == "encoder" else None
             for task in tasks:
                 found = data[task.name]
-                if folder is not None:
-                    detail = try_encoder(folder, task, found)
+                detail = model.check(task, found)
                 if found is not None:
-                    recipes[task.name] = cell_recipe(model, task, found)
+                    recipes[task.name] = model.recipe(task, found)
         except SuiteError as error:
             self.findings.append(_refusal(name, error))
             return {}
@@ -126,7 +105,7 @@ class Preflight:
         return recipes
 
     def show(self, console: Console) -> None:
-        """Print what was found as a table, with the commands below it: they must not be cut."""
+        """Print the findings as a table, and the commands below it, which must not be cut."""
         table = Table(show_lines=False)
         for title in ("무엇", "상태", "내용"):
             table.add_column(title, overflow="fold")
@@ -139,39 +118,8 @@ class Preflight:
         console.print(f"셀 {len(self.cells)}개: {counts}", markup=False, highlight=False)
 
 
-def try_encoder(folder: Path, task: Task, data: TaskData | None) -> str:
-    """Load an encoder under a task's head and predict a few examples with it.
-
-    Args:
-        folder: of the encoder.
-        task: whose head it gets.
-        data: its splits, if they are at hand.
-
-    Returns:
-        What was found, for people.
-
-    Raises:
-        CheckpointError: weights or tokenizer cannot be used.
-    """
-    from corpora.foundation.machine import no_file_bars
-
-    # Told of every head that is still random, which is all that is to be expected here.
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    with no_file_bars():
-        tokenizer = load_tokenizer(folder)
-        model = load_model(folder, tokenizer, task.family.auto_class, task.family.head_config())
-    found = f"파라미터 {sum(p.numel() for p in model.base_model.parameters()):,} · 어휘 {len(tokenizer):,}"
-    if data is None:
-        return found
-    examples = data.eval.examples[:TRIED]
-    longest = min(task.finetune.max_length, tokenizer.model_max_length)
-    predictions = predict(model, tokenizer, task.family, examples, max_length=longest)
-    assert len(predictions) == len(examples)
-    return found
-
-
-def print_known(models: Mapping[str, ModelEntry], root: Path, console: Console) -> None:
-    """Print the tasks and models that are known, and whether their files are at hand. Nothing is read or fetched."""
+def print_known(models: Mapping[str, Contestant], root: Path, console: Console) -> None:
+    """Print the known tasks and models, and whether their files are on this machine. Nothing is read or downloaded."""
     tasks = Table(title=Text("과제"), title_justify="left")
     for title in ("이름", "제목", "지표", "예제", "라이선스", "자료"):
         tasks.add_column(title, overflow="fold")
@@ -198,17 +146,11 @@ def _data_state(task: Task, root: Path) -> str:
     return "있음"
 
 
-def _model_state(model: ModelEntry) -> str:
-    if model.kind in {"majority", "tfidf", "scratch"} or (model.kind == "summary" and not model.encoder):
-        return "필요 없음"
+def _model_state(model: Contestant) -> str:
     try:
-        if model.kind == "embedder" and not model.encoder:
-            bundled_embedder()
-        else:
-            resolve(model.encoder or model.name)
+        return "필요 없음" if model.folder() is None else "있음"
     except SuiteError as error:
         return f"없음: {error.fix}"
-    return "있음"
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

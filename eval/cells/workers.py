@@ -1,4 +1,4 @@
-"""Commands that run beside each other on one machine, each with its part of the threads and one accelerator."""
+"""Worker processes on one machine, each with its share of the threads and one accelerator."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ PARENT_POLL_S = 1.0
 
 
 class Worker:
-    """A process of this suite. What it says to people goes to a log; what it says on stdout is for its parent."""
+    """A process of this suite. Its stderr goes to a log for people; its stdout is for its parent."""
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         """Start it.
@@ -60,15 +60,15 @@ class Worker:
 
     def outcome(self) -> tuple[int, str]:
         """Wait for its end and return the exit code, negative for a signal, and its stdout, which must be short."""
-        told, _ = self._process.communicate()
-        return self._process.returncode, told.strip()
+        output, _ = self._process.communicate()
+        return self._process.returncode, output.strip()
 
 
 def part_of_machine(slot: int, jobs: int, threads: int | None = None) -> dict[str, str]:
     """Return the environment of one of several workers.
 
     Args:
-        slot: place of the worker among those that run at once, from 0.
+        slot: number of the worker among those that run at once, from 0.
         jobs: how many run at once.
         threads: CPU threads of each; default: all of them divided by JOBS.
     """
@@ -95,7 +95,7 @@ def use_one_device() -> None:
 
 
 def end_with(parent: int) -> None:
-    """End this process soon after its parent has, so that a run that is killed leaves nobody at work."""
+    """End this process soon after its parent has ended, so that a killed run leaves no process behind."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,132 +1,290 @@
-"""The compared models, and how one of them fills one cell (model × task × seed) of the leaderboard."""
+"""The compared models: what `leaderboard.toml` lists, and what a kind of model has to answer.
 
-import importlib.util
-import json
-import shutil
+A kind is a file of this folder with a class derived from `Contestant`, which the file calls `CONTESTANT`. The kinds are
+listed nowhere else: whoever plans, runs, checks or describes a cell asks its model.
+"""
+
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, ClassVar, Self
 
-import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from corpora.foundation.config import Config, load_toml, validate
-from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, suggest
-from corpora.foundation.files import code_digest, fingerprint, package_path, sha256
+from corpora.foundation.config import Config, discover, load_toml, validate
+from corpora.foundation.errors import RecipeError, UsageError, suggest
+from corpora.foundation.files import code_digest, fingerprint, package_path
 from corpora.foundation.machine import versions
-from downstream.encoders.folder import ModelFolder
-from downstream.encoders.hub import HUB_ID, bundled, resolve
-from downstream.families.classification import Regression
-from downstream.finetune import (
-    TaskData,
-    finetune,
-    load_finetuned,
-    predict,
-)
+from downstream.encoders.hub import HUB_ID
+from downstream.finetune import TaskData
 from downstream.finetuning.result import Result, score
-from downstream.finetuning.trainer import METRICS_FILE, finetune_recipe
-from downstream.grid import Grid, choose
-from downstream.summaries.family import SentenceChoice, choose_sentences
-from downstream.task import FinetuneConfig, Prediction, Split, Task, TextExample, all_tasks
-from eval.cells.measurements import CurvePoint
-from eval.measures.cost import Cost, measure, measure_model
+from downstream.grid import Grid
+from downstream.summaries.family import SentenceChoice
+from downstream.task import Split, Task, all_tasks
+from eval import contestants
+from eval.contestants.curves import CurvePoint
+from eval.measures.cost import Cost, measure
 from eval.measures.noise import Predict
 
-if TYPE_CHECKING:
-    from downstream.embed import Embedder
-
 LEADERBOARD_TOML = package_path("eval", "leaderboard.toml")
-
-SCRATCH = {"vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
-
-
-Kind: TypeAlias = Literal["encoder", "scratch", "embedder", "finetuned", "summary", "majority", "tfidf"]
-
-RUNTIME_LIBRARIES = ("numba", "onnxruntime")
-"""What other backends than torch compute with, as far as they are installed."""
-# What a baseline's predictions hang on besides the code.
-LIBRARIES: dict[str, tuple[str, ...]] = {"majority": ("numpy",), "tfidf": ("numpy", "scikit-learn", "scipy")}
+DEFAULT_KIND = "encoder"
+SHARED_MODULES = ("contestant", "curves")
+"""Modules of this folder that are no kind of model."""
+NO_WEIGHTS = "학습된 가중치가 필요 없음"
 
 
-class ModelEntry(Config):
-    """One compared model."""
+@dataclass(frozen=True)
+class Fitted:
+    """A model that has learnt a task, ready to be measured."""
+
+    predict: Predict
+    """N examples → N predictions, on the device it was trained on."""
+    num_parameters: int | None = None
+    """Without the head of an encoder; of a baseline its coefficients. None where it cannot be counted."""
+    size_bytes: int | None = None
+    """Of the weights on disk, head included. None for a model that is not saved."""
+    on_cpu: Callable[[], Predict] | None = None
+    """Moves the model to the CPU; None if it is there."""
+
+    def cost(self, examples: Sequence[Any]) -> Cost:
+        """Time the model on the CPU.
+
+        Args:
+            examples: of the evaluation split.
+        """
+        predict = self.on_cpu() if self.on_cpu else self.predict
+        return measure(predict, examples, num_parameters=self.num_parameters, size_bytes=self.size_bytes)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A cell that was run."""
+
+    result: Result
+    fitted: Callable[[], Fitted]
+    """Returns the model, loaded again where it was saved."""
+    curve: tuple[CurvePoint, ...] = ()
+    """Training loss by step; empty where nothing is trained in steps."""
+
+
+class Contestant(Config):
+    """A compared model: its fields are an entry of `leaderboard.toml`, its methods are what its kind decides.
+
+    By default a model is deterministic, needs no files, and does every task but summaries.
+    """
+
+    kind: ClassVar[str]
+    """Value of `kind` in the entry and in results."""
+    title: ClassVar[str] = NO_WEIGHTS
+    """Description for readers of `--validate`."""
+    is_deterministic: ClassVar[bool] = True
+    """Whether all seeds give the same result."""
+    takes_folder: ClassVar[bool] = False
+    """Whether KEY=FOLDER on the command line gives such a model its folder; with other kinds KEY becomes an encoder."""
+    takes_grid: ClassVar[bool] = False
+    """Whether its settings can be chosen by grid search."""
+    reads_tokens: ClassVar[bool] = False
+    """Whether it reads subwords of a tokenizer in its folder."""
 
     name: str
     """Key in results."""
-    kind: Kind = "encoder"
-    encoder: str = ""
-    """Folder, hub id or known key; default: the name. Of `embedder`, `finetuned` and `summary` the model's folder;
-    default: the one that comes with the package."""
-    encoder_sha256: str = ""
-    """Digest of the encoder's files, where it is known: finished cells count then although the encoder is gone."""
-    system: str = "summarizer"
-    """Of `summary`: what `downstream.summaries.family.choose_sentences` calls it."""
-    runtime: str = "torch"
-    """Of `finetuned`: how it is computed, a word that `downstream.runtime` knows."""
-    finetune: dict[str, Any] = Field(default_factory=dict)
-    """Departures from the tasks' fine-tuning defaults."""
-    task_finetune: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Further departures on single tasks, by their names; a task of the embedded sample has a name of its own."""
-    sample_finetune: dict[str, Any] = Field(default_factory=dict)
-    """What stands for `finetune` on the embedded sample, where it differs there."""
-    choice: dict[str, Any] = Field(default_factory=dict)
-    """How a grid came to the departures; the record of `downstream.grid.choose`."""
 
     @property
-    def finetuned_folder(self) -> Path:
-        """The folder of a `finetuned` model."""
-        return Path(self.encoder) if self.encoder else bundled("classifier")
+    def is_bundled(self) -> bool:
+        """Whether everything it needs comes with the package."""
+        return True
 
     @property
-    def is_deterministic(self) -> bool:
-        """Whether one seed says it all."""
-        return self.kind not in {"encoder", "scratch"}
+    def source(self) -> str:
+        """Folder, hub id or known key to note in results; empty for a model that is built from the task's own data."""
+        return ""
+
+    @classmethod
+    def from_recipe(cls, name: str, source: str, recipe: Mapping[str, Any]) -> Self:
+        """Return the model of a finished cell, with exactly the settings of its recipe."""
+        return cls(name=name)
 
     def applies_to(self, task: Task) -> bool:
         """Whether the model can do TASK.
 
-        Embedders score pairs, summaries are for summarisers alone, a fine-tuned model does what it was trained on.
-
         Raises:
-            CheckpointError: a fine-tuned model does not say what that is.
+            CheckpointError: that depends on the model's folder, which is unusable.
         """
-        if self.kind == "summary" or isinstance(task.family, SentenceChoice):
-            return self.kind == "summary" and isinstance(task.family, SentenceChoice)
-        if self.kind == "embedder":
-            return isinstance(task.family, Regression)
-        return self.kind != "finetuned" or ModelFolder(self.finetuned_folder).task_name == task.name
+        return not isinstance(task.family, SentenceChoice)
 
-    def with_overrides(self, overrides: dict[str, Any]) -> "ModelEntry":
-        """Return this entry with further departures on every task."""
-        sample = (self.sample_finetune or self.finetune) | overrides
-        tasks = {name: departures | overrides for name, departures in self.task_finetune.items()}
-        update = {"finetune": self.finetune | overrides, "task_finetune": tasks, "sample_finetune": sample}
-        return self.model_copy(update=update)
+    def overrides(self, task: Task) -> dict[str, Any]:
+        """Return the fine-tuning settings on TASK that differ from the task's own."""
+        return {}
 
-    def chosen(self, grid: Grid, task: Task, train: Split, out: Path) -> "ModelEntry":
-        """Return this encoder with the settings that a grid comes to on a part of the training split.
+    def with_overrides(self, overrides: dict[str, Any]) -> "Contestant":
+        """Return this model with other fine-tuning settings on every task; itself where nothing is fine-tuned."""
+        return self
+
+    def with_grid(self, grid: Grid, task: Task, train: Split, out: Path) -> "Contestant":
+        """Return this model with the settings selected by grid search on a part of the training split.
 
         Args:
             grid: what to choose from.
             task: what is trained.
-            train: its training split, the only one that is looked at.
+            train: its training split, the only one that is read.
             out: folder of the points; finished ones are not computed again.
 
         Raises:
             SuiteError: encoder, data or folder are unusable.
         """
-        encoder = self.encoder or self.name
-        choice = choose(task, encoder, grid, out=out, train=train, overrides=self.overrides(task))
-        changes = {"finetune": choice.settings, "task_finetune": {}, "sample_finetune": {}, "choice": choice.record}
-        return self.model_copy(update=changes)
+        return self
 
-    def overrides(self, task: Task) -> dict[str, Any]:
-        """Return the departures that hold for TASK."""
-        general = self.sample_finetune if task.is_sample and self.sample_finetune else self.finetune
-        return general | self.task_finetune.get(task.name, {})
+    # --- what decides a cell ----------------------------------------------------------------------------------------
+
+    def recipe(self, task: Task, data: TaskData) -> dict[str, Any]:
+        """Return everything but the seed that decides the predictions; a cell is finished if its fingerprint is equal.
+
+        Raises:
+            CheckpointError: the model's folder is missing or unusable.
+            RecipeError: a fine-tuning setting is wrong.
+        """
+        about = {"model": self.name, "task": task.name, "data_sha256": data.sha256}
+        return about | self.settings(task) | {"versions": versions(*self.libraries())}
+
+    @abstractmethod
+    def settings(self, task: Task) -> dict[str, Any]:
+        """Return what decides the predictions besides task, data and versions."""
+
+    @abstractmethod
+    def libraries(self) -> Sequence[str]:
+        """Return the distributions whose versions may change the predictions."""
+
+    def code(self, task: Task) -> list[Any]:
+        """Return classes and functions whose modules decide the predictions."""
+        return [type(self)]
+
+    def code_sha256(self, task: Task) -> str:
+        """Return a digest of the code that decides the predictions: the syntax of its modules without docstrings.
+
+        For a model that is trained in seconds it is part of the recipe. A cell that takes long to train only notes it:
+        most changes of these modules change no prediction, and what does changes the suite's version, which is in every
+        recipe.
+        """
+        # A reader may be a partial, and a family is an instance.
+        return code_digest(getattr(item, "func", item).__module__ for item in self.code(task))
+
+    # --- at work ----------------------------------------------------------------------------------------------------
+
+    def folder(self) -> Path | None:
+        """Return the folder of the weights; None where none are needed.
+
+        Raises:
+            CheckpointError: it is missing locally and not downloadable.
+        """
+        return None
+
+    def check(self, task: Task, data: TaskData | None) -> str:
+        """Check the model on TASK without training it; return a description for people.
+
+        Args:
+            task: what would be learnt.
+            data: its splits; None if they are missing.
+
+        Raises:
+            CheckpointError: weights or tokenizer are unusable.
+        """
+        return self.title
+
+    @abstractmethod
+    def run(self, job: "Job", work: Path) -> Outcome:
+        """Learn and predict a cell.
+
+        Args:
+            job: the cell, of this model.
+            work: folder of a fine-tuned model; an interrupted training in it is continued.
+
+        Raises:
+            SuiteError: the model's folder is unusable.
+        """
+
+    def predict_and_score(self, job: "Job", fitted: Fitted, *, train_s: float = 0.0, device: str = "cpu") -> Outcome:
+        """Predict and score the evaluation split of a cell with a model that needs no further training."""
+        started = time.perf_counter()
+        predictions = list(fitted.predict(job.data.eval.examples))
+        result = score(
+            job.task,
+            job.data.eval,
+            predictions,
+            model=self.name,
+            seed=job.seed,
+            data_sha256=job.data.sha256,
+            recipe=job.recipe,
+            recipe_sha256=job.recipe_sha256,
+            train_s=train_s,
+            eval_s=time.perf_counter() - started,
+            device=device,
+            num_parameters=fitted.num_parameters or 0,
+        )
+        return Outcome(result, lambda: fitted)
+
+
+class Baseline(Contestant):
+    """A model that is trained in seconds by code of this package, which is therefore part of the recipe."""
+
+    def settings(self, task: Task) -> dict[str, Any]:
+        """Return constants and code."""
+        return {"settings": self.constants(), "code_sha256": self.code_sha256(task)}
+
+    def constants(self) -> dict[str, Any]:
+        """Return the constants that decide the predictions, for readers of a recipe."""
+        return {}
+
+    @abstractmethod
+    def fit(self, task: Task, train: Sequence[Any]) -> Fitted:
+        """Learn from the examples of a training split."""
+
+    def run(self, job: "Job", work: Path) -> Outcome:
+        """Learn the training split and predict the evaluation split."""
+        started = time.perf_counter()
+        fitted = self.fit(job.task, job.data.train.examples)
+        return self.predict_and_score(job, fitted, train_s=time.perf_counter() - started)
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on a task with a seed."""
+
+    model: Contestant
+    task: Task
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Name used in messages."""
+        return f"{self.model.name} · {self.task.name} · seed {self.seed}"
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Task, model and seed, as in file names."""
+        return self.task.name, self.model.name, self.seed
+
+
+@dataclass(frozen=True)
+class Job(Cell):
+    """A cell that can be run."""
+
+    data: TaskData = field(repr=False)
+    recipe: dict[str, Any] = field(repr=False)
+    """Of `Contestant.recipe`."""
+
+    @cached_property
+    def recipe_sha256(self) -> str:
+        """Fingerprint of the recipe."""
+        return fingerprint(self.recipe)
+
+
+# --- leaderboard.toml -----------------------------------------------------------------------------------------------
 
 
 class Leaderboard(Config):
@@ -136,11 +294,30 @@ class Leaderboard(Config):
     """Per trained model."""
     tasks: list[str]
     """The published comparison, in the order of its columns; other tasks are run by name."""
-    models: dict[str, ModelEntry]
+    models: dict[str, Contestant]
+
+
+@cache
+def all_kinds() -> Mapping[str, type[Contestant]]:
+    """Return the kinds of models by name."""
+    return discover(contestants, "CONTESTANT", key="kind", skip=SHARED_MODULES)
+
+
+def read_entry(name: str, entry: Mapping[str, Any], where: object) -> Contestant:
+    """Return the model that an entry describes.
+
+    Raises:
+        RecipeError: its kind is unknown, or it has an unknown key or a wrong value.
+    """
+    values = {"name": name, **entry}
+    kind = values.pop("kind", DEFAULT_KIND)
+    if kind not in all_kinds():
+        raise RecipeError(where, f"kind={kind!r} is unknown", suggest(str(kind), all_kinds()))
+    return validate(all_kinds()[kind], values, where)
 
 
 def load_leaderboard(path: Path = LEADERBOARD_TOML) -> Leaderboard:
-    """Read the file that says what is compared.
+    """Read the file that lists what is compared.
 
     Raises:
         RecipeError: it has an unknown key or a wrong value.
@@ -148,330 +325,48 @@ def load_leaderboard(path: Path = LEADERBOARD_TOML) -> Leaderboard:
     values = load_toml(path)
     models = values.pop("models", {})
     if not isinstance(models, dict) or not all(isinstance(entry, dict) for entry in models.values()):
-        raise RecipeError(path, "a model is no table", "write [models.NAME] above its settings")
-    entries = {
-        name: validate(ModelEntry, {"name": name} | entry, f"{path}, models.{name}") for name, entry in models.items()
-    }
+        raise RecipeError(path, "a model is not a table", "write [models.NAME] above its settings")
+    entries = {name: read_entry(name, entry, f"{path}, models.{name}") for name, entry in models.items()}
     leaderboard = validate(Leaderboard, values | {"models": entries}, path)
-    for name, entry in entries.items():
-        for task in entry.task_finetune.keys() - all_tasks().keys():
+    for name, entry in models.items():
+        for task in entry.get("task_finetune", {}).keys() - all_tasks().keys():
             where = f"{path}, models.{name}, task_finetune"
             raise RecipeError(where, f"unknown task '{task}'", suggest(task, all_tasks()))
     return leaderboard
 
 
-def choose_models(names: Sequence[str], known: dict[str, ModelEntry]) -> list[ModelEntry]:
-    """Turn command line names into entries: a known key, `KEY=FOLDER`, a folder, or a hub id.
+def choose_models(names: Sequence[str], known: Mapping[str, Contestant]) -> list[Contestant]:
+    """Return the models that the command line names: a known key, `KEY=FOLDER`, a folder, or a hub id.
 
     Raises:
-        UsageError: a name is none of these; the nearest known one is given.
+        UsageError: a name is none of these; the hint suggests a known one.
     """
-    chosen: dict[str, ModelEntry] = {}
+    chosen: dict[str, Contestant] = {}
     for name in names:
-        entry = known[name] if name in known else _unlisted_model(name, known)
-        if entry.name in chosen:
-            raise UsageError("--models", f"two models are called '{entry.name}'", "name them apart with KEY=FOLDER")
-        chosen[entry.name] = entry
+        model = known[name] if name in known else _unlisted_model(name, known)
+        if model.name in chosen:
+            raise UsageError("--models", f"two models are called '{model.name}'", "name one of them with KEY=FOLDER")
+        chosen[model.name] = model
     return list(chosen.values())
 
 
-def _unlisted_model(name: str, known: dict[str, ModelEntry]) -> ModelEntry:
+def _unlisted_model(name: str, known: Mapping[str, Contestant]) -> Contestant:
     key, is_named, folder = name.partition("=")
     if is_named and key:
         if not Path(folder).is_dir():
             raise UsageError("--models", f"'{folder}' of '{name}' is not a folder", "give KEY=FOLDER")
-        entry = known.get(key, ModelEntry(name=key))
-        kind = entry.kind if entry.kind in {"embedder", "finetuned"} else "encoder"
-        return entry.model_copy(update={"encoder": folder, "kind": kind})
+        if key in known and known[key].takes_folder:
+            return known[key].model_copy(update={"encoder": folder})
+        return _encoder(key, folder, known.get(key))
     if name and Path(name).is_dir() and Path(name).resolve().name:
-        return ModelEntry(name=Path(name).resolve().name, encoder=name)
+        return _encoder(Path(name).resolve().name, name)
     if HUB_ID.fullmatch(name):
-        return ModelEntry(name=name.split("/")[1], encoder=name)
+        return _encoder(name.split("/")[1], name)
     raise UsageError("--models", f"unknown model '{name}'", suggest(name, known))
 
 
-def cell_recipe(entry: ModelEntry, task: Task, data: TaskData) -> dict[str, Any]:
-    """Return everything but the seed that decides a cell; its fingerprint tells whether the cell is finished.
-
-    Raises:
-        CheckpointError: the encoder is not to be had.
-        RecipeError: a fine-tuning setting is wrong.
-    """
-    about = {"model": entry.name, "task": task.name, "data_sha256": data.sha256}
-    if entry.kind in {"majority", "tfidf"}:
-        from eval.contestants.baselines import SETTINGS
-
-        return about | {
-            "settings": SETTINGS if entry.kind == "tfidf" else {},
-            "code_sha256": code_sha256(entry, task),
-            "versions": versions(*LIBRARIES[entry.kind]),
-        }
-    if entry.kind == "summary":
-        return about | {
-            "system": entry.system,
-            "model_sha256": _summarizer_sha256(entry),
-            "code_sha256": code_sha256(entry, task),
-            "versions": versions("numpy", "kiwipiepy"),
-        }
-    if entry.kind == "embedder":
-        from downstream.embeddings.embedder import bundled_embedder, model_files
-
-        files = model_files(resolve(entry.encoder) if entry.encoder else bundled_embedder())
-        return about | {"embedder_sha256": sha256(*files), "versions": versions("torch", "transformers", "tokenizers")}
-    if entry.kind == "finetuned":
-        weights = ModelFolder(entry.finetuned_folder).digest()
-        libraries = ["torch", "transformers", "tokenizers"]
-        if entry.runtime != "torch":
-            libraries += [name for name in RUNTIME_LIBRARIES if importlib.util.find_spec(name)]
-        return about | {"weights_sha256": weights, "runtime": entry.runtime, "versions": versions(*libraries)}
-    config = _finetune_config(entry, task)
-    if entry.kind == "scratch":
-        return about | {
-            "architecture": SCRATCH,
-            "finetune": config.model_dump(),
-            "versions": versions("torch", "transformers", "tokenizers", "accelerate"),
-        }
-    digest = entry.encoder_sha256 or ModelFolder(resolve(entry.encoder or entry.name)).digest()
-    recipe = finetune_recipe(task, entry.name, digest, config, data)
-    return recipe | ({"grid": entry.choice} if entry.choice else {})
-
-
-def _summarizer_sha256(entry: ModelEntry) -> str:
-    """Return a digest of a summariser's files; empty for a rule."""
-    from downstream.summarize import BUNDLED
-
-    if entry.system != "summarizer":
-        return ""
-    folder = resolve(entry.encoder) if entry.encoder else BUNDLED
-    return sha256(*sorted(path for path in folder.rglob("*") if path.suffix in {".json", ".safetensors"}))
-
-
-def code_sha256(entry: ModelEntry, task: Task) -> str:
-    """Return a digest of the code that decides a cell's predictions: the syntax of its modules without docstrings.
-
-    For a baseline it is part of the recipe, because running one anew costs little. A trained cell only notes it: most
-    changes of these modules leave every prediction as it was, and discarding a night of training for a renamed
-    variable would teach people to work around the check. What changes predictions changes the suite's version, and
-    that is in every recipe.
-    """
-    modules = ["eval.contestants.baselines"]
-    if entry.kind == "tfidf":
-        modules += ["downstream.finetuning.ngrams"]
-    elif entry.kind == "summary":
-        modules = ["downstream.summaries.family", "downstream.summaries.evaluation", "downstream.summaries.summarizer"]
-    elif entry.kind == "embedder":
-        modules = [f"downstream.embeddings.{name}" for name in ("embedder", "pipeline", "pooling", "similarity")]
-    elif entry.kind != "majority":
-        reader = getattr(task.read, "func", task.read)  # of a partial
-        modules = ["downstream.encoders", "downstream.finetune", reader.__module__, type(task.family).__module__]
-    if entry.kind == "scratch":
-        modules += ["eval.contestants.contestant", "pretraining.vocabulary.wordpiece"]
-    return code_digest(modules)
-
-
-def _finetune_config(entry: ModelEntry, task: Task) -> FinetuneConfig:
-    values = task.finetune.model_dump() | entry.overrides(task)
-    return validate(FinetuneConfig, values, f"model {entry.name} on {task.name}")
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A model that has learnt a task, ready to be measured."""
-
-    predict: Predict
-    """N examples → N predictions, on the device it was trained on."""
-    cost: Callable[[Sequence[Any]], Cost]
-    """Times it on the CPU, on examples of the evaluation split."""
-
-
-@dataclass(frozen=True)
-class Filled:
-    """What came of running a cell."""
-
-    result: Result
-    fitted: Callable[[], Fitted]
-    """Returns the model, loaded anew where it was saved."""
-    curve: tuple[CurvePoint, ...] = ()
-    """How its loss fell, if the training says."""
-
-
-def run_cell(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Filled:
-    """Train and score one cell.
-
-    Args:
-        entry: the model.
-        task: the task.
-        data: its splits.
-        recipe: of `cell_recipe`.
-        seed: of the whole cell.
-        work: folder of the fine-tuned model; an interrupted training in it is continued.
-
-    Raises:
-        SuiteError: the encoder is unusable.
-    """
-    if entry.kind in {"majority", "tfidf"}:
-        from eval.contestants.baselines import FITS
-
-        started = time.perf_counter()
-        baseline = FITS[entry.kind](task, data.train.examples)
-        train_s = time.perf_counter() - started
-        fitted = Fitted(baseline.predict, partial(measure, baseline.predict, num_parameters=baseline.num_parameters))
-        return _scored(entry, task, data, recipe, fitted, seed, train_s, num_parameters=baseline.num_parameters)
-    if entry.kind == "summary":
-        chooser = choose_sentences(entry.system, entry.encoder or None)
-        return _scored(entry, task, data, recipe, Fitted(chooser, partial(measure, chooser)), seed, 0.0)
-    if entry.kind == "embedder":
-        return _run_embedder(entry, task, data, recipe, seed)
-    if entry.kind == "finetuned":
-        return _run_finetuned(entry, task, data, recipe, seed)
-    encoder = entry.encoder or entry.name
-    if entry.kind == "scratch":
-        encoder = str(build_scratch(data, work / "encoder", seed=seed))
-    folder = work / "model"
-    result = finetune(
-        task, encoder, out=folder, model=entry.name, seed=seed, data=data, overrides=entry.overrides(task)
-    )
-    result = result.model_copy(update={"recipe": recipe, "recipe_sha256": fingerprint(recipe)})
-    max_length = _finetune_config(entry, task).max_length
-    return Filled(result, lambda: _load_fitted(folder, task, max_length), read_curve(folder / METRICS_FILE))
-
-
-def _scored(
-    entry: ModelEntry,
-    task: Task,
-    data: TaskData,
-    recipe: dict[str, Any],
-    fitted: Fitted,
-    seed: int,
-    train_s: float,
-    **more: Any,
-) -> Filled:
-    """Predict and score the evaluation split with a model that is there."""
-    started = time.perf_counter()
-    predictions = list(fitted.predict(data.eval.examples))
-    result = score(
-        task,
-        data.eval,
-        predictions,
-        model=entry.name,
-        seed=seed,
-        data_sha256=data.sha256,
-        recipe=recipe,
-        recipe_sha256=fingerprint(recipe),
-        train_s=train_s,
-        eval_s=time.perf_counter() - started,
-        **({"device": "cpu"} | more),
-    )
-    return Filled(result, lambda: fitted)
-
-
-def _run_embedder(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], seed: int) -> Filled:
-    from downstream.embed import Embedder
-
-    embedder = Embedder.load(entry.encoder or None)
-    facts: dict[str, Any] = {"num_parameters": embedder.num_parameters}
-
-    def cost(examples: Sequence[Any]) -> Cost:
-        on_cpu = Embedder.load(embedder.folder, device="cpu")
-        size = ModelFolder(embedder.folder).weights_bytes
-        return measure(partial(similarities, on_cpu, task), examples, size_bytes=size, **facts)
-
-    fitted = Fitted(partial(similarities, embedder, task), cost)
-    return _scored(entry, task, data, recipe, fitted, seed, 0.0, device=embedder.device.partition(":")[0], **facts)
-
-
-def similarities(embedder: "Embedder", task: Task, pairs: Sequence[TextExample]) -> list[Prediction]:
-    """Score pairs by the cosine of their vectors, on the task's scale; see `downstream.embeddings.similarity`."""
-    assert isinstance(task.family, Regression)
-    texts = [pair.text for pair in pairs] + [pair.pair or "" for pair in pairs]
-    vectors = embedder.encode(texts).astype(np.float64)  # (2N, D)
-    cosines = (vectors[: len(pairs)] * vectors[len(pairs) :]).sum(axis=1)
-    low, high = task.family.low, task.family.high
-    return [float(low + (high - low) * cosine) for cosine in cosines]
-
-
-def _run_finetuned(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], seed: int) -> Filled:
-    from downstream.runtimes.predictor import Predictor
-
-    predictor = Predictor.load(entry.finetuned_folder, entry.runtime)
-    known = predictor.finetuned
-    # An exported file lies in a cache under a name of its own.
-    size = known.size_bytes if predictor.runtime.name == "torch" else None
-    cost = partial(measure, predictor.predict, num_parameters=known.num_parameters, size_bytes=size)
-    fitted = Fitted(predictor.predict, cost)
-    # It was trained before and elsewhere: here it takes no time.
-    filled = _scored(entry, task, data, recipe, fitted, seed, 0.0, num_parameters=known.num_parameters)
-    noted = filled.result.environment | {"runtime": predictor.runtime.name}
-    return replace(filled, result=filled.result.model_copy(update={"environment": noted}))
-
-
-def _load_fitted(folder: Path, task: Task, max_length: int) -> Fitted:
-    """Load a fine-tuned model where it would compute."""
-    import torch
-
-    from corpora.foundation.machine import no_file_bars
-
-    with no_file_bars():
-        model, tokenizer, _ = load_finetuned(folder)
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
-    longest = min(max_length, tokenizer.model_max_length)
-    return Fitted(
-        partial(predict, model, tokenizer, task.family, max_length=longest),
-        lambda examples: measure_model(model, tokenizer, task, examples, folder=folder, max_length=longest),
-    )
-
-
-def read_curve(path: Path) -> tuple[CurvePoint, ...]:
-    """Read the training losses of a file of metrics; none where there is no file.
-
-    Raises:
-        CheckpointError: it is damaged.
-    """
-    if not path.is_file():
-        return ()
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return tuple(
-            CurvePoint(step=line["step"], epoch=line["epoch"], loss=line["loss"]) for line in lines if "loss" in line
-        )
-    except (ValueError, TypeError, KeyError, ValidationError) as error:
-        raise CheckpointError(path, "not a file of training metrics", "delete the folder and train again") from error
-
-
-def build_scratch(data: TaskData, folder: Path, *, seed: int) -> Path:
-    """Save a tiny randomly initialised BERT with a vocabulary trained on the task's training text.
-
-    The same task, data and seed give the same bytes.
-    """
-    import torch
-    from transformers import BertConfig, BertModel
-
-    from corpora.foundation.machine import no_file_bars
-    from pretraining.vocabulary.tokenizer import save_tokenizer
-    from pretraining.vocabulary.wordpiece import train_wordpiece
-
-    shutil.rmtree(folder, ignore_errors=True)
-    tokenizer = train_wordpiece(_training_texts(data), SCRATCH["vocab_size"])
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=SCRATCH["hidden_size"],
-        num_hidden_layers=SCRATCH["num_hidden_layers"],
-        num_attention_heads=SCRATCH["num_attention_heads"],
-        intermediate_size=4 * SCRATCH["hidden_size"],
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(seed)
-    with no_file_bars():
-        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    save_tokenizer(tokenizer, folder)
-    return folder
-
-
-def _training_texts(data: TaskData) -> list[str]:
-    texts: list[str] = []
-    for example in data.train.examples:
-        if isinstance(example, TextExample):
-            texts += [example.text, *getattr(example, "choices", ()), *([example.pair] if example.pair else [])]
-        else:
-            texts += [example.question, example.context]
-    return list(dict.fromkeys(texts))
+def _encoder(name: str, source: str, like: Contestant | None = None) -> Contestant:
+    """Return an encoder with the fine-tuning settings of another model, as far as that one has any."""
+    kind = all_kinds()[DEFAULT_KIND]
+    settings = like.model_dump(include={"finetune", "task_finetune", "sample_finetune"}) if like else {}
+    return validate(kind, settings | {"name": name, "encoder": source}, name)

@@ -1,11 +1,9 @@
 """What a trained model costs to run: size, and speed on one core of this machine on a task's own inputs.
 
-    model, tokenizer, task = load_finetuned(folder)
-    measure_model(model, tokenizer, task, split.examples, folder=folder, max_length=128)
+    cost = measure(predict, split.examples, num_parameters=4_000_000, size_bytes=16_000_000)
 
-Timed is the whole way from text to answer, tokenizer and decoding included, at the inputs' own lengths. Memory is not
-in it: a process that has just trained holds data and optimizer states, and its peak would tell of them. What training
-took is `Result.train_s`.
+Time is measured from text to answer, tokenizer and decoding included, at the inputs' own lengths. Memory is not
+measured: a process that has just trained holds data and optimizer states. Training time is `Result.train_s`.
 """
 
 import contextlib
@@ -13,21 +11,16 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from corpora.foundation.config import Config
-from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import cpu_name
-from downstream.encoders.folder import ModelFolder
-from downstream.task import Task
 from eval.measures.noise import Predict, sample
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    pass
 
 THREADS = 1
 MAX_SINGLE, MAX_BATCHED = 200, 2000
@@ -133,51 +126,6 @@ def _time_each(predict: Predict, examples: Sequence[Any], budget_s: float) -> tu
         predict([example])
         latencies_s.append(time.perf_counter() - started)
     return latencies_s, (time.process_time() - processor_began) / (time.perf_counter() - began)
-
-
-def measure_model(
-    model: Any,
-    tokenizer: "PreTrainedTokenizerBase",
-    task: Task,
-    examples: Sequence[Any],
-    *,
-    folder: Path,
-    max_length: int,
-    seed: int = 0,
-    budget_s: float = BUDGET_S,
-) -> Cost:
-    """Time a fine-tuned model on the CPU; the model is where it was, and in its mode, afterwards.
-
-    Args:
-        model: of `downstream.finetune.load_finetuned`.
-        tokenizer: of the same.
-        task: of the same.
-        examples: of the task's evaluation split.
-        folder: where the model is saved.
-        max_length: longest input in tokens, as the model was trained.
-        seed: of the sample.
-        budget_s: seconds for each way of timing.
-
-    Raises:
-        CheckpointError: there are no weights in FOLDER.
-    """
-    from downstream.finetune import predict
-
-    saved = ModelFolder(folder)
-    if not saved.weight_files:
-        raise CheckpointError(folder, "no *.safetensors in it", "give the folder the model was saved to")
-    device, was_training = model.device, model.training
-    try:
-        return measure(
-            partial(predict, model.to("cpu"), tokenizer, task.family, max_length=max_length),
-            examples,
-            num_parameters=sum(p.numel() for p in model.base_model.parameters()),
-            size_bytes=saved.weights_bytes,
-            seed=seed,
-            budget_s=budget_s,
-        )
-    finally:
-        model.to(device).train(was_training)
 
 
 @contextlib.contextmanager

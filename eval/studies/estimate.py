@@ -10,8 +10,8 @@ from corpora.foundation.files import fingerprint
 from downstream.finetune import TaskData, finetune, read_task
 from downstream.finetuning.batches import subsample
 from downstream.task import FinetuneConfig, Task, get_task
-from eval.cells.run import plan_cells, read_finished
-from eval.contestants.contestant import cell_recipe
+from eval.cells.files import read_finished
+from eval.cells.plan import plan_cells
 from eval.studies.page import ArmRecord
 from eval.studies.run import MANIFEST, StudyRun
 from pretraining.training.estimate import measure
@@ -87,8 +87,8 @@ class _Estimator:
     def _num_finished(self, record: ArmRecord, task: Task) -> int:
         """Return how many cells of an arm on a task are there; one of another scale is another cell."""
         [entry] = self._run.entries([record])
-        recipe = fingerprint(cell_recipe(entry, task, read_task(task, self._run.root)))
-        found = [read_finished(self._run.out, cell) for cell in plan_cells([entry], [task], self._run.study.seeds)]
+        recipe = fingerprint(entry.recipe(task, read_task(task, self._run.root)))
+        found = [read_finished(self._run.out, cell.key) for cell in plan_cells([entry], [task], self._run.study.seeds)]
         return sum(result is not None and result.recipe_sha256 == recipe for result in found)
 
     def _pretraining(self, arm: str) -> dict[str, Any]:

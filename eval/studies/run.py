@@ -26,8 +26,9 @@ from downstream.task import get_task
 from eval.board.rows import Table, build_table
 from eval.cells.archive import ARMS
 from eval.cells.files import find_cells
-from eval.cells.run import Filler, plan_cells
-from eval.contestants.contestant import ModelEntry
+from eval.cells.plan import plan_cells
+from eval.cells.run import CellRunner
+from eval.contestants.encoder import Encoder
 from eval.studies.page import ArmRecord
 from eval.studies.recipe import QUARTERS, Study
 from pretraining.recipe import DataConfig, Recipe
@@ -180,8 +181,8 @@ class StudyRun:
 
     def _is_scored(self, record: ArmRecord) -> bool:
         cells = plan_cells(self.entries([record]), [get_task(name) for name in self.study.tasks], self.study.seeds)
-        filler = Filler(cells, root=self.root, out=self.out, elsewhere=self.elsewhere)
-        return not filler.unfinished() and not filler.gaps
+        runner = CellRunner(cells, root=self.root, out=self.out, elsewhere=self.elsewhere)
+        return not runner.unfinished() and not runner.failed
 
     def _folder(self, arm: str, plan: Plan) -> Path:
         """Return where the encoder of an arm lies: at the end of its run, or on the way there."""
@@ -285,10 +286,10 @@ class StudyRun:
             write_json(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_told else {})
         return _read(path)
 
-    def entries(self, records: Sequence[ArmRecord]) -> list[ModelEntry]:
+    def entries(self, records: Sequence[ArmRecord]) -> list[Encoder]:
         """Return the arms as models of a leaderboard."""
         return [
-            ModelEntry(
+            Encoder(
                 name=record.arm,
                 encoder=str(self.work / record.encoder) if record.recipe else record.encoder,
                 encoder_sha256=record.encoder_sha256,
@@ -298,15 +299,15 @@ class StudyRun:
             for record in records
         ]
 
-    def table(self, filler: Filler) -> Table:
+    def table(self, runner: CellRunner) -> Table:
         """Return rows and comparisons of the finished cells."""
         cells, _ = find_cells(self.out)
         return build_table(
             cells,
-            filler.gaps,
+            runner.failed,
             tasks=[get_task(name).name for name in self.study.tasks],
             models=list(self.study.arms),
-            recipes=filler.recipes,
+            recipes=runner.recipes,
         )
 
 

@@ -158,9 +158,9 @@ def test_overlap_alone_does_not_find_the_answering_sentence(qnli: TaskData) -> N
 
 @pytest.mark.real_data
 def test_tfidf_does_not_find_the_answering_sentence(qnli: TaskData) -> None:
-    from eval.contestants.baselines import FITS
+    from eval.contestants.tfidf import Tfidf
 
-    predictions = FITS["tfidf"](get_task(QNLI), qnli.train.examples).predict(qnli.eval.examples)
+    predictions = Tfidf(name="tfidf").fit(get_task(QNLI), qnli.train.examples).predict(qnli.eval.examples)
     assert is_at_chance([p == gold for p, gold in zip(predictions, qnli.eval.golds, strict=True)], 0.5)
 
 
@@ -194,13 +194,13 @@ def test_length_does_not_find_the_continuation(swag: TaskData, rule: str) -> Non
 @pytest.mark.real_data
 def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
     """What the `tfidf` baseline reads of pairs, n-grams and likeness, ranks the choices."""
-    from eval.contestants.baselines import _Similarity
+    from eval.contestants.tfidf import Similarity
 
     def pairs(examples: Sequence[ChoiceExample]) -> tuple[list[str], list[str]]:
         return [e.text for e in examples for _ in e.choices], [choice for e in examples for choice in e.choices]
 
     known = [text for some in pairs(swag.train.examples) for text in some]
-    likeness, vectorizer = _Similarity(known), ngrams.vectorizer(*ngrams.LENGTHS).fit(known)
+    likeness, vectorizer = Similarity(known), ngrams.vectorizer(*ngrams.LENGTHS).fit(known)
 
     def features(examples: Sequence[ChoiceExample]) -> Any:
         texts, choices = pairs(examples)
@@ -215,10 +215,10 @@ def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
 
 @pytest.mark.real_data
 def test_likeness_to_the_context_does_not_find_the_continuation(swag: TaskData) -> None:
-    from eval.contestants.baselines import _Similarity
+    from eval.contestants.tfidf import Similarity
 
     known = [text for e in swag.train.examples for text in (e.text, *e.choices)]
-    likeness = _Similarity(known)
+    likeness = Similarity(known)
     for measure in range(6):
         values = np.array([likeness([e.text] * 4, list(e.choices))[:, measure] for e in swag.eval.examples])
         assert is_at_chance(values.argmax(1) == np.array([int(e.label) for e in swag.eval.examples]), 0.25)

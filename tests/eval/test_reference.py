@@ -10,7 +10,8 @@ import pytest
 
 from corpora.foundation.errors import ResultError
 from downstream.task import FinetuneConfig, get_task
-from eval.cells import run as filling
+from eval.cells import measurements
+from eval.cells import run as running
 from eval.cells.archive import ARCHIVE
 from eval.contestants.contestant import load_leaderboard
 from eval.measures.noise import NOISES, robustness
@@ -25,15 +26,17 @@ def test_the_plan_has_the_models_asked_for_and_three_seeds_on_known_tasks() -> N
     assert plan.seeds == 3
     assert "nsmc" in plan.tasks
     assert not any(get_task(name).is_sample for name in plan.tasks)
-    for entry in plan.models.values():
-        assert not Path(entry.encoder).is_absolute()
-        assert set(entry.finetune) <= set(FinetuneConfig.model_fields)
+    for model in plan.models.values():
+        assert not Path(model.source).is_absolute(), model.name
+        assert set(model.overrides(get_task("nsmc"))) <= set(FinetuneConfig.model_fields), model.name
 
 
 def test_one_command_makes_the_report_and_leaves_the_cells_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(filling, "robustness", partial(robustness, noises=[NOISES["missing-spaces"]], max_examples=20))
+    monkeypatch.setattr(
+        measurements, "robustness", partial(robustness, noises=[NOISES["missing-spaces"]], max_examples=20)
+    )
     work, out = tmp_path / "work", tmp_path / "reports"
     (out / "model-index").mkdir(parents=True)
     (out / "model-index" / "gone.yml").write_text("", encoding="utf-8")
@@ -62,7 +65,9 @@ def test_one_command_makes_the_report_and_leaves_the_cells_at_work(
 def test_whoever_has_the_archive_runs_nothing_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(filling, "robustness", partial(robustness, noises=[NOISES["missing-spaces"]], max_examples=20))
+    monkeypatch.setattr(
+        measurements, "robustness", partial(robustness, noises=[NOISES["missing-spaces"]], max_examples=20)
+    )
     asked = ["--tasks", "nsmc-sample", "--models", "majority", "tfidf", "--out", str(tmp_path / "reports")]
     assert main([*asked, "--work", str(tmp_path / "one")]) == 0
     before = (tmp_path / "reports" / ARCHIVE).read_bytes()
@@ -70,7 +75,7 @@ def test_whoever_has_the_archive_runs_nothing_again(
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("run again")
 
-    monkeypatch.setattr(filling, "fill_cell", refuse)
+    monkeypatch.setattr(running, "run_job", refuse)
     assert main([*asked, "--work", str(tmp_path / "two")]) == 0
     cells = [
         {path.relative_to(tmp_path / work): path.read_bytes() for path in (tmp_path / work).rglob("seed-*.json")}

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import metadata
 from pathlib import Path
@@ -20,31 +20,26 @@ import pytest
 from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
-from downstream.finetune import TaskData, read_task
+from downstream.finetune import read_task
 from downstream.finetuning.result import Result, read_result
 from downstream.grid import Grid
-from downstream.task import SAMPLE_SUFFIX, Task, all_tasks, get_task
+from downstream.task import SAMPLE_SUFFIX, all_tasks, get_task
 from eval import run_all
 from eval.board.rows import read_reported
-from eval.cells import run as filling
-from eval.cells.run import Filler
+from eval.cells import run as running
+from eval.cells.run import CellRunner
 from eval.contamination import __main__ as contamination
-from eval.contestants import baselines
-from eval.contestants.contestant import ModelEntry, build_scratch, load_leaderboard
-from eval.contestants.contestant import run_cell as real_run_cell
+from eval.contestants import tfidf
+from eval.contestants.contestant import Job, Outcome, load_leaderboard
+from eval.contestants.scratch import build_scratch
 from eval.reference import REFERENCE_TOML
 
 Fails = Callable[..., AbstractContextManager[None]]
-RunCell = Callable[..., Result]
+Failing = Callable[[Callable[[Job], bool], Exception], Callable[[Job, Path], Outcome]]
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPARED = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")
 NSMC = ("--tasks", "nsmc-sample")
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out"
 
 
 def run(out: Path, *arguments: str) -> int:
@@ -83,93 +78,62 @@ def cells(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out / "results")): path.read_bytes() for path in paths}
 
 
-def guess(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
-    """Fill a cell of a trained model by guessing, after leaving a folder as a trained one does."""
-    (work / "model").mkdir(parents=True)
-    untrained = entry.model_copy(update={"kind": "majority"})
-    return real_run_cell(untrained, task, data, recipe, seed=seed, work=work)
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """Return the list of (model, task, seed) that are run from now on; trained models guess."""
-    calls: list[tuple[str, str, int]] = []
-
-    def note(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
-        calls.append((entry.name, task.name, seed))
-        fill = real_run_cell if entry.is_deterministic else guess
-        return fill(entry, task, data, recipe, seed=seed, work=work)
-
-    monkeypatch.setattr(filling, "run_cell", note)
-    return calls
-
-
-def failing(on: Callable[[ModelEntry, int], bool], error: Exception) -> RunCell:
-    """Return a `run_cell` that guesses, and raises ERROR where ON says so."""
-
-    def fill(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Result:
-        if on(entry, seed):
-            raise error
-        return guess(entry, task, data, recipe, seed=seed, work=work)
-
-    return fill
-
-
 # --- which cells ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Filler]:
-    """Return the list of fillers that `main` sets up from now on, in an empty folder; none of them runs."""
-    fillers: list[Filler] = []
-    monkeypatch.setattr(Filler, "fill", lambda filler: fillers.append(filler))
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[CellRunner]:
+    """Return the list of runners that `main` sets up from now on, in an empty folder; none of them runs."""
+    runners: list[CellRunner] = []
+    monkeypatch.setattr(CellRunner, "run", lambda runner: runners.append(runner))
     monkeypatch.chdir(tmp_path)
-    return fillers
+    return runners
 
 
-def models_in(filler: Filler) -> list[str]:
-    return list(dict.fromkeys(cell.model.name for cell in filler.cells))
+def models_in(runner: CellRunner) -> list[str]:
+    return list(dict.fromkeys(cell.model.name for cell in runner.cells))
 
 
-def tasks_in(filler: Filler) -> list[str]:
-    return list(dict.fromkeys(cell.task.name for cell in filler.cells))
+def tasks_in(runner: CellRunner) -> list[str]:
+    return list(dict.fromkeys(cell.task.name for cell in runner.cells))
 
 
-@pytest.mark.parametrize("has_data", [True, False])
 def test_without_arguments_the_bundled_models_run_on_the_sample(
-    asked: list[Filler], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_data: bool
+    asked: list[CellRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PRESSBERT_DATA", str(tmp_path) if has_data else "")
-    assert run_all.main([]) == 0
-    (found,) = asked
     seeds = load_leaderboard().seeds
-    assert tasks_in(found) == [f"{name}{SAMPLE_SUFFIX}" for name in COMPARED]
-    assert models_in(found) == ["majority", "tfidf", "pressbert-scratch", "pressbert-mini"]
-    assert len(found.cells) == 5 * (1 + 1 + 2 * seeds)
-    assert {cell.seed for cell in found.cells} == set(range(seeds))
+    for root in (str(tmp_path), ""):
+        monkeypatch.setenv("PRESSBERT_DATA", root)
+        assert run_all.main([]) == 0
+        found = asked.pop()
+        assert tasks_in(found) == [f"{name}{SAMPLE_SUFFIX}" for name in COMPARED], root
+        assert models_in(found) == ["majority", "tfidf", "pressbert-scratch", "pressbert-mini"], root
+        assert len(found.cells) == 5 * (1 + 1 + 2 * seeds), root
+        assert {cell.seed for cell in found.cells} == set(range(seeds)), root
+    assert asked == []
     assert (tmp_path / "reports" / "leaderboard.html").is_file()
 
 
-def test_with_a_data_root_the_published_comparison_runs(asked: list[Filler], tmp_path: Path) -> None:
+def test_with_a_data_root_the_published_comparison_runs(asked: list[CellRunner], tmp_path: Path) -> None:
     run_all.main(["--data", str(tmp_path)])
     assert tasks_in(asked[0]) == list(COMPARED)
     assert models_in(asked[0]) == [name for name, entry in load_leaderboard().models.items() if entry.kind != "summary"]
     assert asked[0].root == tmp_path
 
 
-def test_a_plan_of_ones_own_runs_as_it_stands(asked: list[Filler], tmp_path: Path) -> None:
+def test_a_plan_of_ones_own_runs_as_it_stands(asked: list[CellRunner], tmp_path: Path) -> None:
     plan = tmp_path / "mine.toml"
     plan.write_text('seeds = 2\ntasks = ["nsmc-sample"]\n[models.mine]\nkind = "tfidf"\n', encoding="utf-8")
     run_all.main(["--plan", str(plan)])
     assert [cell.key for cell in asked[0].cells] == [("nsmc-sample", "mine", 0)]
 
 
-def test_a_task_named_twice_runs_once(asked: list[Filler]) -> None:
+def test_a_task_named_twice_runs_once(asked: list[CellRunner]) -> None:
     run_all.main(["--tasks", "nsmc-sample", "NSMC_sample", "nsmc-sample", "--models", "tfidf", "--seeds", "7"])
     assert [cell.key for cell in asked[0].cells] == [("nsmc-sample", "tfidf", 0)]
 
 
-def test_settings_reach_every_trained_model_on_every_task(asked: list[Filler]) -> None:
+def test_settings_reach_every_trained_model_on_every_task(asked: list[CellRunner]) -> None:
     run_all.main(["--models", "pressbert-scratch", "--set", "epochs=0.5", "--set", "batch_size=8"])
     (model,) = {cell.model.name: cell.model for cell in asked[0].cells}.values()
     for task in all_tasks().values():
@@ -182,15 +146,15 @@ def test_settings_reach_every_trained_model_on_every_task(asked: list[Filler]) -
 
 
 def test_a_second_run_skips_what_is_finished_and_shows_the_same(
-    out: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    out: Path, ran: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = (*NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "2")
     assert run(out, *arguments) == 0
     assert len(ran) == 3
     before, rows = cells(out), measured(out)
-    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a finished cell is run again"))
     capsys.readouterr()
     assert run(out, *arguments) == 0
+    assert len(ran) == 3
     assert cells(out) == before
     assert measured(out) == rows
     assert "3 of 3" in capsys.readouterr().err
@@ -208,7 +172,7 @@ def test_a_changed_recipe_runs_just_its_cell_anew(out: Path, ran: list[Any], mon
     run(out, *arguments)
     before = cells(out)
     ran.clear()
-    monkeypatch.setitem(baselines.SETTINGS, "ridge_alpha", 100.0)
+    monkeypatch.setitem(tfidf.SETTINGS, "ridge_alpha", 100.0)
     assert run(out, *arguments) == 0
     assert ran == [("tfidf", "klue-sts-sample", 0)]
     after = cells(out)
@@ -224,20 +188,18 @@ def test_a_changed_setting_runs_just_the_trained_models_anew(out: Path, ran: lis
     assert ran == [("pressbert-scratch", "nsmc-sample", seed) for seed in (0, 1)]
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b'{"schema": 1, "model": "maj', b"\xff\xfe\x00"], ids=["empty", "cut", "binary"]
-)
-def test_a_damaged_cell_is_run_anew(out: Path, ran: list[Any], damage: bytes) -> None:
+def test_a_damaged_cell_is_run_again(out: Path, ran: list[Any]) -> None:
     arguments = (*NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "1")
     run(out, *arguments)
     before = measured(out)
-    ran.clear()
     path = out / "results" / "nsmc-sample" / "majority" / "seed-0.json"
-    path.write_bytes(damage)
-    assert run(out, *arguments) == 0
-    assert ran == [("majority", "nsmc-sample", 0)]
-    assert read_result(path).metrics["accuracy"] == before["majority", "nsmc-sample", "accuracy"]["value"]
-    assert set(measured(out)) == set(before)
+    for damage in (b"", b'{"schema": 1, "model": "maj', b"\xff\xfe\x00"):
+        ran.clear()
+        path.write_bytes(damage)
+        assert run(out, *arguments) == 0
+        assert ran == [("majority", "nsmc-sample", 0)], damage
+        assert read_result(path).metrics["accuracy"] == before["majority", "nsmc-sample", "accuracy"]["value"], damage
+        assert set(measured(out)) == set(before), damage
 
 
 def test_a_damaged_cell_that_was_not_asked_for_is_told_of_and_left(
@@ -288,22 +250,24 @@ def test_a_cell_from_before_a_task_got_another_metric_stops_nothing(out: Path) -
     assert ("majority", "klue-sts-sample", "pearson") in measured(out)
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_trained_models_are_kept_only_if_asked(out: Path, ran: list[Any], *, keep: bool) -> None:
-    run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "2", *(["--keep-models"] if keep else []))
-    assert len(ran) == 2
-    assert (out / "models").exists() == keep
-    assert len(list(out.glob("models/nsmc-sample/pressbert-scratch/seed-*/model"))) == (2 if keep else 0)
+def test_trained_models_are_kept_only_if_asked(tmp_path: Path, ran: list[Any]) -> None:
+    for options, num_kept in (((), 0), (("--keep-models",), 2)):
+        out = tmp_path / str(num_kept)
+        ran.clear()
+        run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "2", *options)
+        assert len(ran) == 2, options
+        assert (out / "models").exists() == bool(num_kept), options
+        assert len(list(out.glob("models/nsmc-sample/pressbert-scratch/seed-*/model"))) == num_kept, options
 
 
 # --- cells that fail ------------------------------------------------------------------------------------------------
 
 
 def test_a_model_that_fails_is_a_row_with_its_reason_and_stops_nothing(
-    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    out: Path, failing: Failing, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = RuntimeError("the head | fell off\nand rolled away")
-    monkeypatch.setattr(filling, "run_cell", failing(lambda entry, _: entry.name == "tfidf", error))
+    monkeypatch.setattr(running, "run_model", failing(lambda job: job.model.name == "tfidf", error))
     arguments = ("--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf", "pressbert-scratch")
     assert run(out, *arguments, "--seeds", "1") == 1
     rows = measured(out)
@@ -326,26 +290,28 @@ def test_a_model_that_fails_is_a_row_with_its_reason_and_stops_nothing(
         assert "the head" in (out / f"leaderboard.{kind}").read_text(encoding="utf-8")
 
 
-def test_what_a_user_can_mend_is_the_reason_itself(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_user_can_fix_is_the_reason_itself(out: Path, failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
     error = SuiteError("runs/mine", "no config.json in it", "give the folder of a model")
-    monkeypatch.setattr(filling, "run_cell", failing(lambda *_: True, error))
+    monkeypatch.setattr(running, "run_model", failing(lambda *_: True, error))
     assert run(out, *NSMC, "--models", "majority") == 1
     assert measured(out)["majority", "nsmc-sample", "accuracy"]["reason"] == str(error)
     assert not (out / "logs").exists()
 
 
-def test_a_failed_cell_is_tried_again_by_the_next_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_cell_is_tried_again_by_the_next_run(
+    out: Path, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(filling, "run_cell", failing(lambda *_: True, RuntimeError("once")))
+        patch.setattr(running, "run_model", failing(lambda *_: True, RuntimeError("once")))
         assert run(out, *NSMC, "--models", "majority") == 1
     assert run(out, *NSMC, "--models", "majority") == 0
     assert measured(out)["majority", "nsmc-sample", "accuracy"]["status"] == "ok"
 
 
 def test_a_seed_that_fails_leaves_the_others_and_a_note(
-    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    out: Path, failing: Failing, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(filling, "run_cell", failing(lambda _, seed: seed == 2, RuntimeError("no luck")))
+    monkeypatch.setattr(running, "run_model", failing(lambda job: job.seed == 2, RuntimeError("no luck")))
     assert run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "4") == 1
     row = measured(out)["pressbert-scratch", "nsmc-sample", "accuracy"]
     assert (row["status"], row["seeds"], row["std"]) == ("ok", 3, 0.0)
@@ -363,13 +329,13 @@ def test_a_task_without_data_is_unavailable_and_says_which_command_would_help(
     arguments = ("--tasks", "korquad", "nsmc-sample", "--models", "majority", "tfidf")
     assert run(out, *arguments, "--data", str(tmp_path / "data")) == 1
     rows = measured(out)
-    gaps = {key: row for key, row in rows.items() if row["task"] == "korquad"}
-    assert set(gaps) == {(m, "korquad", k) for m in ("majority", "tfidf") for k in ("exact_match", "f1")}
+    missing = {key: row for key, row in rows.items() if row["task"] == "korquad"}
+    assert set(missing) == {(m, "korquad", k) for m in ("majority", "tfidf") for k in ("exact_match", "f1")}
     wanted = tmp_path / "data" / "korquad" / "KorQuAD_v1.0_dev.json"
-    for row in gaps.values():
+    for row in missing.values():
         assert (row["status"], row["value"], row["seeds"]) == ("unavailable", None, 0)
         assert f"curl -fL --create-dirs -o '{wanted}' 'https://" in row["reason"]
-    assert all(row["status"] == "ok" for key, row in rows.items() if key not in gaps)
+    assert all(row["status"] == "ok" for key, row in rows.items() if key not in missing)
     published = [row for row in leaderboard(out)["rows"] if row["source"] == "reported" and row["task"] == "korquad"]
     assert len(published) == 10
     assert "curl" in capsys.readouterr().out
@@ -378,25 +344,21 @@ def test_a_task_without_data_is_unavailable_and_says_which_command_would_help(
 # --- what the user must fix -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--models", "tfdif"], "--models: unknown model 'tfdif'; did you mean 'tfidf'?"),
-        (["--tasks", "nsmc-sampel"], "--tasks: unknown task 'nsmc-sampel'; did you mean 'nsmc-sample'?"),
-        (["--sedes", "3"], "eval/run_all.py: unknown option '--sedes'; did you mean '--seeds'?"),
-    ],
-)
-def test_a_name_that_is_not_known_is_one_line_and_exit_code_two(
-    tmp_path: Path, arguments: list[str], line: str
-) -> None:
-    done = command(*arguments, cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
+def test_a_name_that_is_not_known_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
+    done = command("--models", "tfdif", cwd=tmp_path)
+    line = "--models: unknown model 'tfdif'; did you mean 'tfidf'?\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments", "where", "what"),
-    [
+def test_a_wrong_argument_is_one_line_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cases: list[tuple[type[SuiteError], list[str], str, str]] = [
+        (UsageError, ["--models", "tfdif"], "--models", "unknown model 'tfdif'; did you mean 'tfidf'?"),
+        (UsageError, ["--tasks", "nsmc-sampel"], "--tasks", "unknown task 'nsmc-sampel'; did you mean 'nsmc-sample'?"),
+        (UsageError, ["--sedes", "3"], "eval/run_all.py", "unknown option '--sedes'; did you mean '--seeds'?"),
         (UsageError, ["--models", "tfidf", "kpfbrt"], "--models", "did you mean 'kpfbert'?"),
         (UsageError, ["--tasks", "nsmc-sample", "korqad"], "--tasks", "did you mean 'korquad'?"),
         (UsageError, ["--seeds", "0"], "--seeds", "0 is less than 1"),
@@ -409,9 +371,9 @@ def test_a_name_that_is_not_known_is_one_line_and_exit_code_two(
         (DataError, ["--data", "no-such-folder"], "--data", "'no-such-folder' is not a folder"),
         (UsageError, ["--jobs", "0"], "--jobs", "0 is less than 1"),
         (UsageError, ["--threads", "0"], "--threads", "0 is less than 1"),
-        (UsageError, ["--shard", "0/2"], "--shard", "'0/2' is no share"),
-        (UsageError, ["--shard", "3/2"], "--shard", "'3/2' is no share"),
-        (UsageError, ["--shard", "half"], "--shard", "'half' is no share"),
+        (UsageError, ["--shard", "0/2"], "--shard", "'0/2' is not a share"),
+        (UsageError, ["--shard", "3/2"], "--shard", "'3/2' is not a share"),
+        (UsageError, ["--shard", "half"], "--shard", "'half' is not a share"),
         (UsageError, ["--shard", "1/2", "--validate"], "eval/run_all.py", "not allowed with"),
         (UsageError, ["--compare", "tfidf"], "eval/run_all.py", "--compare"),
         (UsageError, ["--compare", "tfidf", "majority"], "--compare", "no finished cell of 'tfidf'"),
@@ -421,22 +383,11 @@ def test_a_name_that_is_not_known_is_one_line_and_exit_code_two(
         (UsageError, ["--allow-drift"], "--allow-drift", "--from"),
         (ResultError, ["--from", "x.json"], "x.json", "No such file"),
         (ResultError, ["--merge", "nowhere"], "nowhere", "no results in it"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_a_wrong_argument_is_one_line_and_leaves_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fails: Fails,
-    kind: type[SuiteError],
-    arguments: list[str],
-    where: str,
-    what: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with fails(kind, f"{where}: ", what):
-        run_all.main(arguments)
-    assert list(tmp_path.iterdir()) == []
+    ]
+    for kind, arguments, where, what in cases:
+        with fails(kind, f"{where}: ", what):
+            run_all.main(arguments)
+        assert list(tmp_path.iterdir()) == [], arguments
 
 
 def test_a_folder_that_cannot_be_made_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
@@ -493,7 +444,7 @@ def test_a_disk_that_fills_up_stops_the_run_instead_of_losing_more_work(
         calls.append(path.parent.name)
         raise ResultError(path, "cannot write", "free some space")
 
-    monkeypatch.setattr(filling, "write_result", full)
+    monkeypatch.setattr(running, "write_result", full)
     with fails(ResultError, out / "results", "cannot write"):
         run(out, *NSMC, "--models", "majority", "tfidf")
     assert calls == ["majority"]
@@ -538,10 +489,10 @@ def test_a_run_that_was_killed_goes_on_where_it_was(out: Path, capsys: pytest.Ca
 
 
 def test_two_models_are_compared_from_their_finished_cells_alone(
-    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    out: Path, nothing_runs: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(out, "--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf")
-    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a cell is run"))
+    nothing_runs()
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     capsys.readouterr()
     assert run(out, "--compare", "tfidf", "majority") == 0
@@ -660,9 +611,13 @@ def test_a_run_is_repeated_with_a_departure_on_purpose(out: Path, tmp_path: Path
 
 
 def test_what_would_run_is_checked_and_nothing_is_written(
-    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    nothing_runs: Callable[[], None],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a cell is run"))
+    nothing_runs()
     assert run(out, *NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "2", "--validate") == 0
     assert "셀 3개: 끝난 것 0, 실행할 것 3, 막힌 것 0" in capsys.readouterr().out
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -684,7 +639,7 @@ def test_tasks_and_models_are_listed(out: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_shares_in_folders_of_their_own_are_merged_into_the_same_table(
-    out: Path, tmp_path: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch
+    out: Path, tmp_path: Path, ran: list[Any], nothing_runs: Callable[[], None]
 ) -> None:
     asked = ("--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf")
     folders = [tmp_path / f"share-{k}" for k in (1, 2, 3)]
@@ -692,7 +647,7 @@ def test_shares_in_folders_of_their_own_are_merged_into_the_same_table(
         assert run(folder, *asked, "--shard", f"{k}/3") == 0
         assert {path.name for path in folder.iterdir()} == {"results"}
     assert len(ran) == 4
-    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a cell is run"))
+    nothing_runs()
     assert run(out, "--merge", *map(str, folders)) == 0
     assert cells(out) == {name: text for folder in folders for name, text in cells(folder).items()}
     merged = {path.name: path.read_bytes() for path in out.glob("leaderboard.*")}
@@ -717,11 +672,11 @@ def test_what_was_checked_for_overlap_goes_with_the_cells(out: Path, tmp_path: P
         assert {path.relative_to(out): path.read_bytes() for path in out.glob(pattern) if path.is_file()} == found
 
 
-def test_what_a_share_could_not_fill_is_a_row_of_the_merged_table(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_failed_in_a_share_is_a_row_of_the_merged_table(
+    out: Path, tmp_path: Path, failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(filling, "run_cell", failing(lambda entry, _: entry.name == "tfidf", RuntimeError("no luck")))
+        patch.setattr(running, "run_model", failing(lambda job: job.model.name == "tfidf", RuntimeError("no luck")))
         assert run(tmp_path / "share", *NSMC, "--models", "majority", "tfidf", "--shard", "1/1") == 1
     assert run(out, "--merge", str(tmp_path / "share")) == 1
     rows = measured(out)
@@ -836,9 +791,9 @@ OPTIONS = (
 )
 
 
-@pytest.mark.parametrize("face", [["-m", "eval.run_all"], ["eval/run_all.py"]])
-def test_help_names_every_option(face: Sequence[str]) -> None:
-    done = subprocess.run([sys.executable, *face, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert all(option in done.stdout for option in OPTIONS)
-    assert "--cell" not in done.stdout
+def test_help_names_every_option() -> None:
+    for face in (["-m", "eval.run_all"], ["eval/run_all.py"]):
+        done = subprocess.run([sys.executable, *face, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), face
+        assert [option for option in OPTIONS if option not in done.stdout] == [], face
+        assert "--cell" not in done.stdout, face

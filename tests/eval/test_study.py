@@ -9,7 +9,6 @@ import tarfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,12 +22,13 @@ from downstream.finetuning.result import read_result
 from downstream.task import get_task
 from eval.board.rows import Row
 from eval.cells.archive import ARCHIVE, pack, restore
-from eval.contestants.contestant import Filled, ModelEntry, run_cell
+from eval.cells.plan import parse_share
+from eval.contestants.contestant import Job, Outcome
 from eval.studies.estimate import ArmEstimate, estimate
 from eval.studies.page import ArmRecord, _draw_course, draw_chart
 from eval.studies.recipe import STUDIES, merge, read_study
 from eval.studies.run import StudyRun
-from eval.study import main, parse_share
+from eval.study import main
 from pretraining.recipe import Recipe
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -199,7 +199,7 @@ def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], mo
         pytest.fail("made again")
 
     monkeypatch.setattr("pretraining.run._finish", refuse)
-    monkeypatch.setattr("eval.cells.run.run_cell", refuse)
+    monkeypatch.setattr("eval.cells.run.run_model", refuse)
     assert run(made, "--shard", "1/1") == EXIT_DONE
     assert capsys.readouterr().out == ""
     assert run(made) == EXIT_DONE
@@ -214,11 +214,11 @@ def test_a_study_takes_over_what_another_has_scored(made: Path, monkeypatch: pyt
     twin.write_text(text.replace("[arms.half]", "[arms.halved]\nfinetune = { epochs = 2 }"), encoding="utf-8")
     ran = []
 
-    def note(model: ModelEntry, *_: object, **__: object) -> None:
-        ran.append(model.name)
+    def note(job: Job, _: Path) -> None:
+        ran.append(job.model.name)
         raise RecipeError("nothing", "runs here", "look")
 
-    monkeypatch.setattr("eval.cells.run.run_cell", note)
+    monkeypatch.setattr("eval.cells.run.run_model", note)
     assert run(twin) == EXIT_FAILED_CELLS
     assert ran == ["halved", "halved"]
     ours, theirs = (
@@ -503,7 +503,7 @@ def test_published_cells_are_begun_with(
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("run again")
 
-    monkeypatch.setattr("eval.cells.run.run_cell", refuse)
+    monkeypatch.setattr("eval.cells.run.run_model", refuse)
     assert run(made, "--publish", str(docs), "--out", str(tmp_path / "elsewhere")) == EXIT_DONE
     assert {path.name: path.read_bytes() for path in (docs / "small").iterdir()} == files
     capsys.readouterr()
@@ -529,7 +529,7 @@ def test_a_published_study_needs_no_encoder(
         pytest.fail("made again")
 
     monkeypatch.setattr("pretraining.run._finish", refuse)
-    monkeypatch.setattr("eval.cells.run.run_cell", refuse)
+    monkeypatch.setattr("eval.cells.run.run_model", refuse)
     assert run(made, *elsewhere) == EXIT_DONE
     assert not list((tmp_path / "work").glob("encoder-*/config.json"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "docs" / "small").iterdir()} == files
@@ -616,11 +616,11 @@ def test_what_is_left_of_a_published_study_takes_its_encoder_again(
     pack(tmp_path / "begun", tmp_path / "docs" / "small" / ARCHIVE)
     ran = []
 
-    def note(entry: ModelEntry, *arguments: Any, seed: int, **named: Any) -> Filled:
-        ran.append((entry.name, seed))
-        return run_cell(entry, *arguments, seed=seed, **named)
+    def note(job: Job, work: Path) -> Outcome:
+        ran.append((job.model.name, job.seed))
+        return job.model.run(job, work)
 
-    monkeypatch.setattr("eval.cells.run.run_cell", note)
+    monkeypatch.setattr("eval.cells.run.run_model", note)
     assert run(made, *elsewhere) == EXIT_DONE
     # The same weights come out, so the other cell of the arm counts.
     assert ran == [("mlm", 1)]

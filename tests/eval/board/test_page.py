@@ -27,8 +27,9 @@ from eval.board.page import Evidence, Report, to_html, to_markdown, write_leader
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 from eval.board.table import model_title, percent
 from eval.board.words import SECTIONS, TITLE, WORDS
-from eval.cells.measurements import CurveFile, CurvePoint
+from eval.cells.measurements import CurveFile
 from eval.contamination.files import Counts, Pair
+from eval.contestants.curves import CurvePoint
 from eval.measures.noise import NOISES
 
 ORDER = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")

@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from corpora.foundation.errors import ResultError, UsageError
 from corpora.foundation.files import fingerprint
 from downstream.finetuning.result import Result
 from downstream.task import get_task
 from eval.cells.manifest import Experiment, fold_manifest, origin, read_experiments, refuse_drift
-from eval.contestants.contestant import ModelEntry, load_leaderboard
+from eval.contestants.contestant import load_leaderboard
+from eval.contestants.encoder import Encoder
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -45,7 +44,7 @@ def cell(model: str, *, seed: int = 0, recipe: dict[str, Any] | None = None, **n
     )
 
 
-def test_a_manifest_folds_the_origins_of_its_cells() -> None:
+def test_a_manifest_summarizes_the_origins_of_its_cells() -> None:
     trained = {"versions": {"python": "3.11.7", "torch": "2.10.0"}, "finetune": {"epochs": 2.0}}
     cells = [
         cell("tfidf", kind="tfidf", encoder="", cpu="one", git="abc"),
@@ -63,33 +62,31 @@ def test_a_manifest_folds_the_origins_of_its_cells() -> None:
     assert fold_manifest([cells[2], *cells[:2]]) | {"experiments": 0} == found | {"experiments": 0}
 
 
-def test_versions_that_differ_between_cells_are_both_told() -> None:
+def test_versions_that_differ_between_cells_are_both_listed() -> None:
     cells = [
         cell(name, recipe={"versions": {"torch": version}}) for name, version in (("a", "2.10.0"), ("b", "2.11.0"))
     ]
     assert fold_manifest(cells)["versions"] == {"torch": "2.10.0 / 2.11.0"}
 
 
-def test_a_leaderboard_without_cells_tells_of_this_machine() -> None:
+def test_a_leaderboard_without_cells_describes_this_machine() -> None:
     found = fold_manifest([])
     assert found["versions"]["python"] == platform.python_version()
     assert {"git", "device", "cpu", "experiments"} <= set(found)
 
 
-@pytest.mark.parametrize(
-    ("entry", "encoder"),
-    [
+def test_an_origin_says_which_weights_were_trained() -> None:
+    for model, encoder in (
         (KNOWN["tfidf"], ""),
         (KNOWN["pressbert-scratch"], ""),
         (KNOWN["kpfbert"], "kpfbert"),
-        (ModelEntry(name="mine", encoder="runs/mine"), "runs/mine"),
-    ],
-    ids=lambda value: value.name if isinstance(value, ModelEntry) else "",
-)
-def test_an_origin_says_which_weights_were_trained(entry: ModelEntry, encoder: str) -> None:
-    found = origin(entry, NSMC)
-    assert (found["kind"], found["encoder"]) == (entry.kind, encoder)
-    assert all(isinstance(value, str) for value in found.values())
+        (Encoder(name="mine", encoder="runs/mine"), "runs/mine"),
+        # Its folder may be deleted: where it was says nothing.
+        (Encoder(name="mine", encoder="/runs/mine", encoder_sha256="a" * 64), "mine"),
+    ):
+        found = origin(model, NSMC)
+        assert (found["kind"], found["encoder"]) == (model.kind, encoder), model
+        assert all(isinstance(value, str) for value in found.values()), model
 
 
 def leaderboard(*cells: Result) -> str:
@@ -104,25 +101,24 @@ def test_experiments_come_back_from_a_leaderboard_its_folder_or_its_manifest_alo
     (experiment,) = read_experiments(path)
     assert read_experiments(path.parent) == read_experiments(alone) == [experiment]
     assert (experiment.task, experiment.model, experiment.seeds) == ("nsmc-sample", "mine", [0])
-    assert experiment.entry == ModelEntry(name="mine", encoder="runs/mine", finetune=recipe["finetune"])
-    assert experiment.entry.overrides(NSMC) == recipe["finetune"]
+    assert experiment.contestant == Encoder(name="mine", encoder="runs/mine", finetune=recipe["finetune"])
+    assert experiment.contestant.overrides(NSMC) == recipe["finetune"]
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
+def test_a_file_that_is_no_manifest_is_one_line(write: Write, fails: Fails) -> None:
+    unknown = {"task": "nsmc", "model": "m", "kind": "oracle", "encoder": "", "seeds": [0], "recipe": {}}
+    for content, what in (
         ("", "no manifest"),
         ("[]", "no manifest"),
         ("{}", "no manifest"),
         ('{"manifest": {"versions": {}}}', "no manifest"),
         ('{"manifest": {"experiments": [{"task": "nsmc"}]}}', "no manifest"),
+        (json.dumps({"manifest": {"experiments": [unknown]}}), "no manifest"),
         ('{"manifest": {"experiments": []}}', "no experiment"),
-    ],
-)
-def test_a_file_that_is_no_manifest_is_one_line(write: Write, fails: Fails, content: str, what: str) -> None:
-    path = write("leaderboard.json", content)
-    with fails(ResultError, path, what):
-        read_experiments(path)
+    ):
+        path = write("leaderboard.json", content)
+        with fails(ResultError, path, what):
+            read_experiments(path)
 
 
 def test_a_manifest_that_is_not_there_is_one_line(tmp_path: Path, fails: Fails) -> None:
@@ -132,7 +128,7 @@ def test_a_manifest_that_is_not_there_is_one_line(tmp_path: Path, fails: Fails) 
 
 def test_a_cell_from_before_origins_were_noted_cannot_be_repeated(write: Write, fails: Fails) -> None:
     path = write("leaderboard.json", leaderboard(cell("tfidf")))
-    with fails(ResultError, path, "no manifest that tells how its figures were made"):
+    with fails(ResultError, path, "no manifest that says how its figures were computed"):
         read_experiments(path)
 
 
@@ -140,21 +136,18 @@ RECIPE = {"data_sha256": "a" * 64, "versions": {"torch": "2.10.0", "numpy": "2.0
 EXPERIMENT = Experiment(task="nsmc", model="mine", kind="scratch", encoder="", seeds=[0], recipe=RECIPE)
 
 
-@pytest.mark.parametrize(
-    ("change", "what"),
-    [
+def test_what_is_no_longer_the_same_is_one_line(fails: Fails) -> None:
+    refuse_drift(Path("x.json"), EXPERIMENT, RECIPE)
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"data_sha256": "b" * 64}, "mine on nsmc: data_sha256 was aaaaaaaaaaaa…aaaaaaaaaaaa and is bbbbbbbbbbbb…"),
         ({"versions": {"torch": "2.11.0", "numpy": "2.0.0"}}, "versions.torch was 2.10.0 and is 2.11.0 now"),
         ({"versions": {"torch": "2.10.0"}}, "versions.numpy was 2.0.0 and is absent now"),
         ({"finetune": {"epochs": 2.0}}, "finetune.epochs was 1.0 and is 2.0 now"),
         ({"precision": "bf16"}, "precision was absent and is bf16 now"),
-    ],
-    ids=["data", "version", "package", "setting", "new"],
-)
-def test_what_is_no_longer_the_same_is_one_line(fails: Fails, change: dict[str, Any], what: str) -> None:
-    refuse_drift(Path("x.json"), EXPERIMENT, RECIPE)
-    with fails(UsageError, "x.json: ", what, "--allow-drift"):
-        refuse_drift(Path("x.json"), EXPERIMENT, RECIPE | change)
+    ]
+    for change, what in changes:
+        with fails(UsageError, "x.json: ", what, "--allow-drift"):
+            refuse_drift(Path("x.json"), EXPERIMENT, RECIPE | change)
 
 
 def test_what_was_changed_on_purpose_is_no_drift() -> None:

@@ -1,4 +1,4 @@
-"""What a run would need: nothing is trained or fetched, and every obstacle comes with what removes it."""
+"""What a run needs: nothing is trained or downloaded, and whatever is missing comes with what to do."""
 
 import io
 from collections.abc import Callable
@@ -8,30 +8,17 @@ import pytest
 from rich.console import Console
 
 from corpora.foundation.errors import CheckpointError
-from downstream.finetune import read_task
 from downstream.task import all_tasks, get_task
-from eval.cells import run as filling
-from eval.cells.preflight import Preflight, print_known, try_encoder
-from eval.cells.run import Filler, plan_cells
-from eval.contestants import contestant
-from eval.contestants.contestant import ModelEntry, build_scratch, choose_models, load_leaderboard
+from eval.cells.plan import plan_cells
+from eval.cells.preflight import Preflight, print_known
+from eval.cells.run import CellRunner
+from eval.contestants.contestant import Contestant, choose_models, load_leaderboard
+from eval.contestants.embedder import SentenceEmbedder
+from eval.contestants.encoder import Encoder
+from eval.contestants.scratch import Scratch
 
 KNOWN = load_leaderboard().models
-NSMC, QUESTIONS = get_task("nsmc-sample"), get_task("korquad-sample")
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a tiny BERT."""
-    folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contestant, "SCRATCH", contestant.SCRATCH | {"vocab_size": 300, "hidden_size": 16})
-        return build_scratch(read_task(NSMC, Path("/nonexistent")), folder, seed=0)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "run_cell", lambda *_, **__: pytest.fail("a cell is run"))
+NSMC = get_task("nsmc-sample")
 
 
 def shown(show: Callable[[Console], None]) -> str:
@@ -41,13 +28,14 @@ def shown(show: Callable[[Console], None]) -> str:
     return console.file.getvalue()
 
 
-def preflight_of(out: Path, entries: list[ModelEntry], *tasks: str, root: Path = Path("/nonexistent")) -> Preflight:
+def preflight_of(out: Path, entries: list[Contestant], *tasks: str, root: Path = Path("/nonexistent")) -> Preflight:
     found = Preflight(plan_cells(entries, [get_task(task) for task in tasks], 2), root=root, out=out)
     found.check()
     return found
 
 
-def test_cells_of_models_that_need_nothing_are_ready(tmp_path: Path) -> None:
+def test_cells_of_models_that_need_nothing_are_ready(tmp_path: Path, nothing_runs: Callable[[], None]) -> None:
+    nothing_runs()
     entries = [KNOWN["tfidf"], KNOWN["pressbert-scratch"]]
     found = preflight_of(tmp_path, entries, "nsmc-sample", "korquad-sample")
     assert (found.num_finished, found.num_ready, found.num_blocked) == (0, 2 * (1 + 2), 0)
@@ -64,10 +52,8 @@ def test_cells_of_models_that_need_nothing_are_ready(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_finished_cells_are_counted_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(filling, "run_cell", contestant.run_cell)
-        Filler(plan_cells([KNOWN["majority"]], [NSMC], 1), root=Path("/nonexistent"), out=tmp_path).fill()
+def test_finished_cells_are_counted_apart(tmp_path: Path) -> None:
+    CellRunner(plan_cells([KNOWN["majority"]], [NSMC], 1), root=Path("/nonexistent"), out=tmp_path).run()
     found = preflight_of(tmp_path, [KNOWN["majority"], KNOWN["tfidf"]], "nsmc-sample")
     assert (found.num_finished, found.num_ready, found.num_blocked) == (1, 1, 0)
 
@@ -85,7 +71,7 @@ def test_missing_data_blocks_its_cells_alone_and_names_the_command(
     assert "이 컴퓨터에 없음" in text
 
 
-def test_damaged_data_are_told_of(tmp_path: Path) -> None:
+def test_damaged_data_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "korquad" / "KorQuAD_v1.0_dev.json"
     path.parent.mkdir()
     path.write_text("{", encoding="utf-8")
@@ -96,50 +82,50 @@ def test_damaged_data_are_told_of(tmp_path: Path) -> None:
     assert found.findings[0].fix
 
 
-@pytest.mark.parametrize("name", ["kpfbert", "korbert"])
-def test_weights_that_are_not_at_hand_block_the_model_and_say_how_to_get_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_missing_weights_block_the_model_and_say_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    found = preflight_of(tmp_path, [KNOWN[name], KNOWN["majority"]], "nsmc-sample")
-    assert (found.num_ready, found.num_blocked) == (1, 2)
-    (finding,) = (finding for finding in found.findings if finding.fix)
-    assert (finding.what, finding.state) == (f"모델 {name}", "없음")
-    assert f"{name}=FOLDER" in finding.fix
+    for name in ("kpfbert", "korbert"):
+        found = preflight_of(tmp_path, [KNOWN[name], KNOWN["majority"]], "nsmc-sample")
+        assert (found.num_ready, found.num_blocked) == (1, 2), name
+        (finding,) = (finding for finding in found.findings if finding.fix)
+        assert (finding.what, finding.state) == (f"모델 {name}", "없음")
+        assert f"{name}=FOLDER" in finding.fix
 
 
-def test_an_encoder_is_loaded_and_tried_on_every_task(tmp_path: Path, encoder: Path) -> None:
-    entries = choose_models([f"tiny={encoder}"], KNOWN)
+def test_an_encoder_is_loaded_and_tried_on_every_task(tmp_path: Path, tiny_encoder: Path) -> None:
+    entries = choose_models([f"tiny={tiny_encoder}"], KNOWN)
     found = preflight_of(tmp_path, entries, "nsmc-sample", "korquad-sample")
     assert (found.num_ready, found.num_blocked) == (4, 0)
     assert found.findings[-1].state == "준비됨"
     assert "어휘 300" in found.findings[-1].detail
 
 
-@pytest.mark.parametrize("missing", ["model.safetensors", "config.json"])
-def test_an_encoder_with_a_file_missing_blocks_its_cells(tmp_path: Path, encoder: Path, missing: str) -> None:
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    for path in encoder.iterdir():
-        if path.name != missing:
-            (broken / path.name).write_bytes(path.read_bytes())
-    found = preflight_of(tmp_path / "out", choose_models([f"tiny={broken}"], KNOWN), "nsmc-sample")
-    assert (found.num_ready, found.num_blocked) == (0, 2)
-    assert found.findings[-1].state == "오류"
-    assert str(broken) in found.findings[-1].detail
-    with pytest.raises(CheckpointError):
-        try_encoder(broken, NSMC, None)
+def test_an_encoder_with_a_file_missing_blocks_its_cells(tmp_path: Path, tiny_encoder: Path) -> None:
+    for missing in ("model.safetensors", "config.json"):
+        broken = tmp_path / f"without-{missing}"
+        broken.mkdir()
+        for path in tiny_encoder.iterdir():
+            if path.name != missing:
+                (broken / path.name).write_bytes(path.read_bytes())
+        found = preflight_of(tmp_path / "out", choose_models([f"tiny={broken}"], KNOWN), "nsmc-sample")
+        assert (found.num_ready, found.num_blocked) == (0, 2), missing
+        assert found.findings[-1].state == "오류", missing
+        assert str(broken) in found.findings[-1].detail, missing
+        with pytest.raises(CheckpointError):
+            Encoder(name="tiny", encoder=str(broken)).check(NSMC, None)
 
 
 def test_a_misspelt_setting_of_a_model_blocks_it(tmp_path: Path) -> None:
-    entry = ModelEntry(name="mine", kind="scratch", finetune={"peek_lr": 1e-3})
+    entry = Scratch(name="mine", finetune={"peek_lr": 1e-3})
     found = preflight_of(tmp_path, [entry], "nsmc-sample")
     assert found.num_blocked == 2
     assert "unknown key 'peek_lr'" in found.findings[-1].detail
     assert "'peak_lr'" in found.findings[-1].fix
 
 
-def test_the_list_names_every_task_and_model_and_says_what_is_at_hand(
+def test_the_list_names_every_task_and_model_and_whether_it_is_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -155,8 +141,8 @@ def test_the_list_names_every_task_and_model_and_says_what_is_at_hand(
     assert sum("=FOLDER" in line for line in lines) == 5
 
 
-def test_an_embedder_is_checked_by_its_files(tmp_path: Path, encoder: Path) -> None:
-    there, gone = (ModelEntry(name="e", kind="embedder", encoder=str(folder)) for folder in (encoder, tmp_path / "no"))
+def test_an_embedder_is_checked_by_its_files(tmp_path: Path, tiny_encoder: Path) -> None:
+    there, gone = (SentenceEmbedder(name="e", encoder=str(folder)) for folder in (tiny_encoder, tmp_path / "no"))
     found = preflight_of(tmp_path / "out", [there], "klue-sts-sample")
     assert (found.num_ready, found.num_blocked) == (1, 0)
     found = preflight_of(tmp_path / "out", [gone], "klue-sts-sample")

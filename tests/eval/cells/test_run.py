@@ -23,12 +23,12 @@ from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, read_result
 from downstream.task import SAMPLE_ROOT, Task, get_task
 from eval import run_all
-from eval.cells import run as filling
-from eval.cells.files import cell_path, find_gaps, gap_path
-from eval.cells.run import Cell, Filler, fill_cell, plan_cells, share_of
+from eval.cells import run as running
+from eval.cells.files import cell_path, failure_path, find_failures
+from eval.cells.plan import plan_cells
+from eval.cells.run import CellRunner, run_job
 from eval.cells.workers import Worker, part_of_machine, use_one_device
-from eval.contestants.contestant import Filled, ModelEntry, cell_recipe, load_leaderboard
-from eval.contestants.contestant import run_cell as real_run_cell
+from eval.contestants.contestant import Cell, Job, Outcome, load_leaderboard
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -39,25 +39,6 @@ VOLATILE = {"train_s", "eval_s", "environment"}
 """What of a cell tells of the moment it was made."""
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out"
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """Return the list of (model, task, seed) that are run from now on; trained models guess."""
-    calls: list[tuple[str, str, int]] = []
-
-    def note(entry: ModelEntry, task: Task, data: TaskData, recipe: dict[str, Any], *, seed: int, work: Path) -> Filled:
-        calls.append((entry.name, task.name, seed))
-        quick = entry if entry.is_deterministic else entry.model_copy(update={"kind": "majority"})
-        return real_run_cell(quick, task, data, recipe, seed=seed, work=work)
-
-    monkeypatch.setattr(filling, "run_cell", note)
-    return calls
-
-
 def files_in(out: Path) -> list[str]:
     return sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
 
@@ -66,41 +47,19 @@ def cell_of(model: str, task: Task = NSMC, seed: int = 0) -> Cell:
     return Cell(KNOWN[model], task, seed)
 
 
-def filler_of(out: Path, *cells: Cell, **more: Any) -> Filler:
-    return Filler(cells, root=Path("/nonexistent"), out=out, **more)
+def runner_of(out: Path, *cells: Cell, **more: Any) -> CellRunner:
+    return CellRunner(cells, root=Path("/nonexistent"), out=out, **more)
 
 
 def command(*arguments: object) -> list[str]:
     return [sys.executable, str(ROOT / "eval" / "run_all.py"), *map(str, arguments)]
 
 
-# --- plan and shares ------------------------------------------------------------------------------------------------
-
-
-def test_a_plan_has_every_seed_of_trained_models_and_one_of_others() -> None:
-    plan = plan_cells([KNOWN["majority"], KNOWN["pressbert-scratch"]], [NSMC, STS], 2)
-    assert [cell.key for cell in plan] == [
-        (task, model, seed)
-        for task in ("nsmc-sample", "klue-sts-sample")
-        for model, seed in (("majority", 0), ("pressbert-scratch", 0), ("pressbert-scratch", 1))
-    ]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 50])
-def test_shares_are_the_whole_plan_and_never_meet(count: int) -> None:
-    plan = plan_cells(list(KNOWN.values())[:3], [NSMC, STS], 3)
-    shares = [share_of(plan, index, count) for index in range(1, count + 1)]
-    keys = [cell.key for share in shares for cell in share]
-    assert sorted(keys) == sorted(cell.key for cell in plan)
-    assert len(set(keys)) == len(keys)
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
 # --- one process ----------------------------------------------------------------------------------------------------
 
 
 def test_a_cell_notes_where_it_comes_from(out: Path) -> None:
-    filler_of(out, cell_of("tfidf")).fill()
+    runner_of(out, cell_of("tfidf")).run()
     noted = read_result(cell_path(out, "nsmc-sample", "tfidf", 0)).environment
     assert noted["kind"] == "tfidf"
     assert noted["encoder"] == ""
@@ -110,52 +69,52 @@ def test_a_cell_notes_where_it_comes_from(out: Path) -> None:
     assert files_in(out) == ["results/nsmc-sample/tfidf/seed-0.json"]
 
 
-def test_a_gap_is_noted_and_gone_once_the_cell_is_filled(
+def test_a_failure_is_recorded_and_removed_once_the_cell_is_finished(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(filling, "run_cell", lambda *_, **__: 1 / 0)
-        filler = filler_of(out, cell_of("majority"))
-        filler.fill()
-    (gap,) = find_gaps(out)
-    assert filler.gaps == [gap]
-    assert (gap.status, gap.seed) == ("failed", 0)
-    assert "ZeroDivisionError" in gap.reason
-    filler_of(out, cell_of("majority")).fill()
-    assert find_gaps(out) == []
+        patch.setattr(running, "run_model", lambda *_: 1 / 0)
+        runner = runner_of(out, cell_of("majority"))
+        runner.run()
+    (failed,) = find_failures(out)
+    assert runner.failed == [failed]
+    assert (failed.status, failed.seed) == ("failed", 0)
+    assert "ZeroDivisionError" in failed.reason
+    runner_of(out, cell_of("majority")).run()
+    assert find_failures(out) == []
     assert not (out / "missing").exists()
     assert "majority · nsmc-sample: failed: ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_what_keeps_a_task_from_running_is_told_once_and_noted_for_every_seed(
+def test_what_keeps_a_task_from_running_is_reported_once_and_recorded_for_every_seed(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> TaskData:
         raise DataUnavailableError("nsmc/x.txt", "not there", "run: curl")
 
-    monkeypatch.setattr(filling, "read_task", refuse)
+    monkeypatch.setattr(running, "read_task", refuse)
     cells = plan_cells([KNOWN["pressbert-scratch"]], [NSMC], 3)
-    filler = filler_of(out, *cells)
-    filler.fill()
-    assert [(gap.seed, gap.status) for gap in filler.gaps] == [(seed, "unavailable") for seed in range(3)]
+    runner = runner_of(out, *cells)
+    runner.run()
+    assert [(failed.seed, failed.status) for failed in runner.failed] == [(seed, "unavailable") for seed in range(3)]
     assert capsys.readouterr().err.count("run: curl") == 1
 
 
-def test_code_that_changed_is_told_of_and_throws_no_training_away(
+def test_changed_code_is_reported_and_discards_no_training(
     out: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = plan_cells([KNOWN["tfidf"], KNOWN["pressbert-scratch"]], [NSMC], 2)
-    filler_of(out, *cells).fill()
+    runner_of(out, *cells).run()
     ran.clear()
     syntax = files.module_syntax
-    changed = {"eval.contestants.baselines", "downstream.finetune"}
+    changed = {"eval.contestants.tfidf", "downstream.finetune"}
     monkeypatch.setattr(files, "module_syntax", lambda module: syntax(module) + ("!" if module in changed else ""))
     capsys.readouterr()
-    filler_of(out, *cells).fill()
+    runner_of(out, *cells).run()
     assert ran == [("tfidf", "nsmc-sample", 0)]
-    told = capsys.readouterr().err
-    assert "2 of them were made by other code of the same version" in told
-    assert str(out / "results") in told
+    said = capsys.readouterr().err
+    assert "2 of them were made by other code of the same version" in said
+    assert str(out / "results") in said
 
 
 # --- what a change touches --------------------------------------------------------------------------------------------
@@ -168,51 +127,50 @@ ALL = [
 @pytest.fixture
 def again(
     out: Path, ran: list[tuple[str, str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], Any]:
-    """Fill all cells on a copy of the sample; return a function that says which of them run when asked for again."""
+) -> Callable[[], list[tuple[str, str]]]:
+    """Run all cells on a copy of the sample; return a function that says which of them run when asked for again."""
     shutil.copytree(SAMPLE_ROOT, tmp_path / "sample")
     monkeypatch.setattr(task_module, "SAMPLE_ROOT", tmp_path / "sample")
     cells = plan_cells([KNOWN[model] for model in ("majority", "tfidf", "pressbert-scratch")], [NSMC, STS], 1)
-    filler_of(out, *cells).fill()
+    runner_of(out, *cells).run()
     assert [(model, task) for model, task, _ in ran] == ALL
 
-    def fill() -> list[tuple[str, str]]:
+    def run() -> list[tuple[str, str]]:
         ran.clear()
-        filler_of(out, *cells).fill()
+        runner_of(out, *cells).run()
         return [(model, task) for model, task, _ in ran]
 
-    assert fill() == []
-    return fill
+    assert run() == []
+    return run
 
 
-@pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_byte_of_a_dataset_touches_the_cells_of_its_task_alone(again: Callable[[], Any], split: str) -> None:
-    path = STS.path(split, Path("/nonexistent"))
-    assert path != get_task("klue-sts").path
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("다.", "다!", 1), encoding="utf-8")
-    assert again() == [(model, task) for model, task in ALL if task == "klue-sts-sample"]
-    assert again() == []
+def test_a_byte_of_a_dataset_touches_the_cells_of_its_task_alone(again: Callable[[], list[tuple[str, str]]]) -> None:
+    for split in ("train", "dev"):
+        path = STS.path(split, Path("/nonexistent"))
+        assert path != get_task("klue-sts").path
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("다.", "다!", 1), encoding="utf-8")
+        assert again() == [(model, task) for model, task in ALL if task == "klue-sts-sample"], split
+        assert again() == [], split
 
 
-@pytest.mark.parametrize(
-    ("package", "touched"),
-    [
-        ("torch", {"pressbert-scratch"}),
-        ("transformers", {"pressbert-scratch"}),
-        ("scikit-learn", {"tfidf"}),
-        ("numpy", {"majority", "tfidf"}),
-        ("pressbert", {"majority", "tfidf", "pressbert-scratch"}),
-        ("rich", set()),
-    ],
-)
-def test_a_package_version_touches_the_models_that_hang_on_it(
-    again: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, package: str, touched: set[str]
+def test_a_package_version_touches_the_models_that_compute_with_it(
+    again: Callable[[], list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = metadata.version
-    monkeypatch.setattr(metadata, "version", lambda name: "9.9.9" if name == package else installed(name))
-    assert again() == [(model, task) for model, task in ALL if model in touched]
-    assert again() == []
+    for package, touched in {
+        "torch": {"pressbert-scratch"},
+        "transformers": {"pressbert-scratch"},
+        "scikit-learn": {"tfidf"},
+        "numpy": {"majority", "tfidf"},
+        "pressbert": {"majority", "tfidf", "pressbert-scratch"},
+        "rich": set[str](),
+    }.items():
+        before = metadata.version
+        monkeypatch.setattr(
+            metadata, "version", lambda name, before=before, other=package: "9.9.9" if name == other else before(name)
+        )
+        assert again() == [(model, task) for model, task in ALL if model in touched], package
+        assert again() == [], package
 
 
 # --- rivals for a cell ------------------------------------------------------------------------------------------------
@@ -221,29 +179,28 @@ def test_a_package_version_touches_the_models_that_hang_on_it(
 def test_two_processes_never_run_the_same_cell(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = read_task(NSMC, Path("/nonexistent"))
-    cell = cell_of("majority")
-    recipe = cell_recipe(cell.model, NSMC, data)
+    data, model = read_task(NSMC, Path("/nonexistent")), KNOWN["majority"]
+    job = Job(model, NSMC, 0, data, model.recipe(NSMC, data))
     begun, go_on, calls = threading.Event(), threading.Event(), []
 
-    def slow(*arguments: Any, **more: Any) -> Filled:
+    def slow(job: Job, work: Path) -> Outcome:
         calls.append(threading.current_thread().name)
         begun.set()
         assert go_on.wait(20)
-        return real_run_cell(*arguments, **more)
+        return job.model.run(job, work)
 
-    monkeypatch.setattr(filling, "run_cell", slow)
+    monkeypatch.setattr(running, "run_model", slow)
     results: list[Result] = []
     rivals = [
-        threading.Thread(target=lambda: results.append(fill_cell(cell, data, recipe, out=out)), name=name)
+        threading.Thread(target=lambda: results.append(run_job(job, out=out)), name=name)
         for name in ("first", "second")
     ]
     rivals[0].start()
     assert begun.wait(20)
     rivals[1].start()
-    told = ""
-    while "another process runs it" not in told:
-        told += capsys.readouterr().err
+    said = ""
+    while "another process runs it" not in said:
+        said += capsys.readouterr().err
         time.sleep(0.01)
     go_on.set()
     for rival in rivals:
@@ -254,13 +211,13 @@ def test_two_processes_never_run_the_same_cell(
     assert not (out / "models").exists()
 
 
-def test_what_a_kill_leaves_behind_is_no_obstacle_and_is_cleared_away(out: Path) -> None:
+def test_files_of_a_killed_process_are_removed(out: Path) -> None:
     cell = cell_path(out, "nsmc-sample", "majority", 0)
     torn, lock = cell.parent / ".seed-0.json.abc.part", out / "models" / "nsmc-sample" / "majority" / ".seed-0.lock"
     for path in (torn, lock):
         path.parent.mkdir(parents=True)
         path.write_text('{"half": ', encoding="utf-8")
-    filler_of(out, cell_of("majority")).fill()
+    runner_of(out, cell_of("majority")).run()
     assert files_in(out) == ["results/nsmc-sample/majority/seed-0.json"]
     assert not (out / "models").exists()
 
@@ -277,7 +234,7 @@ def test_shares_that_run_at_once_in_one_folder_leave_each_other_in_peace(out: Pa
     ended = [share.communicate() for share in shares]
     assert [share.returncode for share in shares] == [0, 0], ended
     assert [shown for shown, _ in ended] == ["", ""]
-    assert all(f"share {k}/2: 2 cells" in told for k, (_, told) in enumerate(ended, start=1))
+    assert all(f"share {k}/2: 2 cells" in said for k, (_, said) in enumerate(ended, start=1))
     expected = [
         f"results/{task}/{model}/seed-0.json" for task in (STS.name, NSMC.name) for model in ("majority", "tfidf")
     ]
@@ -334,33 +291,33 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
         path.write_text(
             f"import json, os, signal, sys, time\norder = json.loads(sys.argv[2])\n{code}", encoding="utf-8"
         )
-        monkeypatch.setattr(filling, "RUN_ALL", path)
+        monkeypatch.setattr(running, "RUN_ALL", path)
 
     return replace
 
 
-def test_a_worker_that_is_killed_is_a_gap_with_what_it_said_and_stops_nothing(
+def test_a_worker_that_is_killed_is_a_failure_with_its_log_and_stops_nothing(
     out: Path, script: Callable[[str], None]
 ) -> None:
     script("sys.stderr.write('out of breath\\n'); sys.stderr.flush(); os.kill(os.getpid(), signal.SIGKILL)")
-    filler = filler_of(out, cell_of("majority"), cell_of("tfidf"), jobs=2)
-    filler.fill()
-    assert {gap.model for gap in filler.gaps} == {"majority", "tfidf"}
-    for gap in filler.gaps:
-        log = out / "logs" / f"nsmc-sample-{gap.model}-seed-0.txt"
-        assert gap.reason == f"its process was ended by signal 9; see {log}"
+    runner = runner_of(out, cell_of("majority"), cell_of("tfidf"), jobs=2)
+    runner.run()
+    assert {failed.model for failed in runner.failed} == {"majority", "tfidf"}
+    for failed in runner.failed:
+        log = out / "logs" / f"nsmc-sample-{failed.model}-seed-0.txt"
+        assert failed.reason == f"its process was ended by signal 9; see {log}"
         assert log.read_text(encoding="utf-8") == "out of breath\n"
-    assert len(find_gaps(out)) == 2
+    assert len(find_failures(out)) == 2
 
 
-def test_a_worker_that_notes_a_gap_is_believed(out: Path, script: Callable[[str], None]) -> None:
-    gap = {"task": "nsmc-sample", "model": "majority", "seed": 0, "status": "unavailable", "reason": "no network"}
-    gap |= {"at": "2026-01-15T00:00:00.000000+00:00"}
-    path = gap_path(out, "nsmc-sample", "majority", 0)
-    script(f"os.makedirs({str(path.parent)!r}); open({str(path)!r}, 'w').write({json.dumps(gap)!r}); sys.exit(1)")
-    filler = filler_of(out, cell_of("majority"), jobs=2)
-    filler.fill()
-    assert [gap.model_dump() for gap in filler.gaps] == [gap]
+def test_the_failure_that_a_worker_records_is_reported(out: Path, script: Callable[[str], None]) -> None:
+    failed = {"task": "nsmc-sample", "model": "majority", "seed": 0, "status": "unavailable", "reason": "no network"}
+    failed |= {"at": "2026-01-15T00:00:00.000000+00:00"}
+    path = failure_path(out, "nsmc-sample", "majority", 0)
+    script(f"os.makedirs({str(path.parent)!r}); open({str(path)!r}, 'w').write({json.dumps(failed)!r}); sys.exit(1)")
+    runner = runner_of(out, cell_of("majority"), jobs=2)
+    runner.run()
+    assert [failed.model_dump() for failed in runner.failed] == [failed]
     assert not (out / "logs").exists()
 
 
@@ -376,7 +333,7 @@ def test_a_worker_that_cannot_write_ends_the_run_and_the_other_workers(
     )
     started = time.monotonic()
     with fails(ResultError, "disk: full"):
-        filler_of(out, cell_of("majority"), cell_of("tfidf"), jobs=2).fill()
+        runner_of(out, cell_of("majority"), cell_of("tfidf"), jobs=2).run()
     assert time.monotonic() - started < 30
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "alive").read_text(encoding="utf-8")), 0)
@@ -391,7 +348,7 @@ def test_at_most_as_many_workers_run_at_once_as_asked_for(
         f"open({str(tmp_path)!r} + '/seen', 'a').write(f'{{len(os.listdir(folder))}}\\n'); os.remove(mine); sys.exit(3)"
     )
     cells = plan_cells([KNOWN["majority"], KNOWN["tfidf"]], [NSMC, STS], 1)
-    filler_of(out, *cells, jobs=2).fill()
+    runner_of(out, *cells, jobs=2).run()
     seen = [int(line) for line in (tmp_path / "seen").read_text(encoding="utf-8").split()]
     assert len(seen) == 4
     assert max(seen) <= 2
@@ -475,7 +432,7 @@ def board(out: Path) -> dict[str, bytes]:
 KILLED = """
 import os, signal, sys, time
 import numpy as np
-from eval import baselines, run_all
+from eval import run_all
 
 moments = np.random.default_rng(0)
 for number in range(10):

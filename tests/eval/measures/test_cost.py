@@ -4,22 +4,16 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
 
-from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import cpu_name
-from downstream.finetune import TaskData, finetune, load_finetuned, read_task
-from downstream.task import Prediction, TextExample, get_task
-from eval.measures.cost import MIN_EXAMPLES, WARM_UP, Cost, measure, measure_model, one_thread
+from downstream.task import Prediction, TextExample
+from eval.measures.cost import MIN_EXAMPLES, WARM_UP, Cost, measure, one_thread
 from eval.measures.noise import sample
-from pretraining.vocabulary.tokenizer import save_tokenizer
-from pretraining.vocabulary.wordpiece import train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -138,52 +132,3 @@ def test_a_task_of_few_examples_is_timed_on_all_of_them() -> None:
 def test_no_examples_are_no_cost() -> None:
     with pytest.raises(ValueError, match="no examples"):
         measure(Sleeper(), [])
-
-
-# --- a fine-tuned model ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a finished fine-tuning of a tiny encoder."""
-    task = get_task("nsmc-sample")
-    whole = read_task(task, NOWHERE)
-    data = TaskData(*(replace(split, examples=split.examples[:32]) for split in (whole.train, whole.eval)))
-    encoder, out = (tmp_path_factory.mktemp(name) for name in ("encoder", "model"))
-    tokenizer = train_wordpiece([example.text for example in data.train.examples], 400)
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(0)
-    BertModel(config, add_pooling_layer=False).save_pretrained(encoder)
-    save_tokenizer(tokenizer, encoder)
-    finetune(task, encoder, out=out, data=data, overrides={"epochs": 1, "max_length": 32})
-    return out
-
-
-def test_the_cost_of_a_fine_tuned_model(folder: Path) -> None:
-    model, tokenizer, task = load_finetuned(folder)
-    examples = task.read_split(task.eval_split, NOWHERE).examples
-    model.train()
-    cost = measure_model(model, tokenizer, task, examples, folder=folder, max_length=32, budget_s=0.2)
-    assert model.training
-    assert model.device == torch.device("cpu")
-    assert cost.num_parameters == sum(p.numel() for p in model.base_model.parameters())
-    assert cost.size_bytes == (folder / "model.safetensors").stat().st_size
-    # Four bytes a parameter, the head on top.
-    assert 4 * cost.num_parameters < cost.size_bytes < 4 * cost.num_parameters + 20_000
-    assert 0 < cost.latency_ms_median <= cost.latency_ms_p95
-    assert cost.sentences_per_s > 0
-    assert cost.num_single >= MIN_EXAMPLES
-    assert cost.cpu_share > 0
-
-
-def test_a_folder_without_weights_is_one_line(folder: Path, tmp_path: Path, fails: Fails) -> None:
-    model, tokenizer, task = load_finetuned(folder)
-    with fails(CheckpointError, tmp_path, "no *.safetensors"):
-        measure_model(model, tokenizer, task, EXAMPLES, folder=tmp_path, max_length=32)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from downstream.metrics import accuracy, bootstrap_ci95, pearson
 from downstream.task import Answer, Prediction, QuestionExample, TextExample, get_task
-from eval.contestants.baselines import fit_majority
+from eval.contestants.majority import Majority
 from eval.measures.endings import LEVELS
 from eval.measures.keyboard import (
     FINALS_OF_TWO_KEYS,
@@ -630,7 +630,7 @@ def test_tags_on_characters_meet_only_noise_that_keeps_them() -> None:
 def test_an_undefined_metric_is_none() -> None:
     task = get_task("klue-sts-sample")
     examples = task.read_split(task.eval_split, NOWHERE).examples
-    found = robustness(task, examples, fit_majority(task, examples).predict, max_examples=30)
+    found = robustness(task, examples, Majority(name="majority").fit(task, examples).predict, max_examples=30)
     assert {condition.metrics["pearson"] for condition in found.conditions} == {None}
     assert {condition.metrics["f1"] is None for condition in found.conditions} == {False}
     columns = [found.conditions[k].metric_columns("pearson") for k in (0, 1)]

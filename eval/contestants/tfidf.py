@@ -1,11 +1,7 @@
-"""Baselines without a neural network: what guessing and what letters alone are worth.
+"""What characters alone are worth: n-grams and linear models, for every family of tasks.
 
-`majority` knows only the training labels. `tfidf` sees character n-grams: logistic regression over their TF-IDF for
-single texts, similarity features for pairs, a ranking of candidate spans for questions, and the n-grams around each
-character for tags. Both are deterministic.
-
-    baseline = FITS["tfidf"](task, split.examples)
-    baseline.predict(examples)
+Logistic regression over the TF-IDF of character n-grams for single texts; similarity features for pairs; a ranking of
+candidate spans for questions; the n-grams around each character for tags. Deterministic.
 """
 
 import collections
@@ -30,6 +26,7 @@ from downstream.finetuning import ngrams
 from downstream.finetuning.ngrams import NgramClassifier
 from downstream.metrics import normalize_korquad
 from downstream.task import ChoiceExample, Prediction, QuestionExample, Task, TextExample
+from eval.contestants.contestant import Baseline, Fitted
 
 # Everything that decides the predictions, for the result's recipe.
 SETTINGS: dict[str, Any] = {
@@ -50,48 +47,36 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """A baseline that has learnt a task."""
+class Tfidf(Baseline):
+    """Character n-grams, by the method that fits the task's family; deterministic."""
 
-    predict: Callable[[Sequence[Any]], list[Prediction]]
-    """N examples → N predictions, in order."""
-    num_parameters: int
-    """What was learnt: coefficients, and the weights of n-grams; 1 for a constant."""
+    kind = "tfidf"
 
+    def constants(self) -> dict[str, Any]:
+        """Return everything that decides the predictions."""
+        return SETTINGS
 
-def fit_majority(task: Task, train: Sequence[Any]) -> Baseline:
-    """Learn the most frequent training label, tag or answer, or the mean score; it is predicted for every example."""
-    if isinstance(task.family, Tagging):
-        tag = collections.Counter(tag for example in train for tag in example.label.split()).most_common(1)[0][0]
-        return Baseline(
-            lambda examples: [BLANK.join(tag for c in example.text if c != BLANK) for example in examples], 1
-        )
-    if isinstance(task.family, Regression):
-        constant: Prediction = float(np.mean([example.label for example in train]))
-    elif isinstance(task.family, SpanQA):
-        constant = collections.Counter(example.gold[0] for example in train).most_common(1)[0][0]
-    else:
-        constant = collections.Counter(example.label for example in train).most_common(1)[0][0]
-    return Baseline(lambda examples: [constant] * len(examples), 1)
+    def libraries(self) -> tuple[str, ...]:
+        """Return what counts and learns."""
+        return "numpy", "scikit-learn", "scipy"
 
+    def code(self, task: Task) -> list[Any]:
+        """Return this module and that of the n-grams."""
+        return [type(self), NgramClassifier]
 
-def fit_tfidf(task: Task, train: Sequence[Any]) -> Baseline:
-    """Learn from character n-grams, by the method that fits the task's family."""
-    if isinstance(task.family, SpanQA):
-        return _rank_spans(train, has_unanswerable=task.family.has_unanswerable)
-    if isinstance(task.family, Tagging):
-        return _tag(train)
-    if isinstance(task.family, MultipleChoice):
-        return _choose(train)
-    if train[0].pair is None:
-        return _classify(train)
-    if isinstance(task.family, Regression):
-        return _score_pairs(train)
-    return _classify_pairs(train)
-
-
-FITS: dict[str, Callable[[Task, Sequence[Any]], Baseline]] = {"majority": fit_majority, "tfidf": fit_tfidf}
+    def fit(self, task: Task, train: Sequence[Any]) -> Fitted:
+        """Learn from character n-grams."""
+        if isinstance(task.family, SpanQA):
+            return _rank_spans(train, has_unanswerable=task.family.has_unanswerable)
+        if isinstance(task.family, Tagging):
+            return _tag(train)
+        if isinstance(task.family, MultipleChoice):
+            return _choose(train)
+        if train[0].pair is None:
+            return _classify(train)
+        if isinstance(task.family, Regression):
+            return _score_pairs(train)
+        return _classify_pairs(train)
 
 
 def _num_idf(*vectorizers: TfidfVectorizer) -> int:
@@ -102,19 +87,20 @@ def _num_coefficients(model: Any) -> int:
     return int(np.size(model.coef_) + np.size(model.intercept_))
 
 
-def _classify(train: Sequence[TextExample]) -> Baseline:
+def _classify(train: Sequence[TextExample]) -> Fitted:
     model = NgramClassifier([e.text for e in train], [str(e.label) for e in train])
 
     def predict(examples: Sequence[TextExample]) -> list[Prediction]:
         return list(model.predict([e.text for e in examples]))
 
-    return Baseline(predict, model.num_parameters)
+    return Fitted(predict, model.num_parameters)
 
 
-class _Similarity:
-    """How alike two texts are by their letters: cosines of n-gram TF-IDF, containment both ways, lengths."""
+class Similarity:
+    """Similarity of two texts by characters: cosines of n-gram TF-IDF, containment both ways, ratio of lengths."""
 
     def __init__(self, texts: Sequence[str]) -> None:
+        """Learn the weights of n-grams."""
         self._vectorizers = [ngrams.vectorizer(n, n).fit(texts) for n in SETTINGS["similarity_ngrams"]]
         self.num_parameters = _num_idf(*self._vectorizers)
 
@@ -134,9 +120,9 @@ def _pair(examples: Sequence[TextExample]) -> tuple[list[str], list[str]]:
     return [e.text for e in examples], [e.pair or "" for e in examples]
 
 
-def _score_pairs(train: Sequence[TextExample]) -> Baseline:
+def _score_pairs(train: Sequence[TextExample]) -> Fitted:
     one, two = _pair(train)
-    similarity = _Similarity(one + two)
+    similarity = Similarity(one + two)
     model = make_pipeline(StandardScaler(), Ridge(alpha=SETTINGS["ridge_alpha"]))
     model.fit(similarity(one, two), [float(e.label) for e in train])
 
@@ -144,12 +130,12 @@ def _score_pairs(train: Sequence[TextExample]) -> Baseline:
         return [float(value) for value in model.predict(similarity(*_pair(examples)))]
 
     scaling = 2 * model[0].n_features_in_
-    return Baseline(predict, similarity.num_parameters + scaling + _num_coefficients(model[-1]))
+    return Fitted(predict, similarity.num_parameters + scaling + _num_coefficients(model[-1]))
 
 
 @dataclass(frozen=True)
 class _PairClassifier:
-    """A logistic regression over the n-grams of two texts and how alike they are."""
+    """A logistic regression over the n-grams of two texts and their similarity."""
 
     model: LogisticRegression
     features: Callable[[Sequence[TextExample]], Any]
@@ -159,7 +145,7 @@ class _PairClassifier:
 def _fit_pairs(train: Sequence[TextExample]) -> _PairClassifier:
     one, two = _pair(train)
     vectorizer = ngrams.vectorizer(*ngrams.LENGTHS).fit(one + two)
-    similarity = _Similarity(one + two)
+    similarity = Similarity(one + two)
 
     def features(examples: Sequence[TextExample]) -> Any:
         first, second = _pair(examples)
@@ -170,17 +156,17 @@ def _fit_pairs(train: Sequence[TextExample]) -> _PairClassifier:
     return _PairClassifier(model, features, similarity.num_parameters + _num_idf(vectorizer) + _num_coefficients(model))
 
 
-def _classify_pairs(train: Sequence[TextExample]) -> Baseline:
+def _classify_pairs(train: Sequence[TextExample]) -> Fitted:
     pairs = _fit_pairs(train)
 
     def predict(examples: Sequence[TextExample]) -> list[Prediction]:
         return [str(label) for label in pairs.model.predict(pairs.features(examples))]
 
-    return Baseline(predict, pairs.num_parameters)
+    return Fitted(predict, pairs.num_parameters)
 
 
-def _choose(train: Sequence[ChoiceExample]) -> Baseline:
-    """Learn which text and choice belong together, and take the choice that seems to most."""
+def _choose(train: Sequence[ChoiceExample]) -> Fitted:
+    """Learn which text and choice belong together, and predict the choice with the highest score."""
 
     def split(examples: Sequence[ChoiceExample]) -> list[TextExample]:
         return [
@@ -195,14 +181,14 @@ def _choose(train: Sequence[ChoiceExample]) -> Baseline:
         scores = iter(pairs.model.decision_function(pairs.features(split(examples))))
         return [str(int(np.argmax([next(scores) for _ in e.choices]))) for e in examples]
 
-    return Baseline(predict, pairs.num_parameters)
+    return Fitted(predict, pairs.num_parameters)
 
 
 # --- tags -----------------------------------------------------------------------------------------------------------
 
 
-def _tag(train: Sequence[TextExample]) -> Baseline:
-    """Learn to tag each character by the n-grams around it, and where they lie, by a logistic regression."""
+def _tag(train: Sequence[TextExample]) -> Fitted:
+    """Learn to tag each character from the n-grams around it and their offsets, by a logistic regression."""
     hasher = FeatureHasher(1 << SETTINGS["tag_hash_bits"], input_type="string", alternate_sign=False)
     model = SGDClassifier(
         loss="log_loss",
@@ -220,20 +206,20 @@ def _tag(train: Sequence[TextExample]) -> Baseline:
         tags = iter(model.predict(hasher.transform(_surroundings(examples))))
         return [BLANK.join(next(tags) for c in e.text if c != BLANK) for e in examples]
 
-    return Baseline(predict, _num_coefficients(model))
+    return Fitted(predict, _num_coefficients(model))
 
 
 def _surroundings(examples: Sequence[TextExample]) -> Iterator[list[str]]:
-    """Yield for every character but blanks the n-grams of the window around it, each with its place in it."""
+    """Yield for every character but blanks the n-grams of the window around it, each with its offset in it."""
     reach = SETTINGS["tag_context"]
     width = 2 * reach + 1
-    places = [(a, b) for a in range(width) for b in range(a + 1, min(width, a + SETTINGS["tag_ngrams"]) + 1)]
+    spans = [(a, b) for a in range(width) for b in range(a + 1, min(width, a + SETTINGS["tag_ngrams"]) + 1)]
     for example in examples:
         padded = "\n" * reach + example.text + "\n" * reach
         for k, character in enumerate(example.text):
             if character != BLANK:
                 window = padded[k : k + width]
-                yield [f"{a} {window[a:b]}" for a, b in places]
+                yield [f"{a} {window[a:b]}" for a, b in spans]
 
 
 # --- questions ------------------------------------------------------------------------------------------------------
@@ -247,7 +233,7 @@ _PARTICLE = re.compile(
 _QUESTION_WORDS = ("누구", "언제", "어디", "얼마", "몇", "왜", "무엇", "어느", "어떤")
 
 
-def _rank_spans(train: Sequence[QuestionExample], *, has_unanswerable: bool) -> Baseline:
+def _rank_spans(train: Sequence[QuestionExample], *, has_unanswerable: bool) -> Fitted:
     """Learn to choose among short runs of eojeol, with and without their particle, by a logistic regression."""
     generator = np.random.default_rng(0)
     cap = SETTINGS["training_questions"]
@@ -256,7 +242,7 @@ def _rank_spans(train: Sequence[QuestionExample], *, has_unanswerable: bool) -> 
     vectorizer = ngrams.vectorizer(2, 3).fit(texts)
     ranking = _fit_ranking(chosen, vectorizer, generator)
     if ranking is None:
-        return Baseline(lambda examples: [""] * len(examples), 1)
+        return Fitted(lambda examples: [""] * len(examples), 1)
     rank, num_coefficients = ranking
     threshold = _no_answer_threshold(chosen, vectorizer, generator) if has_unanswerable else -np.inf
 
@@ -264,7 +250,7 @@ def _rank_spans(train: Sequence[QuestionExample], *, has_unanswerable: bool) -> 
         answers = [rank(example) for example in examples]
         return [text if score >= threshold else "" for score, text in answers]
 
-    return Baseline(predict, _num_idf(vectorizer) + num_coefficients + has_unanswerable)
+    return Fitted(predict, _num_idf(vectorizer) + num_coefficients + has_unanswerable)
 
 
 Ranking: TypeAlias = Callable[[QuestionExample], tuple[float, str]]
@@ -273,9 +259,9 @@ Ranking: TypeAlias = Callable[[QuestionExample], tuple[float, str]]
 def _fit_ranking(
     questions: Sequence[QuestionExample], vectorizer: TfidfVectorizer, generator: np.random.Generator
 ) -> tuple[Ranking, int] | None:
-    """Return what finds a question's best candidate with its score, and its number of coefficients.
+    """Return a function that finds a question's best candidate with its score, and its number of coefficients.
 
-    None where nothing tells right from wrong.
+    None where all candidates are right, or all wrong.
     """
     rows: list[dict[str, Any]] = []
     labels: list[bool] = []
@@ -305,10 +291,9 @@ def _fit_ranking(
 def _no_answer_threshold(
     questions: Sequence[QuestionExample], vectorizer: TfidfVectorizer, generator: np.random.Generator
 ) -> float:
-    """Return the score from which on an answer is right more often than none would be.
+    """Return the score from which an answer is right more often than no answer.
 
-    Each question is scored by a ranking that was fitted on articles other than its own: of questions it knows, a
-    ranking is surer than it will be of new ones.
+    Each question is scored by a ranking that was fitted on other articles: scores of training questions are too high.
     """
     contexts = list(dict.fromkeys(example.context for example in questions))
     folds = {context: k % SETTINGS["threshold_folds"] for k, context in enumerate(contexts)}
@@ -320,7 +305,7 @@ def _no_answer_threshold(
             if ranking is not None and folds[example.context] == fold:
                 score, answer = ranking[0](example)
                 golds = {normalize_korquad(gold.text) for gold in example.answers}
-                # What is won by saying nothing, and by saying this.
+                # Gain of no answer over this one.
                 known.append((score, int(not golds) - int(normalize_korquad(answer) in golds)))
     known.sort()
     cut = int(np.argmax(np.cumsum([0] + [gain for _, gain in known])))
@@ -331,10 +316,10 @@ def _candidates(example: QuestionExample, vectorizer: TfidfVectorizer) -> Iterat
     """Yield candidate answers of a question with their features."""
     sentences = [s for s in _SENTENCE_END.split(example.context) if s.strip()]
     question = vectorizer.transform([example.question])
-    likeness = np.asarray((vectorizer.transform(sentences) @ question.T).todense()).ravel()
-    ranks = np.argsort(np.argsort(-likeness, kind="stable"), kind="stable")
+    similarities = np.asarray((vectorizer.transform(sentences) @ question.T).todense()).ravel()
+    ranks = np.argsort(np.argsort(-similarities, kind="stable"), kind="stable")
     asked = next((word for word in _QUESTION_WORDS if word in example.question), "")
-    for sentence, similarity, rank in zip(sentences, likeness, ranks, strict=True):
+    for sentence, similarity, rank in zip(sentences, similarities, ranks, strict=True):
         words = list(_EOJEOL.finditer(sentence))
         hits = [word.group()[:2] in example.question for word in words]
         for first in range(len(words)):
@@ -360,3 +345,6 @@ def _candidates(example: QuestionExample, vectorizer: TfidfVectorizer) -> Iterat
                             f"{asked}&end={text[-1]}": 1.0,
                         },
                     )
+
+
+CONTESTANT = Tfidf
