@@ -24,7 +24,6 @@ KNOWN_LONG_FILES = {
     "corpora/build.py",
     "pretraining/training/loop.py",
     "downstream/bundle.py",
-    "eval/cells/run.py",
 }
 KNOWN_LONG_FUNCTIONS: set[str] = set()
 FORBIDDEN_STEMS = {"utils", "util", "helpers", "helper", "common"}
@@ -174,6 +173,20 @@ def test_one_class_reads_the_config_of_model_folders() -> None:
             asked.add(module)
     assert named - asked == {"downstream.encoders.folder"}
     assert {module.split(".")[0] for module in asked} <= {"pretraining"}
+
+
+def test_no_kind_of_model_is_asked_for_outside_contestants() -> None:
+    """A new kind is then one file of `eval/contestants/`. The corpora of a contamination check have kinds of their own."""
+    asked = [
+        f"{name}: {ast.unparse(node)}"
+        for name, source in sources().items()
+        if name.startswith("eval.") and not name.startswith(("eval.contestants.", "eval.contamination."))
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Compare | ast.Subscript | ast.Match)
+        for part in ast.iter_child_nodes(node)
+        if isinstance(part, ast.Attribute) and part.attr == "kind" and "all_kinds()" not in ast.unparse(node)
+    ]
+    assert asked == []
 
 
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:

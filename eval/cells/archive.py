@@ -46,7 +46,7 @@ def merge_results(folders: Sequence[Path], out: Path) -> list[ResultError]:
         for cell in cells:
             key = (cell.task, cell.model, cell.seed)
             if present.get(key, "") < cell.environment["finished"]:
-                copies = [(kind.path(folder, *key), kind.path(out, *key)) for kind in MEASUREMENTS]
+                copies = [(one.path(folder, *key), one.path(out, *key)) for one in MEASUREMENTS]
                 for source, target in (*copies, (cell_path(folder, *key), cell_path(out, *key))):
                     if source.is_file():
                         with atomic_file(target, "wb") as file:
