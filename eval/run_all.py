@@ -6,12 +6,12 @@
     python eval/run_all.py --validate --data DATA             # what would run, what is missing
     python eval/run_all.py --from reports/leaderboard.json --out again
 
-A cell that fails or lacks its data is a row with its reason and never stops the rest. Finished cells are skipped.
-Beside its score, noise and cost of every model are measured when its cell is run.
+A cell that fails or lacks its data is a row with its reason and never stops the others. Finished cells are skipped.
+When a cell is run, its model is also scored on noised input and timed.
 
-With `--jobs N`, N cells run at once in processes of their own. As a job array every task runs `--shard I/N` with the
-same other arguments, into one folder or folders of their own; the same command without `--shard`, or `--merge` with
-those folders, then reads the files and writes the leaderboard.
+With `--jobs N`, N cells run at once in processes of their own. In a job array every job runs `--shard I/N` with
+otherwise equal arguments, into one folder or several; the same command without `--shard`, or `--merge` with those
+folders, then writes the leaderboard.
 
 Exit codes: 0 done, 1 finished but some cells failed, 2 something must be fixed first.
 """
@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Small models on a busy machine: threads that wait by spinning slow each other down tenfold.
+# Small models on a busy machine: threads that spin while they wait slow each other down tenfold.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if not __package__:
     # Run by path, Python puts eval/ on the path and not the root that holds the five packages.
@@ -68,7 +68,7 @@ def _parser() -> ArgumentParser:
     )
     what.add_argument("--tasks", nargs="+", metavar="TASK", help="e.g. nsmc korquad nsmc-sample")
     what.add_argument(
-        "--plan", type=Path, metavar="FILE", help="tasks, models and seeds of another file than eval/leaderboard.toml"
+        "--plan", type=Path, metavar="FILE", help="file with tasks, models and seeds (default: eval/leaderboard.toml)"
     )
     what.add_argument("--seeds", type=int, help="seeds per trained model (default: leaderboard.toml)")
     what.add_argument(
@@ -77,8 +77,8 @@ def _parser() -> ArgumentParser:
     what.add_argument(
         "--grid",
         choices=list(GRIDS),
-        help="choose batch size, rate and epochs of encoders on a tenth of each training split: as in the paper of "
-        "BERT, or a wider one for small encoders",
+        help="select batch size, learning rate and epochs of encoders on a tenth of each training split: as in the "
+        "BERT paper, or a wider grid for small encoders",
     )
     what.add_argument(
         "--from",
@@ -98,7 +98,7 @@ def _parser() -> ArgumentParser:
         "--threads",
         type=int,
         metavar="N",
-        help="CPU threads of a cell (default: all, divided by jobs); another number moves the last digits of scores",
+        help="CPU threads of a cell (default: all, divided by jobs); another number changes the last digits of scores",
     )
     how.add_argument(
         "--without",
@@ -106,7 +106,7 @@ def _parser() -> ArgumentParser:
         default=[],
         choices=EXTRAS,
         metavar="WHAT",
-        help="what not to measure of a model beside its score: noise (scores on noised input), cost (size and speed)",
+        help="leave out measurements beside the score: noise (scores on noised input), cost (size and speed)",
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--shard", metavar="I/N", help="run only share I of N, counted from 1, and write no table")
@@ -114,13 +114,13 @@ def _parser() -> ArgumentParser:
     instead.add_argument("--validate", action="store_true", help="check data, models and settings; train nothing")
     instead.add_argument("--list", action="store_true", help="list the tasks and models that are known")
     instead.add_argument("--compare", nargs=2, metavar=("A", "B"), help="test two models against each other")
-    # What --jobs starts; what it takes may change with any version.
+    # For --jobs; its format may change with any version.
     instead.add_argument("--cell", help=argparse.SUPPRESS)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Do what the command line asks; returns the exit code."""
+    """Run the command; returns the exit code."""
     arguments = _parser().parse(argv)
     if arguments.cell:
         return run_worker(arguments.cell)
@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.compare:
         return _compare(arguments)
     if arguments.list or arguments.validate:
-        os.environ["HF_HUB_OFFLINE"] = "1"  # a look at what is here fetches nothing
+        os.environ["HF_HUB_OFFLINE"] = "1"  # checks and lists download nothing
     if arguments.merge:
         return _merge(arguments, leaderboard)
     root = data_root(arguments.data)
@@ -142,7 +142,7 @@ def main(argv: list[str] | None = None) -> int:
         return _validate(cells, root, arguments.out)
     if arguments.shard:
         cells = share_of(cells, *parse_share(arguments.shard))
-    # Found out now rather than after an hour of training.
+    # Before an hour of training, not after it.
     _check_writable(arguments.out / "results")
     runner = CellRunner(
         cells,
@@ -169,10 +169,10 @@ def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -
     overrides = parse_overrides(arguments.set)
     validate(FinetuneConfig, overrides, "--set")
     if arguments.allow_drift and not arguments.source:
-        raise UsageError("--allow-drift", "there is no manifest to drift from", "give it with --from")
+        raise UsageError("--allow-drift", "no manifest is given", "give one with --from")
     if arguments.source:
         return _plan_again(arguments, overrides, root)
-    # Without arguments the embedded sample; with a data root at hand the published comparison; a plan as it stands.
+    # Without arguments the embedded sample, with a data root the published comparison, and a plan unchanged.
     is_whole = bool(arguments.data or arguments.plan)
     suffix = "" if is_whole else SAMPLE_SUFFIX
     names = arguments.tasks or [name + suffix for name in leaderboard.tasks]
@@ -183,15 +183,15 @@ def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -
     cells = plan_cells([model.with_overrides(overrides) for model in models], tasks, seeds)
     if not cells:
         what = "none of these models does any of these tasks"
-        raise UsageError("--models", what, "see --list; embedders and summarisers have tasks of their own")
+        raise UsageError("--models", what, "see --list; embedders and summarizers have tasks of their own")
     return cells
 
 
 def _plan_again(arguments: argparse.Namespace, overrides: Mapping[str, Any], root: Path) -> list[Cell]:
-    """Return the cells of a manifest, after making sure that they are still the same."""
+    """Return the cells of a manifest, after checking that nothing has changed."""
     for option in ("models", "tasks", "seeds", "plan", "grid"):
         if getattr(arguments, option) is not None:
-            raise UsageError(f"--{option}", "--from repeats a run as it was", f"leave out --{option}")
+            raise UsageError(f"--{option}", "--from repeats a run unchanged", f"leave out --{option}")
     cells: list[Cell] = []
     for name, experiments in groupby(read_experiments(arguments.source), key=lambda experiment: experiment.task):
         task = get_task(name)
@@ -212,7 +212,7 @@ def _at_least_one(option: str, value: int) -> int:
 
 
 def _check_writable(folder: Path) -> None:
-    """Make FOLDER if need be, and try to write into it; a kill leaves nothing behind.
+    """Create FOLDER if missing, and try to write into it; a killed process leaves no file.
 
     Raises:
         ResultError: it cannot be written.
@@ -244,7 +244,7 @@ def _compare(arguments: argparse.Namespace) -> int:
             raise UsageError("--compare", f"no finished cell of '{name}' under {arguments.out}", fix)
     found = []
     for task in map(get_task, arguments.tasks or all_tasks()):
-        # All models of the task, because the correction is for all its pairs.
+        # All models of the task, because p-values are corrected for all its pairs.
         by_model: dict[str, list[Result]] = {}
         for cell in cells:
             if cell.task == task.name:
@@ -266,7 +266,7 @@ def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
     tasks = arguments.tasks or [
         name for suffix in ("", SAMPLE_SUFFIX) for base in leaderboard.tasks if (name := base + suffix) in known
     ]
-    os.environ["HF_HUB_OFFLINE"] = "1"  # the page shows examples of what is here; a merge fetches nothing
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the page quotes examples of local data; a merge downloads nothing
     _write(
         arguments.out,
         data_root(arguments.data),
@@ -288,7 +288,7 @@ def _write(
     models: Sequence[str],
     recipes: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
-    """Write and print the leaderboard of all finished cells of the folder; those asked for come first."""
+    """Write and print the leaderboard of all finished cells of the folder; requested ones come first."""
     cells = _read_cells(out)
     measured, damaged = find_measurements(out, cells)
     table = build_table(cells, failed, tasks=tasks, models=models, recipes=recipes, measured=measured)
@@ -298,7 +298,7 @@ def _write(
     for error in (*damaged, *unusable):
         sys.stderr.write(f"{error}\n")
     evidence = Evidence(find_disagreements(table, root), pairs, measured.curves_of(table.cells))
-    # Of the figures and not of this moment, so that the same cells give the same bytes.
+    # The time of the newest cell, so that the same cells give the same bytes.
     newest = max((cell.environment["finished"] for cell in table.cells), default="")
     created = datetime.datetime.fromisoformat(newest) if newest else datetime.datetime.now(datetime.UTC)
     board_file = LeaderboardFile(
@@ -314,7 +314,7 @@ def _write(
 
 
 def _read_cells(out: Path) -> list[Result]:
-    """Return all finished cells of a folder; of a damaged one a line is told."""
+    """Return all finished cells of a folder; damaged ones are reported."""
     cells, damaged = find_cells(out)
     for error in damaged:
         sys.stderr.write(f"{error}\n")
@@ -322,7 +322,7 @@ def _read_cells(out: Path) -> list[Result]:
 
 
 def _console() -> Console:
-    """Return a console for stdout; piped, a table has no terminal to fit into."""
+    """Return a console for stdout, of fixed width if stdout is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 120)
 
 

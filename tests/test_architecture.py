@@ -176,7 +176,7 @@ def test_one_class_reads_the_config_of_model_folders() -> None:
 
 
 def test_no_kind_of_model_is_asked_for_outside_contestants() -> None:
-    """A new kind is then one file of `eval/contestants/`. The corpora of a contamination check have kinds of their own."""
+    """A new kind is then one file of `eval/contestants/`. Corpora of a contamination check have other kinds."""
     asked = [
         f"{name}: {ast.unparse(node)}"
         for name, source in sources().items()

@@ -26,18 +26,18 @@ THREADS = 1
 MAX_SINGLE, MAX_BATCHED = 200, 2000
 """Examples that are timed one by one, and together."""
 MIN_EXAMPLES = 20
-"""Examples that are timed each way, however slow the model is."""
+"""Examples that are timed in any case, one by one and together."""
 WARM_UP = 3
 """Calls before the clock starts: the first ones allocate and build caches."""
 BUDGET_S = 30.0
-"""Time after which each way of timing takes no further examples."""
+"""Seconds after which no further examples are timed."""
 
 
 class Cost(Config):
     """Size of a trained model and its speed on one core."""
 
     num_parameters: int | None
-    """Of the encoder, head left out, as in results; of a baseline its coefficients. None where nothing tells."""
+    """Of the encoder without its head, as in results; of a baseline its coefficients. None if unknown."""
     size_bytes: int | None
     """Of the weights on disk, head included. None for a model that is not saved."""
     latency_ms_median: float
@@ -47,7 +47,7 @@ class Cost(Config):
     num_single: int
     """Examples the latency is taken of."""
     sentences_per_s: float
-    """Of many examples at once, in batches of like length. An example is a text, a pair, or a question and context."""
+    """Of many examples at once, in batches of similar length; a pair, or a question with its context, is one."""
     num_batched: int
     """Examples the rate is taken of."""
     threads: int
@@ -55,8 +55,8 @@ class Cost(Config):
     cpu_share: float
     """Processor time over wall time while examples were timed one by one.
 
-    1 where one core worked all along; less where the machine was busy with other work and the times are too long; more
-    where the model took more than its thread.
+    1 if one core worked all the time; less if the machine was busy with other work, so that times are too long; more
+    if the model used more than one thread.
     """
     cpu: str
     """The processor's name."""
@@ -73,24 +73,24 @@ def measure(
     max_batched: int = MAX_BATCHED,
     budget_s: float = BUDGET_S,
 ) -> Cost:
-    """Time a trained model on one thread; the thread settings of the process are as before afterwards.
+    """Time a trained model on one thread; the thread settings of the process are restored afterwards.
 
     Args:
         predict: the model, e.g. a fitted baseline.
-        examples: of the task's evaluation split, from which a seeded sample is timed.
-        num_parameters: of the model, if it can be told.
+        examples: of the task's evaluation split, of which a seeded sample is timed.
+        num_parameters: of the model, if known.
         size_bytes: of its weights on disk, if it has any.
         seed: of the sample; the same for all models that are compared.
         max_single: examples timed one by one, fewer if the budget is spent.
         max_batched: examples timed together, fewer if by their latency they would exceed the budget.
-        budget_s: seconds for each of the two; at least `MIN_EXAMPLES` are timed even so.
+        budget_s: seconds for each of the two; at least `MIN_EXAMPLES` are timed in any case.
 
     Raises:
         ValueError: there are no examples.
     """
     if not examples:
         raise ValueError("no examples to time")
-    # Drawn in a random order, so that a sample cut short by the budget is a random one still.
+    # In random order, so that a sample that the budget cuts short is still random.
     chosen = sample(examples, max(max_single, max_batched), seed)
     with one_thread():
         for example in chosen[:WARM_UP]:
@@ -130,8 +130,8 @@ def _time_each(predict: Predict, examples: Sequence[Any], budget_s: float) -> tu
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Have torch and the tokenizers compute on one thread inside, and as before afterwards."""
-    # A baseline computes without torch, and loading it takes seconds.
+    """Limit torch and the tokenizers to one thread, and restore their settings afterwards."""
+    # Baselines compute without torch, which takes seconds to load.
     torch = sys.modules.get("torch")
     threads, parallelism = torch.get_num_threads() if torch else 0, os.environ.get("TOKENIZERS_PARALLELISM")
     if torch:

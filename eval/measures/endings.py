@@ -1,7 +1,8 @@
-"""Sentence endings on other levels of politeness: 갔습니다 ↔ 갔어요 ↔ 갔어 ↔ 갔다 ↔ 갔음.
+"""Sentence endings in other speech levels: 갔습니다 ↔ 갔어요 ↔ 갔어 ↔ 갔다 ↔ 갔음.
 
-An ending is swapped only where the analyser (kiwipiepy) leaves no doubt about stem, mood and ending, so that what comes
-out is a sentence that somebody would write. Which endings those are depends on the analyser's version and its model's.
+An ending is replaced only if the morphological analyser (kiwipiepy) is unambiguous about stem, mood and ending, so that
+the result is a sentence that somebody would write. Which endings those are depends on the versions of the analyser and
+its model.
 """
 
 import functools
@@ -18,7 +19,7 @@ LEVELS = ("formal", "polite", "intimate", "plain", "note")
 
 STATEMENT = {"formal": "습니다", "polite": "어요", "intimate": "어", "plain": "다", "note": "음"}
 QUESTION = {"formal": "습니까", "polite": "어요", "intimate": "어", "plain": "냐"}
-"""The ending of each level, as the analyser names it; it is fitted to the stem when they are joined."""
+"""The ending of each level in the analyser's form; joining it with a stem contracts both."""
 
 LEVEL_OF = {
     "습니다": "formal", "ᆸ니다": "formal", "습니까": "formal", "ᆸ니까": "formal",
@@ -34,14 +35,14 @@ TAKES_YO = (
     "어", "네", "군", "는군", "더군", "지", "거든", "잖아", "더라고", "나", "ᆫ데", "은데", "는데", "던데",
     "ᆫ가", "은가", "는가", "ᆯ까", "을까", "ᆯ게", "을게", "ᆯ걸", "을걸",
 )  # fmt: skip
-"""Endings of 반말 that 요 makes polite, and that are 반말 again without it, whatever the sentence does."""
+"""Endings of 반말 that 요 makes polite, and that are 반말 again without it, in statements and questions."""
 
 PREDICATES = {"VV", "VA", "VX", "VCP", "VCN", "XSV", "XSA"}
 TENSES = {"었", "겠"}
 HONORIFICS = {"시", "으시"}
-# The analyser calls them verbs; Korean conjugates them as adjectives too, or only.
+# Verbs to the analyser; conjugated as adjectives as well, or only.
 UNSURE_VERBS = {"맞", "모자라", "늦", "크", "밝", "굳", "길", "못되", "안되", "잘나", "못나", "잘생기", "못생기"}
-# Without a question mark these may still ask, and an ending of another level would make a statement of it.
+# With these words a sentence may be a question without a question mark, and another ending would make it a statement.
 ASKING_WORDS = {
     "누구", "뭐", "무엇", "뭣", "왜", "어디", "언제", "어떻", "어찌", "어쩌", "얼마", "몇", "무슨", "어느", "어떤",
     "웬", "뭔", "얼마나", "어째서", "이것",
@@ -50,13 +51,13 @@ SYMBOLS = {"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW", "W_EMOJI"}
 """The analyser's tags of what may follow an ending: marks, closing quotes, ㅋㅋ, emoji."""
 NUMBERS = {"NR", "SN"}
 QUESTION_MARKS = {"?", "\uff1f"}
-# 있었다|면: what goes on without a blank may be the rest of a longer ending.
+# 있었다|면: characters without a blank in between may belong to a longer ending.
 _GOES_ON = re.compile("[가-힣A-Za-z0-9]")
 
 
 @dataclass(frozen=True)
 class _Ending:
-    """The end of a predicate, `text[start:end]`, and what it would be on other levels."""
+    """The end of a predicate, `text[start:end]`, and its forms in other speech levels."""
 
     start: int
     end: int
@@ -65,10 +66,10 @@ class _Ending:
 
 @functools.lru_cache(maxsize=512)
 def _endings(text: str) -> tuple[_Ending, ...]:
-    """Find the sentence-final endings that can be swapped for sure.
+    """Find the sentence-final endings that can be replaced safely.
 
-    Sure means: the analyser, joining its own morphemes again, gives the text as it stands; the sentence's mood is not
-    in doubt; and the new sentence is analysed as the same morphemes with the new ending.
+    That is: the analyser's morphemes, joined again, are the text; the sentence's mood is unambiguous; and the new
+    sentence is analysed as the same morphemes with the new ending.
     """
     from corpora.sentences import kiwi
 
@@ -86,13 +87,13 @@ def _endings(text: str) -> tuple[_Ending, ...]:
 
 
 def _swap(text: str, tokens: Sequence[Any], first: int, last: int, *, is_asked: bool) -> _Ending:
-    """Return what the ending TOKENS[LAST] of the sentence that begins with TOKENS[FIRST] can be swapped for."""
+    """Return the replacements of the ending TOKENS[LAST] of the sentence that begins with TOKENS[FIRST]."""
     stem = last - 1
     while stem >= first and tokens[stem].tag == "EP":
         stem -= 1
     if stem < first or not _is_plain_predicate(tokens, first, stem, last):
         return _Ending(0, 0, {})
-    # The copula's form depends on the noun before it, and may have grown together with it (거 + 입니다 → 겁니다).
+    # The copula's form depends on the noun before it, with which it may be contracted (거 + 입니다 → 겁니다).
     begin = stem - 1 if tokens[stem].tag == "VCP" else stem
     start, end = tokens[max(begin, 0)].start, tokens[last].start + tokens[last].len
     unchanged = [(token.form, token.tag) for token in tokens[begin:last]]
@@ -112,7 +113,7 @@ def _swap(text: str, tokens: Sequence[Any], first: int, last: int, *, is_asked: 
 
 
 def _is_plain_predicate(tokens: Sequence[Any], first: int, stem: int, last: int) -> bool:
-    """Whether stem, tense and ending are put together as the rules expect, and not only as the analyser guesses."""
+    """Whether stem, tense and ending follow the rules, and not only the analyser's guess."""
     inner = {token.form for token in tokens[stem + 1 : last]}
     if _tag(tokens[stem]) not in PREDICATES or not inner <= TENSES | HONORIFICS:
         return False
@@ -127,7 +128,7 @@ def _tag(token: Any) -> str:
 
 
 def _join(morphemes: Sequence[tuple[str, str]]) -> str:
-    """Write morphemes as text, contracted where the analyser does not but Korean does: 못해요, 겁니다."""
+    """Join morphemes to text, with the contractions that the analyser lacks: 못해요, 겁니다."""
     from corpora.sentences import kiwi
 
     joined = str(kiwi().join(morphemes)).replace("하아", "해").replace("하았", "했")
@@ -135,7 +136,7 @@ def _join(morphemes: Sequence[tuple[str, str]]) -> str:
 
 
 def _yo_candidates(surface: str, form: str) -> dict[str, str]:
-    """Return the polite form of 반말 or the 반말 of a polite form, where 요 is all that tells them apart."""
+    """Return the polite form of 반말 or the 반말 of a polite form, if they differ in 요 alone."""
     if form == "지":
         return {"polite": surface[:-1] + "죠"}
     if form == "죠":
@@ -150,7 +151,7 @@ def _yo_candidates(surface: str, form: str) -> dict[str, str]:
 def _level_candidates(
     tokens: Sequence[Any], first: int, stem: int, last: int, *, is_asked: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield the other levels with their endings, for statements and questions that are surely such."""
+    """Yield the other levels with their endings, for unambiguous statements and questions."""
     form = tokens[last].form
     level = LEVEL_OF.get(form)
     is_descriptive = _is_descriptive(tokens, first, stem)
@@ -181,9 +182,9 @@ def _copula(noun: str, ending: str) -> str:
 def _mood_is_sure(
     tokens: Sequence[Any], first: int, stem: int, last: int, is_descriptive: bool | None, *, is_asked: bool
 ) -> bool:
-    """Whether the sentence surely asks (if IS_ASKED) or surely states.
+    """Whether the sentence is an unambiguous question (if IS_ASKED) or statement.
 
-    -어요 and -어 also order and propose: only the past and what nobody can be ordered to be surely state.
+    -어요 and -어 are also imperative and hortative: only the past and adjectives are unambiguous statements.
     """
     form = tokens[last].form
     if is_asked:
@@ -203,7 +204,7 @@ def _has_tense(tokens: Sequence[Any], stem: int, last: int) -> bool:
 
 
 def _is_descriptive(tokens: Sequence[Any], first: int, stem: int) -> bool | None:
-    """Whether a predicate is conjugated as an adjective (예쁘다) rather than a verb (먹는다); None where unsure."""
+    """Whether a predicate is conjugated as an adjective (예쁘다) and not as a verb (먹는다); None if ambiguous."""
     form, tag = tokens[stem].form, _tag(tokens[stem])
     before = tokens[stem - 1].form if stem > first else ""
     if form in {"않", "못하"} or (form == "하" and before == "못"):
@@ -216,7 +217,7 @@ def _is_descriptive(tokens: Sequence[Any], first: int, stem: int) -> bool | None
 
 
 def _negated_is_descriptive(tokens: Sequence[Any], first: int, negation: int) -> bool | None:
-    """Tell it of what -지 않다 or -지 못하다 negates; 못하다 without -지 goes by its own tag."""
+    """Decide by what -지 않다 or -지 못하다 negates; 못하다 without -지 by its own tag."""
     host = negation - 1
     if host >= first and tokens[host].tag == "JX":
         host -= 1
@@ -238,12 +239,12 @@ def _reads(text: str, head: str, level: str, tail: str) -> bool:
 
 
 def ending_positions(text: str) -> list[int]:
-    """Return where the endings begin that can be swapped."""
+    """Return the offsets of the endings that can be replaced."""
     return [ending.start for ending in _endings(text)]
 
 
 def swap_endings(text: str, struck: Mapping[int, float]) -> str:
-    """Move struck endings to the level that the example drew, or to the next one that a sentence can take."""
+    """Replace the chosen endings by the level that the example drew, or by the next one that the sentence allows."""
     parts, done = [], 0
     for ending in _endings(text):
         if ending.start in struck:

@@ -1,7 +1,7 @@
-"""The Korean keyboard: which keys a syllable takes, what keys become when typed, and what goes wrong on the way.
+"""The Korean keyboard: the keys of a syllable, the text that keys compose, and typing mistakes.
 
-The layout is the 2-set one (두벌식, KS X 5002). Keys are written as the jamo that stand on them; a sequence of keys is
-composed as an input method does it, so that a mistake can spill into the neighbouring syllables.
+The layout is the 2-set one (두벌식, KS X 5002). Keys are written as the jamo on them; a sequence of keys is composed as
+by an input method, so that a mistake can change neighbouring syllables.
 """
 
 import functools
@@ -24,24 +24,24 @@ _KEYS_OF = {jamo: keys for keys, jamo in _OF_TWO_KEYS.items()}
 KEYBOARD = ("ㅂㅈㄷㄱㅅㅛㅕㅑㅐㅔ", "ㅁㄴㅇㄹㅎㅗㅓㅏㅣ", "ㅋㅌㅊㅍㅠㅜㅡ")
 """The 2-set keyboard (두벌식, KS X 5002) without shift: the keys q–p, a–l, z–m."""
 SHIFTED = {"ㅂ": "ㅃ", "ㅈ": "ㅉ", "ㄷ": "ㄸ", "ㄱ": "ㄲ", "ㅅ": "ㅆ", "ㅐ": "ㅒ", "ㅔ": "ㅖ"}
-"""What a key gives with shift, where that is another jamo."""
+"""Key → its jamo with shift, if that is another one."""
 ROW_OFFSETS = (0.0, 0.25, 0.75)
-"""How far the rows of a keyboard are set off, in keys."""
+"""Horizontal offset of each row, in keys."""
 NEIGHBOUR_DISTANCE = 1.3
 """Between the centres of keys that touch, in keys: 1 in a row, at most 1.25 across rows; the next key is 1.6 away."""
 
 MISTAKES = ("neighbour",) * 7 + ("dropped", "doubled", "transposed")
-"""Ten mistakes of typing as they are mixed: a choice that puts neighbouring keys first, not a measurement."""
+"""Typing mistakes, each with a probability of a tenth: an assumption, not a measurement."""
 
 
 def _neighbours() -> dict[str, tuple[str, ...]]:
-    """Return what is pressed instead of each key: one that touches it, shift as it is, or itself with shift changed."""
-    places = {
+    """Return the keys pressed instead of each key: adjacent ones with the same shift, or itself with shift changed."""
+    centres = {
         jamo: complex(column + offset, row)
         for row, (keys, offset) in enumerate(zip(KEYBOARD, ROW_OFFSETS, strict=True))
         for column, jamo in enumerate(keys)
     }
-    plain = {a: [b for b in places if a != b and abs(places[a] - places[b]) < NEIGHBOUR_DISTANCE] for a in places}
+    plain = {a: [b for b in centres if a != b and abs(centres[a] - centres[b]) < NEIGHBOUR_DISTANCE] for a in centres}
     shifted = {SHIFTED[a]: [SHIFTED[b] for b in plain[a] if b in SHIFTED] + [a] for a in SHIFTED}
     both = {a: plain[a] + ([SHIFTED[a]] if a in SHIFTED else []) for a in plain} | shifted
     return {jamo: tuple(sorted(near)) for jamo, near in both.items()}
@@ -51,7 +51,7 @@ NEIGHBOURS = _neighbours()
 
 _TWO_MEDIALS, _TWO_FINALS = "|".join(MEDIALS_OF_TWO_KEYS), "|".join(FINALS_OF_TWO_KEYS)
 _ONE_FINAL = "".join(final for final in FINALS if final and final not in _KEYS_OF)
-# What the automaton of the keyboard does: a consonant before a vowel begins the next syllable.
+# The automaton of the keyboard: a consonant before a vowel begins the next syllable.
 _COMPOSED = re.compile(
     rf"([ㄱ-ㅎ])({_TWO_MEDIALS}|[ㅏ-ㅣ])((?:{_TWO_FINALS}|[{_ONE_FINAL}])(?![ㅏ-ㅣ]))?|{_TWO_MEDIALS}|."
 )
@@ -68,7 +68,7 @@ def type_keys(syllable: str) -> str:
         syllable: one composed syllable, U+AC00 to U+D7A3.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not.
     """
     if not (len(syllable) == 1 and "가" <= syllable <= "힣"):
         raise ValueError(f"'{syllable}' is not one composed Hangul syllable")
@@ -79,9 +79,9 @@ def type_keys(syllable: str) -> str:
 
 
 def compose_keys(keys: str) -> str:
-    """Return the text that the 2-set keyboard leaves for KEYS: syllables, and loose jamo where none can be formed.
+    """Return the text that KEYS compose on the 2-set keyboard: syllables, and single jamo where none can be formed.
 
-    The keys of a run of syllables give that run again.
+    The keys of a run of syllables compose that run.
 
     >>> compose_keys("ㅇㅏㄴㄴㅕㅇ"), compose_keys("ㅇㄴㅏㄴㅕㅇ")
     ('안녕', 'ㅇ나녕')
@@ -94,26 +94,26 @@ def compose_keys(keys: str) -> str:
         initial, medial, final = match.groups()
         if initial is None:
             return _OF_TWO_KEYS.get(match.group(), match.group())
-        place = INITIALS.index(initial) * len(MEDIALS) + MEDIALS.index(_OF_TWO_KEYS.get(medial, medial))
-        return chr(ord("가") + place * len(FINALS) + FINALS.index(_OF_TWO_KEYS.get(final, final or "")))
+        index = INITIALS.index(initial) * len(MEDIALS) + MEDIALS.index(_OF_TWO_KEYS.get(medial, medial))
+        return chr(ord("가") + index * len(FINALS) + FINALS.index(_OF_TWO_KEYS.get(final, final or "")))
 
     return _COMPOSED.sub(compose, keys)
 
 
 @functools.cache
 def mistypings(syllable: str) -> dict[str, tuple[str, ...]]:
-    """Return for each kind of mistake the keys that typing SYLLABLE with one such mistake presses.
+    """Return for each kind of mistake the keys that are pressed when SYLLABLE is typed with one such mistake.
 
     Raises:
         ValueError: SYLLABLE is not one composed syllable.
     """
     keys = type_keys(syllable)
-    places = range(len(keys))
+    positions = range(len(keys))
     return {
-        "neighbour": tuple(keys[:k] + near + keys[k + 1 :] for k in places for near in NEIGHBOURS[keys[k]]),
-        "dropped": tuple(keys[:k] + keys[k + 1 :] for k in places),
-        "doubled": tuple(keys[: k + 1] + keys[k:] for k in places),
-        "transposed": tuple(keys[:k] + keys[k + 1] + keys[k] + keys[k + 2 :] for k in places[1:] for k in [k - 1]),
+        "neighbour": tuple(keys[:k] + near + keys[k + 1 :] for k in positions for near in NEIGHBOURS[keys[k]]),
+        "dropped": tuple(keys[:k] + keys[k + 1 :] for k in positions),
+        "doubled": tuple(keys[: k + 1] + keys[k:] for k in positions),
+        "transposed": tuple(keys[:k] + keys[k + 1] + keys[k] + keys[k + 2 :] for k in positions[1:] for k in [k - 1]),
     }
 
 
@@ -125,15 +125,15 @@ def _mistype(syllable: str, draw: float) -> str:
 
 
 def syllable_positions(text: str) -> list[int]:
-    """Return where the composed syllables of a text are."""
-    return [place for place, character in enumerate(text) if "가" <= character <= "힣"]
+    """Return the offsets of the composed syllables of a text."""
+    return [position for position, character in enumerate(text) if "가" <= character <= "힣"]
 
 
 def mistype_syllables(text: str, struck: Mapping[int, float]) -> str:
-    """Type the runs of syllables anew, each struck syllable with one mistake in it."""
+    """Type the runs of syllables again, with one mistake in each chosen syllable."""
 
     def retype(run: re.Match[str]) -> str:
-        draws = [struck.get(place) for place in range(run.start(), run.end())]
+        draws = [struck.get(position) for position in range(run.start(), run.end())]
         keys = (
             type_keys(syllable) if draw is None else _mistype(syllable, draw)
             for syllable, draw in zip(run.group(), draws, strict=True)

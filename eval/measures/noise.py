@@ -1,25 +1,24 @@
-"""What Korean typing, spacing and style do to a score: noise on evaluation examples, at set rates.
+"""How Korean typing, spacing and style change a score: noise on evaluation examples, at fixed noise levels.
 
     model, tokenizer, task = load_finetuned(folder)
     predictor = partial(predict, model, tokenizer, task.family, max_length=128)
     robustness(task, split.examples, predictor)
 
-A kind of noise is an entry of `NOISES`. It finds the *positions* of a text where it can strike (the gap between two
-eojeol, a syllable, the ending of a sentence) and alters those that are struck. Every position gets a number in [0, 1)
-that follows from seed, kind, example id, field and place alone, and is struck where that number is below the rate:
+An entry of `NOISES` finds the *eligible positions* of a text (the gap between two eojeol, a syllable, the ending of a
+sentence) and alters some of them. Every position has a number in [0, 1), computed from seed, noise, example id, field
+and position alone; it is altered if that number is below the noise level:
 
-* the rate is the expected share of eligible positions that are struck; 0 alters nothing, 1 every eligible position;
-* what is struck at a rate is struck at every higher one, so that curves over rates are paired;
-* neither the order of the examples, nor the process, nor a library's version changes what is struck. (Which endings are
-  eligible, and what they become, is for the analyser to say: there its version and that of its model count.)
+* the level is the expected share of eligible positions that are altered: 0 alters none, 1 all of them;
+* what is altered at a level is altered at every higher level, so that curves over levels are paired;
+* the order of the examples, the process and the versions of libraries do not matter. (Only which endings are eligible,
+  and their replacements, depend on the version of the morphological analyser and its model.)
 
-What stays: labels, which is why tags on characters meet only the kinds that join and part eojeol; and the context of a
-question with its answers. Damage inside an answer would change what is right, and damage around it would give the
-answer away as the one clean spot. So a question is noised and its context is not, official offsets and metrics hold
-unchanged, and predictions are scored against the file's own golds.
+Labels never change. Tasks with tags on characters therefore get only the noises that join and split eojeol. A question
+is noised and its context is not: noise inside an answer would change the gold, and noise around it would give the
+answer away as the one clean span. Official offsets and metrics hold unchanged.
 
-Positions are those of composed text (NFC), which is what tasks read. The one exception to composed text is the kind
-`nfd`: it shows what a model makes of decomposed input when nobody composes it at the door.
+Positions are those of composed text (NFC), which is what tasks read. Only `nfd` gives decomposed text: what a model
+makes of input that is not normalized before it.
 """
 
 import hashlib
@@ -51,7 +50,7 @@ MAX_EXAMPLES = 2000
 
 @dataclass(frozen=True)
 class Noise:
-    """A kind of noise: where it can strike and what it does there."""
+    """A kind of noise: its eligible positions, and how it alters them."""
 
     name: str
     """Key in results."""
@@ -60,19 +59,19 @@ class Noise:
     description: str
     """What it does, for readers of tables."""
     unit: str
-    """What the rate counts, for readers of tables."""
+    """What the level is a share of, for readers of tables."""
     rates: tuple[float, ...]
-    """Rates at which models are compared."""
+    """Noise levels at which models are compared."""
     positions: Callable[[str], Sequence[int]]
-    """Text → code-point offsets, rising, that name its eligible positions."""
+    """Text → code-point offsets of its eligible positions, ascending."""
     alter: Callable[[str, Mapping[int, float]], str]
-    """Text and its struck positions → altered text. A position's number in [0, 1) chooses among alternatives."""
+    """Text, position → number in [0, 1) that chooses among alternatives → text altered at these positions."""
     fields: tuple[str, ...] = ("text", "pair", "question")
-    """Fields of an example that are noised, where it has them."""
+    """Fields of an example that are noised, if it has them."""
     has_one_choice: bool = False
     """Whether all positions of an example share the number that chooses."""
     keeps_characters: bool = False
-    """Whether all characters but blanks stay, so that tags on characters hold; other kinds pass by tagging tasks."""
+    """Whether it changes only blanks, so that tags on characters stay valid; tagging tasks skip other noises."""
 
 
 def apply(noise: Noise, example: ExampleT, rate: float, seed: int) -> ExampleT:
@@ -81,8 +80,8 @@ def apply(noise: Noise, example: ExampleT, rate: float, seed: int) -> ExampleT:
     Args:
         noise: entry of `NOISES`.
         example: composed text (NFC).
-        rate: expected share of eligible positions to strike, in [0, 1].
-        seed: with the example's id it decides where, whatever examples come before.
+        rate: noise level; expected share of eligible positions to alter, in [0, 1].
+        seed: selects the positions, together with the example's id.
 
     Raises:
         ValueError: the rate is outside [0, 1].
@@ -99,18 +98,20 @@ def apply(noise: Noise, example: ExampleT, rate: float, seed: int) -> ExampleT:
 
 
 def _strike(noise: Noise, text: str, rate: float, key: tuple[object, ...], field: str) -> dict[int, float]:
-    """Return the struck positions of a field, each with the number that chooses what happens there."""
+    """Return the positions of a field to alter, each with the number that chooses among alternatives."""
     positions = noise.positions(text)
     where = _uniform(len(positions), *key, field, "where")
     if noise.has_one_choice:
         what = np.repeat(_uniform(1, *key, "what"), len(positions))
     else:
         what = _uniform(len(positions), *key, field, "what")
-    return {place: float(choice) for place, draw, choice in zip(positions, where, what, strict=True) if draw < rate}
+    return {
+        position: float(choice) for position, draw, choice in zip(positions, where, what, strict=True) if draw < rate
+    }
 
 
 def _uniform(count: int, *key: object) -> FloatArray:
-    """Return COUNT numbers in [0, 1) that follow from KEY alone; fewer of them are the first of more."""
+    """Return COUNT numbers in [0, 1), computed from KEY alone; a shorter list is the beginning of a longer one."""
     digest = hashlib.shake_256(json.dumps(key).encode()).digest(8 * count)
     return np.asarray((np.frombuffer(digest, dtype=">u8") >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
 
@@ -129,7 +130,7 @@ def _substitute(pattern: re.Pattern[str], new: str) -> Callable[[str, Mapping[in
     return lambda text, struck: pattern.sub(lambda m: new if m.start() in struck else m.group(), text)
 
 
-# --- normalisation --------------------------------------------------------------------------------------------------
+# --- normalization --------------------------------------------------------------------------------------------------
 
 
 def _whole_text(text: str) -> list[int]:
@@ -199,11 +200,12 @@ NOISES: Mapping[str, Noise] = {kind.name: kind for kind in _KINDS}
 
 
 class Condition(Config):
-    """A model's scores under one kind of noise at one rate."""
+    """A model's scores under one noise at one level."""
 
     noise: str
     """Key of `NOISES`, or `clean`."""
     rate: float
+    """Noise level."""
     altered: list[bool]
     """Per example, whether the noise changed it."""
     metrics: dict[str, float | None]
@@ -222,7 +224,7 @@ class Condition(Config):
 
 
 class Robustness(Config):
-    """A model's scores on the same examples, clean and under every kind of noise."""
+    """A model's scores on the same examples, clean and under every noise."""
 
     task: str
     seed: int
@@ -234,12 +236,12 @@ class Robustness(Config):
 
 
 def sample(examples: Sequence[ExampleT], max_examples: int, seed: int) -> list[ExampleT]:
-    """Draw at most MAX_EXAMPLES by seed and id alone; a smaller sample is the beginning of a larger one."""
+    """Draw at most MAX_EXAMPLES by seed and id alone; samples are nested."""
     return sorted(examples, key=lambda example: float(_uniform(1, seed, "sample", example.id)[0]))[:max_examples]
 
 
 def can_be_noised(task: Task) -> bool:
-    """Whether a task has texts to alter: where sentences of the text are the answer, there are none."""
+    """Whether the texts of a task can be altered: not if sentences of the text are the answer."""
     return not isinstance(task.family, SentenceChoice)
 
 
@@ -252,13 +254,13 @@ def robustness(
     max_examples: int = MAX_EXAMPLES,
     seed: int = 0,
 ) -> Robustness:
-    """Score a model clean and under noise on the same sample of a task's examples, so that every drop is paired.
+    """Score a model clean and under noise on the same sample of a task's examples: every drop is paired.
 
     Args:
         task: says how predictions are scored.
         examples: of its evaluation split.
-        predict: the trained model; examples that a noise leaves as they are keep their clean prediction.
-        noises: kinds, each at its declared rates; on a tagging task those that keep characters.
+        predict: the trained model; examples that a noise does not change keep their clean prediction.
+        noises: each is applied at its own levels; on a tagging task only those that keep characters.
         max_examples: size of the sample.
         seed: of sample and noise; the same for all models that are compared.
 
@@ -309,14 +311,14 @@ def paired_drop(
     seed: int = 0,
     rounds: int = BOOTSTRAP_ROUNDS,
 ) -> tuple[float, tuple[float, float]] | None:
-    """Return how much a metric falls from clean to noisy input, averaged over seeds, with its 95 % interval.
+    """Return the drop of a metric from clean to noisy input, averaged over seeds, with its 95 % bootstrap interval.
 
-    Every resample draws the same examples for both, so that what is hard about an example cancels out.
+    Every resample draws the same examples for both, so that the difficulty of an example cancels out.
 
     Args:
-        metric: what is folded.
-        clean: one (N, K) array per seed of the model.
-        noisy: the same for the same examples under noise.
+        metric: what is aggregated.
+        clean: one float (N, K) array per seed of the model.
+        noisy: the same examples under noise.
         seed: of the resampling.
         rounds: resamples.
 

@@ -48,19 +48,19 @@ def two_threads() -> Any:
 # --- threads --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("parallelism", [None, "true"])
-def test_the_model_runs_on_one_thread_and_the_process_has_its_own_back(
-    monkeypatch: pytest.MonkeyPatch, parallelism: str | None
+def test_the_model_runs_on_one_thread_and_the_settings_of_the_process_are_restored(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if parallelism is None:
-        monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
-    else:
-        monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallelism)
-    sleeper = Sleeper()
-    cost = measure(sleeper, EXAMPLES, max_single=MIN_EXAMPLES)
-    assert cost.threads == 1
-    assert sleeper.threads == {(1, "false")}
-    assert (torch.get_num_threads(), os.environ.get("TOKENIZERS_PARALLELISM")) == (2, parallelism)
+    for parallelism in (None, "true"):
+        if parallelism is None:
+            monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+        else:
+            monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallelism)
+        sleeper = Sleeper()
+        cost = measure(sleeper, EXAMPLES, max_single=MIN_EXAMPLES)
+        assert cost.threads == 1
+        assert sleeper.threads == {(1, "false")}
+        assert (torch.get_num_threads(), os.environ.get("TOKENIZERS_PARALLELISM")) == (2, parallelism)
 
 
 def test_a_model_that_fails_leaves_the_settings_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Noise: it strikes at its rate and the same places always, leaves what a keyboard would, and endings stay Korean."""
+"""Noise: it alters its share of positions, always the same ones; keys compose as on a keyboard; endings stay Korean."""
 
 import itertools
 import json
@@ -30,7 +30,7 @@ from eval.measures.keyboard import (
     mistypings,
     type_keys,
 )
-from eval.measures.noise import NOISES, Noise, apply, paired_drop, robustness, sample
+from eval.measures.noise import NOISES, apply, paired_drop, robustness, sample
 
 NOWHERE = Path("/nonexistent")
 ALL = list(NOISES.values())
@@ -72,40 +72,39 @@ def test_the_kinds_are_named_once_and_declare_rising_rates_up_to_one() -> None:
         assert re.search("[가-힣]", noise.unit)
 
 
-@pytest.mark.parametrize("noise", ALL, ids=lambda noise: noise.name)
-@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
-def test_a_rate_outside_zero_to_one_is_refused(noise: Noise, rate: float) -> None:
-    with pytest.raises(ValueError, match="outside"):
-        apply(noise, review("가 나"), rate, 0)
+def test_a_rate_outside_zero_to_one_is_refused() -> None:
+    for noise in ALL:
+        for rate in (-0.1, 1.1, float("nan")):
+            with pytest.raises(ValueError, match=f"{noise.name}: rate {rate} is outside"):
+                apply(noise, review("가 나"), rate, 0)
 
 
-# --- where it strikes -----------------------------------------------------------------------------------------------
+# --- what is altered -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", ALL, ids=lambda noise: noise.name)
 @settings(max_examples=20)
 @given(text=composed, rate=rates, seed=st.integers(0, 9))
-def test_noise_alters_texts_and_nothing_else_and_does_it_again(noise: Noise, text: str, rate: float, seed: int) -> None:
+def test_noise_alters_texts_and_nothing_else_and_does_it_again(text: str, rate: float, seed: int) -> None:
     pair = TextExample("7", text, text[::-1], 3.5)
-    first = apply(noise, pair, rate, seed)
-    assert (first.id, first.label, first.gold) == ("7", 3.5, 3.5)
-    assert apply(noise, pair, rate, seed) == first
-    assert apply(noise, pair, 0.0, seed) == pair
-    assert apply(noise, review(text), rate, seed).pair is None
+    for noise in ALL:
+        first = apply(noise, pair, rate, seed)
+        assert (first.id, first.label, first.gold) == ("7", 3.5, 3.5), noise.name
+        assert apply(noise, pair, rate, seed) == first, noise.name
+        assert apply(noise, pair, 0.0, seed) == pair, noise.name
+        assert apply(noise, review(text), rate, seed).pair is None, noise.name
 
 
-@pytest.mark.parametrize("noise", ALL, ids=lambda noise: noise.name)
 @settings(max_examples=20)
 @given(context=composed, question=composed, rate=rates, data=st.data())
-def test_answers_stay_where_they_are(
-    noise: Noise, context: str, question: str, rate: float, data: st.DataObject
-) -> None:
+def test_answers_stay_where_they_are(context: str, question: str, rate: float, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(context)))
     text = context[start : data.draw(st.integers(start, len(context)))]
     example = QuestionExample("q", question, context, (Answer(text, start),), question_type=2)
-    after = apply(noise, example, rate, 0)
-    assert (after.context, after.answers, after.gold, after.question_type) == (context, example.answers, (text,), 2)
-    assert all(after.context[a.start : a.start + len(a.text)] == a.text for a in after.answers)
+    for noise in ALL:
+        after = apply(noise, example, rate, 0)
+        kept = (after.context, after.answers, after.gold, after.question_type)
+        assert kept == (context, example.answers, (text,), 2), noise.name
+        assert all(after.context[a.start : a.start + len(a.text)] == a.text for a in after.answers), noise.name
 
 
 def test_a_question_is_noised_and_its_context_is_not() -> None:
@@ -125,10 +124,9 @@ PINNED = {
 }
 
 
-@pytest.mark.parametrize("kind", PINNED)
-def test_the_same_places_are_struck_by_every_version_of_this_suite(kind: str) -> None:
-    rate, expected = PINNED[kind]
-    assert noised(kind, "정부는 3일 새 부동산 대책을 발표했다.", rate, "nsmc-1", seed=7) == expected
+def test_the_same_positions_are_altered_by_every_version_of_this_suite() -> None:
+    for kind, (rate, expected) in PINNED.items():
+        assert noised(kind, "정부는 3일 새 부동산 대책을 발표했다.", rate, "nsmc-1", seed=7) == expected, kind
 
 
 def test_neither_order_nor_process_nor_hash_seed_changes_what_is_struck() -> None:
@@ -152,22 +150,21 @@ def test_neither_order_nor_process_nor_hash_seed_changes_what_is_struck() -> Non
     assert json.loads(done.stdout) == here
 
 
-@pytest.mark.parametrize("kind", ["missing-spaces", "extra-spaces", "jamo-typos"])
-def test_another_seed_or_example_is_struck_elsewhere(kind: str) -> None:
+def test_another_seed_or_example_is_altered_at_other_positions() -> None:
     text = "가나다 라마바 사아자 차카타 파하거 너더러 머버서 어저처" * 3
-    variants = {noised(kind, text, 0.5, id_, seed) for id_ in ("1", "2", "3") for seed in (0, 1)}
-    assert len(variants) == 6
+    for kind in ("missing-spaces", "extra-spaces", "jamo-typos"):
+        variants = {noised(kind, text, 0.5, id_, seed) for id_ in ("1", "2", "3") for seed in (0, 1)}
+        assert len(variants) == 6, kind
 
 
-def test_the_texts_of_a_pair_are_struck_in_different_places() -> None:
+def test_the_texts_of_a_pair_are_altered_at_different_positions() -> None:
     text = "가 나 다 라 마 바 사 아 자 차 카 타 파 하 거 너"
     after = apply(NOISES["missing-spaces"], TextExample("1", text, text, 0.0), 0.5, 0)
     assert after.text != after.pair
 
 
-@pytest.mark.parametrize("kind", ["missing-spaces", "extra-spaces"])
 @given(text=hangul, low=rates, high=rates)
-def test_what_is_struck_at_a_rate_is_struck_at_every_higher_one(kind: str, text: str, low: float, high: float) -> None:
+def test_what_is_altered_at_a_rate_is_altered_at_every_higher_one(text: str, low: float, high: float) -> None:
     low, high = sorted((low, high))
     spaced = " ".join(text[k : k + 4] for k in range(0, len(text), 4))
     letters = spaced.replace(" ", "")
@@ -177,8 +174,9 @@ def test_what_is_struck_at_a_rate_is_struck_at_every_higher_one(kind: str, text:
         return {len(altered[:k].replace(" ", "")) for k, one in enumerate(altered) if one == " "}
 
     original = gaps(spaced)
-    struck = [original ^ gaps(noised(kind, spaced, rate)) for rate in (low, high)]
-    assert struck[0] <= struck[1]
+    for kind in ("missing-spaces", "extra-spaces"):
+        altered = [original ^ gaps(noised(kind, spaced, rate)) for rate in (low, high)]
+        assert altered[0] <= altered[1], kind
 
 
 def edits_of(kind: str, before: str, after: str) -> int:
@@ -190,24 +188,21 @@ def edits_of(kind: str, before: str, after: str) -> int:
     return int(before != after)
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
+def test_the_rate_is_the_share_of_eligible_positions() -> None:
+    for kind, text in (
         ("missing-spaces", "가 나 다 라 마 바 사 아 자 차 카"),
         ("extra-spaces", "가나다라마바사아자차카"),
         ("jamo-typos", "값"),
         ("nfd", "값"),
         ("endings", "정부가 대책을 발표했다."),
-    ],
-)
-@pytest.mark.parametrize("rate", [0.03, 0.3, 0.9])
-def test_the_rate_is_the_share_of_eligible_positions(kind: str, text: str, rate: float) -> None:
-    per_text = len(NOISES[kind].positions(text))
-    assert per_text == (10 if kind.endswith("spaces") else 1)
-    count = 4000 // per_text
-    struck = sum(edits_of(kind, text, noised(kind, text, rate, str(k))) for k in range(count))
-    spread = np.sqrt(rate * (1 - rate) / (count * per_text))
-    assert abs(struck / (count * per_text) - rate) < 4 * spread
+    ):
+        per_text = len(NOISES[kind].positions(text))
+        assert per_text == (10 if kind.endswith("spaces") else 1), kind
+        count = 4000 // per_text
+        for rate in (0.03, 0.3, 0.9):
+            altered = sum(edits_of(kind, text, noised(kind, text, rate, str(k))) for k in range(count))
+            spread = np.sqrt(rate * (1 - rate) / (count * per_text))
+            assert abs(altered / (count * per_text) - rate) < 4 * spread, (kind, rate)
 
 
 # --- spaces ---------------------------------------------------------------------------------------------------------
@@ -258,9 +253,8 @@ def test_the_keys_of_a_run_of_syllables_give_the_run_again(run: str) -> None:
     assert compose_keys(keys(run)) == run
 
 
-@pytest.mark.parametrize(
-    ("pressed", "left"),
-    [
+def test_keys_compose_what_an_input_method_would() -> None:
+    for pressed, text in (
         ("ㅎㅏㄴㄱㅡㄹ", "한글"),
         ("ㄷㅏㄹㄱㅇㅣ", "닭이"),
         ("ㄷㅏㄹㄱㅣ", "달기"),
@@ -278,16 +272,14 @@ def test_the_keys_of_a_run_of_syllables_give_the_run_again(run: str) -> None:
         ("ㄱㅅㅏ", "ㄱ사"),
         ("ㅇㅡㅣㄹㅗㅣ", "의뢰"),
         ("", ""),
-    ],
-)
-def test_the_keyboard_leaves_what_an_input_method_would(pressed: str, left: str) -> None:
-    assert compose_keys(pressed) == left
+    ):
+        assert compose_keys(pressed) == text, pressed
 
 
-@pytest.mark.parametrize("wrong", ["", "가나", "ㄱ", "a", "\u1100", "豈"])
-def test_only_a_composed_syllable_is_typed(wrong: str) -> None:
-    with pytest.raises(ValueError, match="not one composed"):
-        type_keys(wrong)
+def test_only_a_composed_syllable_is_typed() -> None:
+    for wrong in ("", "가나", "ㄱ", "a", "\u1100", "豈"):
+        with pytest.raises(ValueError, match=f"'{wrong}' is not one composed"):
+            type_keys(wrong)
 
 
 def test_neighbouring_is_mutual_and_every_jamo_on_a_key_has_neighbours() -> None:
@@ -297,9 +289,8 @@ def test_neighbouring_is_mutual_and_every_jamo_on_a_key_has_neighbours() -> None
     assert all(a not in near and len(near) == len(set(near)) >= 2 for a, near in NEIGHBOURS.items())
 
 
-@pytest.mark.parametrize(
-    ("key", "near"),
-    [
+def test_neighbours_are_those_of_the_keyboard() -> None:
+    for key, near in (
         ("ㅁ", "ㅂㅈㄴㅋ"),  # a: q w s z
         ("ㅎ", "ㅅㅛㄹㅗㅍㅠ"),  # g: t y f h v b
         ("ㅏ", "ㅑㅐㅓㅣㅡ"),  # k: i o j l m
@@ -309,10 +300,8 @@ def test_neighbouring_is_mutual_and_every_jamo_on_a_key_has_neighbours() -> None
         ("ㅃ", "ㅉㅂ"),  # Q: W, and q
         ("ㅖ", "ㅒㅔ"),  # P: O, and p
         ("ㅡ", "ㅜㅓㅏ"),  # m: n j k
-    ],
-)
-def test_neighbours_are_those_of_the_keyboard(key: str, near: str) -> None:
-    assert set(NEIGHBOURS[key]) == set(near)
+    ):
+        assert set(NEIGHBOURS[key]) == set(near), key
 
 
 @given(st.sampled_from(SYLLABLES))
@@ -371,7 +360,7 @@ def test_a_typo_runs_over_into_the_next_syllable_as_on_a_keyboard() -> None:
     assert alter("안녕하세요", {1: (MISTAKES.index("dropped") + 0.1) / len(MISTAKES)}) == "아녕하세요"
 
 
-# --- normalisation --------------------------------------------------------------------------------------------------
+# --- normalization --------------------------------------------------------------------------------------------------
 
 
 @given(composed)
@@ -469,9 +458,9 @@ SWAPS = [
 ]
 
 
-@pytest.mark.parametrize(("before", "level", "after"), SWAPS)
-def test_endings_are_swapped_grammatically(before: str, level: str, after: str) -> None:
-    assert swap(before, level) == after
+def test_endings_are_replaced_grammatically() -> None:
+    for before, level, after in SWAPS:
+        assert swap(before, level) == after, (before, level)
 
 
 # What -요 alone makes polite or takes back is sure in any mood; more is not.
@@ -486,15 +475,13 @@ ONLY_YO = [
 ]
 
 
-@pytest.mark.parametrize(("before", "after"), ONLY_YO)
-@pytest.mark.parametrize("level", LEVELS)
-def test_what_may_ask_order_or_propose_only_gains_or_loses_yo(before: str, after: str, level: str) -> None:
-    assert swap(before, level) == after
+def test_what_may_ask_order_or_propose_only_gains_or_loses_yo() -> None:
+    for before, after in ONLY_YO:
+        assert {level: swap(before, level) for level in LEVELS} == dict.fromkeys(LEVELS, after), before
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_ambiguous_endings_stay() -> None:
+    for text in (
         "",
         "...",
         "굳 ㅋ",
@@ -516,11 +503,9 @@ def test_what_may_ask_order_or_propose_only_gains_or_loses_yo(before: str, after
         "죽을 순 없져",
         "하나다.",
         "GDNTOPCLASSINTHECLUB",
-    ],
-)
-def test_what_is_not_sure_stays(text: str) -> None:
-    assert NOISES["endings"].positions(text) == []
-    assert all(swap(text, level) == text for level in LEVELS)
+    ):
+        assert NOISES["endings"].positions(text) == [], text
+        assert all(swap(text, level) == text for level in LEVELS), text
 
 
 def test_a_quotation_inside_a_sentence_keeps_its_ending() -> None:
@@ -592,25 +577,24 @@ def test_a_model_is_scored_clean_and_under_every_kind_and_rate() -> None:
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
-@pytest.mark.parametrize("name", ["nsmc-sample", "klue-sts-sample", "korquad-sample", "klue-mrc-sample"])
-def test_scores_are_those_of_the_tasks_metrics_on_the_sample(name: str) -> None:
-    task = get_task(name)
-    split = task.read_split(task.eval_split, NOWHERE)
-
+def test_scores_are_those_of_the_tasks_metrics_on_the_sample() -> None:
     def predict(examples: Sequence[Any]) -> list[Prediction]:
         return [e.gold[0] if isinstance(e, QuestionExample) else e.label for e in examples]
 
-    found = robustness(task, split.examples, predict, max_examples=20)
-    by_id = {example.id: example for example in split.examples}
-    chosen = [by_id[id_] for id_ in found.ids]
-    golds = [example.gold for example in chosen]
-    assert len(chosen) == 20
-    for condition in found.conditions:
-        assert condition.metrics == {metric.key: metric(predict(chosen), golds) for metric in task.metrics}
-        assert all(value == pytest.approx(1) for value in condition.metrics.values())
+    for name in ("nsmc-sample", "klue-sts-sample", "korquad-sample", "klue-mrc-sample"):
+        task = get_task(name)
+        split = task.read_split(task.eval_split, NOWHERE)
+        found = robustness(task, split.examples, predict, max_examples=20)
+        by_id = {example.id: example for example in split.examples}
+        chosen = [by_id[id_] for id_ in found.ids]
+        golds = [example.gold for example in chosen]
+        assert len(chosen) == 20, name
+        for condition in found.conditions:
+            assert condition.metrics == {metric.key: metric(predict(chosen), golds) for metric in task.metrics}, name
+            assert all(value == pytest.approx(1) for value in condition.metrics.values()), name
 
 
-def test_tags_on_characters_meet_only_noise_that_keeps_them() -> None:
+def test_tags_on_characters_get_only_noise_that_keeps_them() -> None:
     task = get_task("klue-ner")
     examples = [
         TextExample(str(k), "서울 시장이 김철수 씨를", None, "B-LC I-LC O O O B-PS I-PS I-PS O O") for k in range(9)
@@ -637,7 +621,7 @@ def test_an_undefined_metric_is_none() -> None:
     assert paired_drop(pearson, columns[:1], columns[1:]) is None
 
 
-def test_a_sample_hangs_on_seed_and_ids_and_begins_like_a_larger_one() -> None:
+def test_a_sample_depends_on_seed_and_ids_and_samples_are_nested() -> None:
     examples = reviews(200)
     assert sample(examples[::-1], 50, 0) == sample(examples, 50, 0)
     assert sample(examples, 200, 0)[:50] == sample(examples, 50, 0)
