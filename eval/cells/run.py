@@ -91,12 +91,12 @@ class CellRunner:
         is_here = self.threads is None and self.jobs == 1
         if is_here and not all(cell.model.is_deterministic for cell in self.cells):
             use_one_device()
-        queued: list[Job] = []
+        queued: list[Cell] = []
         for job in self._unfinished():
             if is_here:
                 self._run_here(job)
             else:
-                queued.append(job)
+                queued.append(Cell(job.model, job.task, job.seed))  # without data, which its process reads
         self._run_in_workers(queued)
         self._report_skipped()
 
@@ -178,34 +178,34 @@ class CellRunner:
         if result is not None:
             self._report_scores(label, result, time.perf_counter() - started)
 
-    def _run_in_workers(self, queued: Sequence[Job]) -> None:
+    def _run_in_workers(self, queued: Sequence[Cell]) -> None:
         """Run cells as commands of their own, `jobs` at once.
 
         Raises:
             ResultError: results cannot be written.
         """
         waiting, slots = deque(queued), list(range(self.jobs))
-        running: list[tuple[Worker, int, Job, str]] = []
+        running: list[tuple[Worker, int, Cell, str]] = []
         try:
             while waiting or running:
                 while waiting and slots:
-                    job, slot = waiting.popleft(), slots.pop(0)
-                    running.append((self._start(job, slot), slot, job, self._begin(job)))
+                    cell, slot = waiting.popleft(), slots.pop(0)
+                    running.append((self._start(cell, slot), slot, cell, self._begin(cell)))
                 for ended in [one for one in running if not one[0].is_running]:
                     running.remove(ended)
-                    worker, slot, job, label = ended
+                    worker, slot, cell, label = ended
                     slots.append(slot)
-                    self._collect(worker, job, label)
+                    self._collect(worker, cell, label)
                 time.sleep(POLL_S)
         finally:
             for worker, *_ in running:
                 worker.end()
 
-    def _start(self, job: Job, slot: int) -> Worker:
+    def _start(self, cell: Cell, slot: int) -> Worker:
         order = {
-            "model": {"kind": job.model.kind, **job.model.model_dump()},
-            "task": job.task.name,
-            "seed": job.seed,
+            "model": {"kind": cell.model.kind, **cell.model.model_dump()},
+            "task": cell.task.name,
+            "seed": cell.seed,
             "data": str(self.root),
             "out": str(self.out),
             "keep": self.keep,
@@ -214,9 +214,9 @@ class CellRunner:
         }
         arguments = [str(RUN_ALL), "--cell", json.dumps(order, ensure_ascii=False)]
         part = part_of_machine(slot, self.jobs, self.threads)
-        return retried(lambda: Worker(arguments, log_path(self.out, *job.key), part))
+        return retried(lambda: Worker(arguments, log_path(self.out, *cell.key), part))
 
-    def _collect(self, worker: Worker, job: Job, label: str) -> None:
+    def _collect(self, worker: Worker, cell: Cell, label: str) -> None:
         """Read what a worker that has ended leaves behind.
 
         Raises:
@@ -225,24 +225,24 @@ class CellRunner:
         code, output = worker.outcome()
         if code == EXIT_USER_MUST_FIX and output:
             raise ResultError(**json.loads(output))
-        result, failure = read_finished(self.out, job.key), failure_path(self.out, *job.key)
+        result, failure = read_finished(self.out, cell.key), failure_path(self.out, *cell.key)
         if code == EXIT_DONE and result is not None:
-            clear_failure(self.out, job.key)
+            clear_failure(self.out, cell.key)
             self._report_scores(label, result, worker.elapsed_s)
         elif code == EXIT_FAILED_CELLS and failure.is_file():
             failed = read_failure(failure)
             self._fail(failed)
             if str(worker.log) not in failed.reason:
-                clear_log(self.out, job.key)
+                clear_log(self.out, cell.key)
         else:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-            self._fail(record_failure(self.out, job.key, f"its process {how}; see {worker.log}"))
+            self._fail(record_failure(self.out, cell.key, f"its process {how}; see {worker.log}"))
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, job: Job) -> str:
+    def _begin(self, cell: Cell) -> str:
         self._num_begun += 1
-        label = f"[{self._num_begun}/{len(self.cells)}] {job.label}"
+        label = f"[{self._num_begun}/{len(self.cells)}] {cell.label}"
         report(f"{label} …")
         return label
 
