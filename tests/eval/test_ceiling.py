@@ -98,5 +98,5 @@ def test_the_table_has_a_row_for_every_task_and_model(capsys: pytest.CaptureFixt
 
 
 def test_a_baseline_reads_no_tokens(fails: Fails) -> None:
-    with fails(UsageError, "--models", "'tfidf' is no encoder"):
+    with fails(UsageError, "--models", "'tfidf' is not an encoder"):
         main(["--tasks", "korquad-sample", "--models", "tfidf"])
