@@ -453,6 +453,7 @@ def test_a_disk_that_fills_up_stops_the_run_instead_of_losing_more_work(
 # --- killed and run again -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_where_it_was(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--tasks", "nsmc-sample", "korquad-sample", "--models", "majority", "tfidf"]
     with subprocess.Popen(
@@ -517,6 +518,7 @@ def test_models_without_a_task_in_common_are_one_line(out: Path, fails: Fails) -
 # --- a run repeated from its manifest ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_settings_of_encoders_are_chosen_by_a_grid_once_and_repeated_as_chosen(
     out: Path,
     tmp_path: Path,

@@ -222,6 +222,7 @@ def test_files_of_a_killed_process_are_removed(out: Path) -> None:
     assert not (out / "models").exists()
 
 
+@pytest.mark.slow
 def test_shares_that_run_at_once_in_one_folder_leave_each_other_in_peace(out: Path) -> None:
     arguments = ("--models", "majority", "tfidf", "--tasks", "nsmc-sample", "klue-sts-sample", "--out", out)
     arguments += ("--without", "noise", "cost")

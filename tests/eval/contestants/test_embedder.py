@@ -25,6 +25,7 @@ NOWHERE = Path("/nonexistent")
 NSMC, STS = get_task("nsmc-sample"), get_task("klue-sts-sample")
 
 
+@pytest.mark.slow
 def test_an_embedder_has_cells_on_similarity_tasks_alone_and_is_scored_by_its_cosines(
     tiny_encoder: Path, out: Path, fails: Fails
 ) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from corpora.foundation.files import write_json
 from downstream.task import get_task
 from eval.board.disagreement import find_disagreements
@@ -18,6 +20,7 @@ KNOWN = load_leaderboard().models
 SUMMARIES = get_task("news-summary-sample")
 
 
+@pytest.mark.slow
 def test_summaries_are_for_summarizers_alone_and_have_no_noise(out: Path) -> None:
     names = ["lead-3", "oracle", "pressbert-summarizer"]
     cells = plan_cells([KNOWN[name] for name in ("majority", *names)], [SUMMARIES], 2)

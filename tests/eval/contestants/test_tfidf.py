@@ -48,6 +48,7 @@ def test_tags_are_learnt_from_the_characters_around() -> None:
     assert tfidf(get_task("klue-ner"), train, evaluation) == ["B-PS I-PS O O O O", "O O O O O"]
 
 
+@pytest.mark.slow
 def test_answering_where_the_ranking_is_sure_is_no_worse_than_never_answering() -> None:
     """The threshold is fitted on articles that the ranking was not trained on, whose scores are lower."""
     task = get_task("klue-mrc-sample")
