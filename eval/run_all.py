@@ -39,10 +39,10 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_M
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError, cannot_write, suggest
 from corpora.official import data_root
-from downstream.finetune import parse_overrides, read_task
+from downstream.finetuning.arguments import parse_overrides
 from downstream.finetuning.result import Result
-from downstream.grid import GRIDS
-from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task
+from downstream.finetuning.search import GRIDS
+from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task, read_task
 from eval.board.clean_scores import with_clean_scores
 from eval.board.comparison import compare_models
 from eval.board.disagreement import find_disagreements

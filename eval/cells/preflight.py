@@ -16,8 +16,7 @@ from rich.text import Text
 from corpora.foundation.errors import DataUnavailableError, SuiteError
 from corpora.foundation.files import fingerprint
 from downstream.encoders.hub import EncoderUnavailableError
-from downstream.finetune import TaskData, read_task
-from downstream.task import Task, all_tasks
+from downstream.task import Task, TaskData, all_tasks, read_task
 from eval.cells.files import read_finished
 from eval.contestants.contestant import Cell, Contestant
 

@@ -23,10 +23,9 @@ from typing import Any, TypeVar
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX
 from corpora.foundation.errors import ResultError
 from corpora.foundation.files import package_path
-from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, write_result
-from downstream.grid import Grid
-from downstream.task import Task, get_task
+from downstream.finetuning.search import Grid
+from downstream.task import Task, TaskData, get_task, read_task
 from eval.cells.archive import reuse_finished
 from eval.cells.files import (
     FailedCell,

@@ -19,11 +19,10 @@ from corpora.foundation.errors import RecipeError, UsageError, suggest
 from corpora.foundation.files import code_digest, fingerprint, package_path
 from corpora.foundation.machine import versions
 from downstream.encoders.hub import HUB_ID
-from downstream.finetune import TaskData
 from downstream.finetuning.result import Result, score
-from downstream.grid import Grid
+from downstream.finetuning.search import Grid
 from downstream.summaries.family import SentenceChoice
-from downstream.task import Split, Task, all_tasks
+from downstream.task import Split, Task, TaskData, all_tasks
 from eval import contestants
 from eval.contestants.curves import CurvePoint
 from eval.measures.cost import Cost, measure

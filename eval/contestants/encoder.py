@@ -14,9 +14,11 @@ from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import is_bundled, resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
-from downstream.finetune import METRICS_FILE, TaskData, finetune, finetune_recipe, load_finetuned, predict
-from downstream.grid import Grid, choose
-from downstream.task import FinetuneConfig, Split, Task
+from downstream.finetune import finetune
+from downstream.finetuning.prediction import load_finetuned, predict
+from downstream.finetuning.search import Grid, choose
+from downstream.finetuning.trainer import METRICS_FILE, finetune_recipe, train_and_evaluate
+from downstream.task import FinetuneConfig, Split, Task, TaskData
 from eval.contestants.contestant import Contestant, Fitted, Job, Outcome
 from eval.contestants.curves import read_curve
 
@@ -65,7 +67,7 @@ class Trained(Contestant):
 
     def code(self, task: Task) -> list[Any]:
         """Return training, loading, reading and family."""
-        return [finetune, load_model, load_tokenizer, task.read, task.family]
+        return [train_and_evaluate, predict, load_model, load_tokenizer, task.read, task.family]
 
     def finetune_from(self, encoder: str, job: Job, folder: Path) -> Outcome:
         """Fine-tune a folder, hub id or known key on the task of a cell, and score it."""

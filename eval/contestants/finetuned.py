@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import bundled
-from downstream.finetune import predict
+from downstream.finetuning.prediction import predict
 from downstream.runtimes.predictor import Predictor
 from downstream.task import Task
 from eval.contestants.contestant import Contestant, Fitted, Job, Outcome

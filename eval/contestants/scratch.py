@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from corpora.foundation.machine import no_file_bars
-from downstream.finetune import TaskData
-from downstream.task import Task, TextExample
+from downstream.task import Task, TaskData, TextExample
 from eval.contestants.contestant import Job, Outcome
 from eval.contestants.encoder import Trained
 from pretraining.vocabulary.tokenizer import save_tokenizer

@@ -7,9 +7,9 @@ from typing import Any
 
 from corpora.foundation.config import validate
 from corpora.foundation.files import fingerprint
-from downstream.finetune import TaskData, finetune, read_task
+from downstream.finetune import finetune
 from downstream.finetuning.batches import subsample
-from downstream.task import FinetuneConfig, Task, get_task
+from downstream.task import FinetuneConfig, Task, TaskData, get_task, read_task
 from eval.cells.files import read_finished
 from eval.cells.plan import plan_cells
 from eval.studies.page import ArmRecord

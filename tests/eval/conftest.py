@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from downstream.finetune import TaskData, read_task
-from downstream.task import Split, Task, get_task
+from downstream.task import Split, Task, TaskData, get_task, read_task
 from eval.cells import run as running
 from eval.contestants import scratch
 from eval.contestants.contestant import Job, Outcome

@@ -20,10 +20,9 @@ import pytest
 from corpora.foundation.errors import DataError, RecipeError, ResultError, SuiteError, UsageError
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
-from downstream.finetune import read_task
 from downstream.finetuning.result import Result, read_result
-from downstream.grid import Grid
-from downstream.task import SAMPLE_SUFFIX, all_tasks, get_task
+from downstream.finetuning.search import Grid
+from downstream.task import SAMPLE_SUFFIX, all_tasks, get_task, read_task
 from eval import run_all
 from eval.board.rows import read_reported
 from eval.cells import run as running

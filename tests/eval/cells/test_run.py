@@ -19,9 +19,8 @@ from corpora.foundation import files
 from corpora.foundation.errors import DataUnavailableError, ResultError
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
-from downstream.finetune import TaskData, read_task
 from downstream.finetuning.result import Result, read_result
-from downstream.task import SAMPLE_ROOT, Task, get_task
+from downstream.task import SAMPLE_ROOT, Task, TaskData, get_task, read_task
 from eval import run_all
 from eval.cells import run as running
 from eval.cells.files import cell_path, failure_path, find_failures
@@ -107,7 +106,7 @@ def test_changed_code_is_reported_and_discards_no_training(
     runner_of(out, *cells).run()
     ran.clear()
     syntax = files.module_syntax
-    changed = {"eval.contestants.tfidf", "downstream.finetune"}
+    changed = {"eval.contestants.tfidf", "downstream.finetuning.trainer"}
     monkeypatch.setattr(files, "module_syntax", lambda module: syntax(module) + ("!" if module in changed else ""))
     capsys.readouterr()
     runner_of(out, *cells).run()

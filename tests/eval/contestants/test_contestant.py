@@ -14,8 +14,7 @@ from corpora.foundation.errors import RecipeError, UsageError
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
 from downstream.encoders.hub import ENCODERS
-from downstream.finetune import TaskData, read_task
-from downstream.task import SAMPLE_ROOT, FinetuneConfig, Split, TextExample, get_task
+from downstream.task import SAMPLE_ROOT, FinetuneConfig, Split, TaskData, TextExample, get_task, read_task
 from eval.contestants import tfidf
 from eval.contestants.contestant import Contestant, Job, all_kinds, choose_models, load_leaderboard, read_entry
 from eval.contestants.embedder import SentenceEmbedder
@@ -251,7 +250,7 @@ def test_the_code_of_a_cell_is_that_of_its_model_and_task(monkeypatch: pytest.Mo
         "eval.contestants.majority": {"majority"},
         "eval.contestants.tfidf": {"tfidf"},
         "downstream.finetuning.ngrams": {"tfidf"},
-        "downstream.finetune": {"pressbert-scratch", "kpfbert"},
+        "downstream.finetuning.trainer": {"pressbert-scratch", "kpfbert"},
         "downstream.tasks.nsmc": {"pressbert-scratch", "kpfbert"},
         "downstream.families.classification": {"pressbert-scratch", "kpfbert"},
         "pretraining.vocabulary.wordpiece": {"pressbert-scratch"},

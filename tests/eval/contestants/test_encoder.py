@@ -9,8 +9,8 @@ import pytest
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import fingerprint
 from downstream.encoders.hub import EncoderUnavailableError
-from downstream.finetune import METRICS_FILE, TaskData
-from downstream.task import Task, get_task
+from downstream.finetuning.trainer import METRICS_FILE
+from downstream.task import Task, TaskData, get_task
 from eval.contestants.contestant import Job, load_leaderboard
 from eval.contestants.curves import read_curve
 from eval.contestants.encoder import Encoder

@@ -10,8 +10,7 @@ import pytest
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import fingerprint
 from downstream.encoders.hub import bundled
-from downstream.finetune import TaskData
-from downstream.task import Task, get_task
+from downstream.task import Task, TaskData, get_task
 from eval.cells.plan import plan_cells
 from eval.contestants.contestant import Job, load_leaderboard
 from eval.contestants.encoder import Encoder

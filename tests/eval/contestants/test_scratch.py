@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from downstream.finetune import TaskData
-from downstream.task import Task, get_task
+from downstream.task import Task, TaskData, get_task
 from eval.contestants.scratch import build_scratch
 
 
