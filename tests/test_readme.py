@@ -198,6 +198,17 @@ def test_a_newcomer_sees_picture_commands_and_python_on_the_first_screen() -> No
             assert needed in head, f"{name}: {needed} comes later than line 22"
 
 
+def test_the_first_paragraph_says_whether_a_published_encoder_was_measured() -> None:
+    rows = json.loads(read("docs/reports/leaderboard.json"))["rows"]
+    published = {row.model for row in read_reported()}
+    measured = [row for row in rows if row["model"] in published and row["source"] == "measured" and row["value"]]
+    for name, words in zip(
+        README, ("아직 여기에서 측정하지 않았습니다", "No published encoder has been measured here yet"), strict=True
+    ):
+        paragraph = read(name).split("\n\n")[2]
+        assert (words in paragraph) == (not measured), name
+
+
 def test_the_words_are_plain() -> None:
     found = [f"{name}: {phrase}" for name in ENGLISH for phrase in UNCLEAR if phrase in " ".join(prose(name).split())]
     assert found == []
@@ -247,6 +258,15 @@ def test_the_official_layout_is_the_registrys() -> None:
         listed = {line.removeprefix("DATA/") for line in literals(name) if line.startswith("DATA/")}
         assert listed, name
         assert listed <= published, name
+
+
+def test_the_guide_to_the_demo_names_its_pages_and_fields_as_they_are_called() -> None:
+    pages = ("summary", "stories", "comments", "answers", "blanks", "leaderboard")
+    for name, language in (("docs/demo.md", "ko"), ("docs/demo.en.md", "en")):
+        texts = tomllib.loads(read(f"corpora/texts/{language}.toml"))["demo"]
+        assert [row[0] for row in tables(name)[0][1:]] == [texts[page]["title"] for page in pages], name
+        for field in ("add", "runtime"):
+            assert f"*{texts['sidebar'][field]}*" in prose(name), f"{name}: {field}"
 
 
 # --- figures --------------------------------------------------------------------------------------------------------
