@@ -73,8 +73,8 @@ class Embedder:
 
         Args:
             source: folder, hub id or known encoder; default: the bundled embedder.
-            device: of PyTorch, e.g. `cuda:1`; default: the first GPU, else the CPU, and for a few thousand titles
-                neither: NumPy has computed them before PyTorch would be ready.
+            device: of PyTorch, e.g. `cuda:1`; default: the first GPU, else the CPU, where onnxruntime computes a plain
+                BERT. A few thousand titles are computed there before PyTorch could look for a GPU.
 
         Raises:
             CheckpointError: the model is missing or unusable.

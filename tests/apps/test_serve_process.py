@@ -26,7 +26,6 @@ import transformers
 from transformers import BertConfig
 
 pytest.importorskip("fastapi", reason="needs the packages of the server: pip install 'pressbert[serve]'")
-pytest.importorskip("onnxruntime", reason="needs the packages of the server: pip install 'pressbert[serve]'")
 
 from apps.serve import is_loopback, main
 from apps.serving.processes import Supervisor, listen

@@ -254,8 +254,6 @@ def test_scores_do_not_depend_on_what_was_scored_before(trained: Path) -> None:
 def test_another_runtime_gives_nearly_the_same_scores(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for package in ("onnx", "onnxruntime"):
-        pytest.importorskip(package, reason="pip install 'pressbert[serve]' to run this test")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     sentences = [f"{k}번째 다리가 열렸다." for k in range(40)]
     scores = SentenceScorer.load(trained, "torch").log_odds(sentences)
