@@ -98,7 +98,7 @@ def test_every_head_gives_the_numbers_of_transformers(name: str) -> None:
     for head, class_name in CLASSES.items():
         model = random_model(config, kind + class_name)
         for inputs in (batch, without_types) if kind != "Roberta" else (without_types,):
-            session = open_session(build_graph(weights_of(model), head, tuple(inputs)), threads=1)  # type: ignore[arg-type]
+            session = open_session(build_graph(weights_of(model), head, tuple(inputs)), threads=1)
             output, right = session(inputs), expected(model, head, inputs)
             assert output.shape == right.shape, (head, len(inputs))
             assert output.dtype == np.float32
@@ -129,8 +129,8 @@ def test_eight_bits_stay_near(name: str) -> None:
             right, got = (
                 own_tokens(head, open_session(graph, threads=1)(batch), batch)
                 for graph in (
-                    build_graph(weights, head, tuple(batch)),  # type: ignore[arg-type]
-                    build_graph(weights, head, tuple(batch), is_int8=True, reduce_range=reduce_range),  # type: ignore[arg-type]
+                    build_graph(weights, head, tuple(batch)),
+                    build_graph(weights, head, tuple(batch), is_int8=True, reduce_range=reduce_range),
                 )
             )
             # An untouched network would give the same digits.
@@ -220,7 +220,7 @@ def test_a_head_that_is_missing_is_named(fails: Fails) -> None:
     weights = EncoderWeights.from_folder(BUNDLED / "encoder")
     for head, name in (("labels", "classifier.weight"), ("spans", "qa_outputs.weight")):
         with fails(CheckpointError, BUNDLED / "encoder", f"weights are missing: {name}"):
-            build_graph(weights, head, INPUTS)  # type: ignore[arg-type]
+            build_graph(weights, head, INPUTS)
     without = {key: value for key, value in weights.tensors.items() if not key.startswith("cls.")}
     with fails(CheckpointError, BUNDLED / "encoder", "weights are missing: cls.predictions.transform.dense.weight"):
         build_graph(replace(weights, tensors=without), "masked_tokens", INPUTS)

@@ -116,7 +116,7 @@ def packed(weight: FloatArray, bias: FloatArray) -> Product:
     tensors = {name: np.zeros((32, inputs) if name.endswith("weight") else 32, np.float32) for name in LAYER_NAMES}
     tensors |= {f"{QUERY}.weight": np.ascontiguousarray(weight.T), f"{QUERY}.bias": bias}
     sizes = {"num_heads": 1, "num_layers": 1, "hidden_size": inputs, "epsilon": 1e-12}
-    layer = EncoderWeights(where="model", model_type="bert", tensors=tensors, **sizes)  # type: ignore[arg-type]
+    layer = EncoderWeights(where="model", model_type="bert", tensors=tensors, **sizes)
     return next(int8_bert._pack_layers(layer)).query
 
 
