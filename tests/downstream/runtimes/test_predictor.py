@@ -67,6 +67,30 @@ def test_every_encoder_gives_the_numbers_of_transformers(reference: Callable[...
         assert np.stack(rows) == pytest.approx(np.stack(right.outputs), abs=2e-4), kind
 
 
+def test_folders_of_other_architectures_run_where_they_can(
+    standins: dict[str, Path], tmp_path: Path, fails: Fails
+) -> None:
+    texts = [TextExample(str(k), text, None, "") for k, text in enumerate(("비가 온다", "시의회가 예산을 의결했다"))]
+    for name, sizes in (("Roberta", {}), ("Electra", {"embedding_size": 16}), ("DistilBert", {"dim": 32})):
+        torch.manual_seed(1)
+        config = getattr(transformers, f"{name}Config")(
+            vocab_size=3100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, **sizes
+        )
+        config.pad_token_id = 0
+        setattr(config, TASK_KEY, "nsmc")
+        folder = tmp_path / name
+        getattr(transformers, f"{name}ForSequenceClassification")(config).save_pretrained(folder)
+        for file in ("vocab.txt", "tokenizer_config.json"):
+            (folder / file).write_bytes((standins["klue-bert"] / file).read_bytes())
+        right = Predictor.load(folder, "torch").outputs(texts)[0]
+        if name == "DistilBert":
+            with fails(CheckpointError, folder, "model_type is 'distilbert', not one of bert", 'runtime="torch"'):
+                Predictor.load(folder, "onnx-int8")
+        else:
+            got = Predictor.load(folder, "onnx-fp32").outputs(texts)[0]
+            assert np.stack(got) == pytest.approx(np.stack(right), abs=1e-5), name
+
+
 def test_eight_bits_stay_near(reference: Callable[..., Any]) -> None:
     for task_name in TASKS:
         right = reference(task_name)
