@@ -46,7 +46,8 @@ from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task, 
 from eval.board.clean_scores import with_clean_scores
 from eval.board.comparison import compare_models
 from eval.board.disagreement import find_disagreements
-from eval.board.page import Evidence, write_leaderboard
+from eval.board.page import write_leaderboard
+from eval.board.report import Evidence
 from eval.board.rows import LeaderboardFile, build_table, of_newest_recipe
 from eval.board.table import build_board, print_comparisons, print_terminal
 from eval.cells.archive import merge_results

@@ -15,10 +15,10 @@ from corpora.official import data_root
 from downstream.finetuning.result import Result
 from downstream.task import all_tasks
 from eval.board.mistakes import Mistake, find_mistakes
-from eval.board.page import Report, to_html
+from eval.board.page import to_html
+from eval.board.report import Report
 from eval.board.rows import LeaderboardFile, Row, read_reported
 from eval.board.table import Board, Line, build_board, figure, model_title, to_csv
-from eval.board.words import HOW_TO_READ, Words
 from eval.cells.files import find_cells
 from eval.contestants.contestant import load_leaderboard
 
@@ -112,30 +112,23 @@ def _table(texts: Texts, rows: Sequence[Row]) -> None:
     if not kept:
         st.info(texts("leaderboard.nothing"), icon=":material/filter_alt_off:")
         return
-    board = build_board(kept, published_order())
+    board, report = build_board(kept, published_order()), Texts(texts.language, "report")
     st.html(board_html(texts, board))
     if board.footnotes:
         with st.expander(texts("leaderboard.notes", count=len(board.footnotes)), icon=":material/notes:"):
-            lines = "".join(f"<li>{escaped(worded(texts, note))}</li>" for note in board.footnotes)
+            lines = "".join(f"<li>{escaped(note.text(texts.language))}</li>" for note in board.footnotes)
             st.html(f'<ol class="pb-notes" lang="ko">{lines}</ol>')
     with st.expander(texts("leaderboard.how"), icon=":material/help:"):
-        st.html(f'<p lang="ko">{escaped(worded(texts, HOW_TO_READ))}</p>')
+        st.html(f'<p lang="ko">{escaped(report("how_to_read"))}</p>')
     _chart(texts, board)
-
-
-def worded(texts: Texts, words: Words) -> str:
-    """Return a text of the leaderboard in the visitor's language."""
-    return words.ko if texts.language == "ko" else words.en
 
 
 def board_html(texts: Texts, board: Board) -> str:
     """Return the table as HTML; the best score of a column in its block is bold and has a star."""
     head = "".join(f'<th scope="col">{escaped(column.title)}</th>' for column in board.columns)
-    body = []
-    for title, lines in board.blocks:
-        body.append(
-            f'<tr><th scope="rowgroup" colspan="{len(board.columns) + 1}">{escaped(worded(texts, title))}</th></tr>'
-        )
+    titles, body = Texts(texts.language, "report.block"), []
+    for block, lines in board.blocks:
+        body.append(f'<tr><th scope="rowgroup" colspan="{len(board.columns) + 1}">{escaped(titles(block))}</th></tr>')
         best = [_best(lines, position) for position in range(len(board.columns))]
         for line in lines:
             cells = "".join(_cell(texts, row, board, is_best=row is best[k]) for k, row in enumerate(line.rows))
@@ -169,12 +162,12 @@ def _chart(texts: Texts, board: Board) -> None:
     rows = [
         {
             "model": model_title(line.model),
-            "block": worded(texts, title),
+            "block": Texts(texts.language, "report.block")(block),
             "value": 100 * row.value,
             "low": 100 * (row.ci95 or (row.value, row.value))[0],
             "high": 100 * (row.ci95 or (row.value, row.value))[1],
         }
-        for title, lines in board.blocks
+        for block, lines in board.blocks
         for line in lines
         if (row := line.rows[position]) is not None and row.value is not None
     ]

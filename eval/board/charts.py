@@ -5,23 +5,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from downstream.task import Task, get_task
+from downstream.task import get_task
 from eval.board.rows import Row
-from eval.board.table import Board, figure, model_title, percent
-from eval.board.words import MEASURED, ON_OTHER, ON_SAMPLE, REPORTED, Words, task_title
+from eval.board.table import Block, Board, interval_text, model_title, percent, task_title
 from eval.cells.measurements import IDLE_SHARE, CurveFile
 
 WIDTH, LABEL_WIDTH, VALUE_WIDTH, ROW_HEIGHT = 640, 170, 60, 26
 PLOT_HEIGHT, AXIS_WIDTH, MARGIN = 260, 46, 14
 NUM_COLOURS = 8
-"""Colours of lines; more models begin again."""
+"""Colours of lines; with more models they repeat."""
 
 
 @dataclass(frozen=True)
 class Chart:
     """What the template draws."""
 
-    title: Words
+    title: str
+    """In Korean."""
+    title_en: str
     is_ranking: bool
     """Whether it shows a task's ranking metric."""
     height: int
@@ -32,40 +33,49 @@ class Chart:
     """Of the axis up; none in a forest plot."""
 
 
-def forest(board: Board, place: int) -> Chart:
-    """Lay out a dot and interval for each figure of a column: circles measured, squares elsewhere, diamonds told."""
+def forest(board: Board, number: int) -> Chart:
+    """Lay out a mark and interval for each figure of a column.
+
+    Circles are measured on official data, squares on substitutes, diamonds are published.
+    """
     entries = [
-        (title, line.model, row)
-        for title, block in board.blocks
-        for line in block
-        if (row := line.rows[place]) is not None and row.value is not None
+        (block, line.model, row)
+        for block, lines in board.blocks
+        for line in lines
+        if (row := line.rows[number]) is not None and row.value is not None
     ]
     bounds = [bound for _, _, row in entries for bound in (row.ci95 or (row.value, row.value)) if bound is not None]
     low, high = (min(bounds), max(bounds)) if bounds else (0.0, 1.0)
     margin = max(0.02, 0.08 * (high - low))
     low, high = max(low - margin, 0.0 if low >= 0 else -1.0), min(high + margin, 1.0)
     scale = _scale(low, high, LABEL_WIDTH + 10, WIDTH - VALUE_WIDTH + 10)
-    shapes: Mapping[Words, str] = {MEASURED: "circle", ON_SAMPLE: "square", ON_OTHER: "square", REPORTED: "diamond"}
+    shapes: dict[Block, str] = {
+        "measured": "circle",
+        "on_sample": "square",
+        "on_other": "square",
+        "reported": "diamond",
+    }
     marks = []
-    for number, (title, model, row) in enumerate(entries):
+    for k, (block, model, row) in enumerate(entries):
         assert row.value is not None
         ci_low, ci_high = row.ci95 or (row.value, row.value)
         marks.append(
             {
                 "label": model_title(model),
-                "shape": shapes[title],
-                "y": ROW_HEIGHT * number + ROW_HEIGHT // 2,
+                "shape": shapes[block],
+                "y": ROW_HEIGHT * k + ROW_HEIGHT // 2,
                 "x": scale(row.value),
                 "low": scale(ci_low),
                 "high": scale(ci_high),
                 "value": percent(row.value),
-                "hint": f"{model_title(model)} · {title.ko} · {figure(row, board)}",
+                "hint": f"{model_title(model)} · {percent(row.value)} {interval_text(row.ci95)}".strip(),
             }
         )
     ticks = [low + (high - low) * k / 4 for k in range(5)]
-    column = board.columns[place]
+    column = board.columns[number]
     return Chart(
-        title=Words(column.title, column.title),
+        title=column.title,
+        title_en=column.title_en,
         is_ranking=column.is_ranking,
         height=ROW_HEIGHT * len(entries),
         marks=marks,
@@ -102,9 +112,9 @@ def scatter(task: str, rows: Sequence[Row], colours: Mapping[str, int]) -> Chart
         }
         for row, latency, value in points
     ]
-    _part_labels(marks)
+    _separate_labels(marks)
     return Chart(
-        title=_titled(get_task(task), get_task(task).metrics[0].title),
+        **_titles(task, f" {get_task(task).metrics[0].title}"),
         is_ranking=True,
         height=PLOT_HEIGHT,
         marks=marks,
@@ -113,8 +123,8 @@ def scatter(task: str, rows: Sequence[Row], colours: Mapping[str, int]) -> Chart
     )
 
 
-def _part_labels(marks: list[dict[str, Any]]) -> None:
-    """Give every mark a height for its label, so that labels of near marks do not cover each other."""
+def _separate_labels(marks: list[dict[str, Any]]) -> None:
+    """Set the height of every mark's label so that labels of near marks do not overlap."""
     taken: list[float] = []
     for mark in sorted(marks, key=lambda mark: (mark["y"], mark["x"])):
         height = max([mark["y"], *(y + 15 for y in taken if abs(y - mark["y"]) < 15)])
@@ -123,7 +133,7 @@ def _part_labels(marks: list[dict[str, Any]]) -> None:
 
 
 def learning_curves(task: str, curves: Sequence[CurveFile], colours: Mapping[str, int]) -> Chart:
-    """Lay out the training losses of a task's cells, one line a seed."""
+    """Lay out the training losses of a task's cells, one line per seed."""
     last = max(point.step for curve in curves for point in curve.points)
     losses = [point.loss for curve in curves for point in curve.points]
     across = _scale(0, last, AXIS_WIDTH, WIDTH - MARGIN)
@@ -140,7 +150,7 @@ def learning_curves(task: str, curves: Sequence[CurveFile], colours: Mapping[str
         for curve in curves
     ]
     return Chart(
-        title=_titled(get_task(task)),
+        **_titles(task),
         is_ranking=True,
         height=PLOT_HEIGHT,
         marks=marks,
@@ -149,8 +159,9 @@ def learning_curves(task: str, curves: Sequence[CurveFile], colours: Mapping[str
     )
 
 
-def _titled(task: Task, metric: str = "") -> Words:
-    return Words(f"{task_title(task, 'ko')} {metric}".strip(), f"{task_title(task, 'en')} {metric}".strip())
+def _titles(task: str, metric: str = "") -> dict[str, str]:
+    korean, english = (f"{task_title(get_task(task), language)}{metric}" for language in ("ko", "en"))
+    return {"title": korean, "title_en": english}
 
 
 def colours_of(models: Sequence[str]) -> dict[str, int]:

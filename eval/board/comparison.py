@@ -1,41 +1,43 @@
-"""Which of two models is better on a task, and which places each may hold: paired tests over examples and seeds.
+"""Which of two models is better on a task, and which ranks each may have: paired tests over examples and seeds.
 
-Two accidents part models that are equally good: which examples the test set holds, and which seeds were trained. A
-test over examples alone knows the first of them. On 50,000 reviews it calls a model a winner over itself with other
-seeds in up to six of ten draws, because seeds whose accuracies scatter by 0.3 points differ by more than so many
-examples allow for (Sellam et al. 2022 find the same of BERT). One round of the null hypothesis here holds both:
+Equally good models differ by two chances: the examples in the test set, and the seeds of training. A test over
+examples alone ignores the second: on 50,000 reviews it finds a significant difference between a model and itself with
+other seeds in up to six of ten draws, because accuracies that scatter by 0.3 points over seeds differ by more than
+the sampling of so many examples explains (Sellam et al. 2022 find the same for BERT). One round of the null hypothesis
+here contains both:
 
-* examples: A's and B's answers to an example change places by the toss of a coin, all seeds of the example together:
-  the paired randomisation test (Noreen 1989) on the mean over seeds;
-* seeds: the difference of the two means strays by a normal draw, whose own variance is drawn from what a handful of
-  seeds leaves open, `s² f / χ²(f)`, which is what gives Student's t its tail. Relabelling seeds would be no test: of
-  three and three there are 20 ways, too few for 5 %. Seeds of one model disagree about single examples, and that part
-  of their noise is in the coin already; it is taken off.
+* examples: A's and B's answers to an example are swapped with probability 1/2, all seeds of the example together: the
+  paired randomisation test (Noreen 1989) on the mean over seeds;
+* seeds: normal noise is added to the difference of the two means. Its variance is itself drawn from the uncertainty
+  that a few seeds leave, `s² f / χ²(f)`, which gives Student's t its tail. Permuting seed labels would be no test: of
+  three and three there are 20 permutations, too few for 5 %. Seeds of one model disagree about single examples; the
+  swaps already contain this part of the noise, and it is subtracted.
 
-`s²` and `f` are Welch's (1947), from the two models at hand. Three seeds tell little of a variance: Welch's t then has
-two to four degrees of freedom, and corrected for 20 pairs needs a difference of ten standard errors. Where at least
-three trained models stand on the task, the median of their variances is an estimate from all of them that one
-collapsed training cannot spoil; it counts instead where it is the larger one. So nobody passes for steadier than the
-field by three lucky seeds, and nobody noisy hides in it. A model with itself is then called different in 2 to 4 % of
-draws; the worst seen is 6 % for unequal models of equal merit, one scattering three times as much as all others.
+`s²` and `f` are Welch's (1947), from the two models compared. Three seeds say little about a variance: Welch's t then
+has two to four degrees of freedom, and after the correction for 20 pairs needs a difference of ten standard errors. If
+the task has at least three trained models, the median of their variances is an estimate from all of them that one
+collapsed training cannot spoil; the larger of the two estimates is used. So three lucky seeds make no model look
+steadier than the others, and a noisy model does not profit from the others. A model is then found different from
+itself in 2 to 4 % of draws; the worst case seen is 6 %, for equally good models of which one scatters three times as
+much as all others.
 
-A trained model with a single seed cannot be told from another. A deterministic one has no noise of this kind.
+A trained model with a single seed is not testable. A deterministic one has no noise over seeds.
 
-A metric that is no mean (correlation, macro F1) enters through its jackknife pseudo-values (Tukey 1958), which are the
-per-example numbers themselves where it is one. Swapping raw predictions instead would mix the scales of two models'
+A metric that is not a mean (correlation, macro F1) enters through its jackknife pseudo-values (Tukey 1958), which for
+a mean are the per-example values themselves. Swapping raw predictions instead would mix the scales of two models'
 scores, and a correlation would fall for that reason alone.
 
-Within a task the p-values of all pairs are corrected together by Holm's method (1979). A model's places run from one
-behind those that beat it to one before those it beats; with the error over all pairs held at 5 %, all these intervals
-hold at once with 95 % (Mogstad et al. 2024). Unlike groups of letters they stay true when "not told apart" is not
-transitive: A and C may differ though neither differs from B.
+Within a task the p-values of all pairs are adjusted together by Holm's method (1979). A model's ranks run from one
+behind those significantly better to one before those significantly worse; with the error over all pairs held at 5 %,
+all these intervals hold at once with 95 % (Mogstad et al. 2024). Unlike groups of letters they stay correct if "no
+significant difference" is not transitive: A and C may differ though neither differs from B.
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -47,15 +49,12 @@ from downstream.task import Task
 ALPHA = 0.05
 ROUNDS = 10_000
 MIN_FIELD = 3
-"""Trained models whose variances make a median worth the name."""
+"""Trained models from which on the median of their variances is used."""
 BLOCK = 2_000_000
-"""Numbers that are held at once while rounds are drawn."""
+"""Numbers in memory at a time while rounds are drawn."""
 
-ONE_SEED = "학습 모델의 시드가 하나뿐이라 시드에 따른 변동을 알 수 없음"
-OTHER_DATA = "서로 다른 평가 자료에서 측정됨"
-NOT_DEFINED = "예제 하나를 빼면 지표를 정의할 수 없음"
-
-Verdict = Literal["better", "tie", "untold"]
+Verdict: TypeAlias = Literal["better", "tie", "not_testable"]
+Reason: TypeAlias = Literal["", "one_seed", "other_data", "undefined_without_example"]
 
 
 class Comparison(Config):
@@ -75,20 +74,21 @@ class Comparison(Config):
     ci95: tuple[float, float] | None = None
     """95 % interval of the difference over other examples and, where their noise is known, other seeds."""
     p_examples: float | None = None
-    """Over examples alone: whether these very trainings differ."""
+    """Over examples alone: whether these trained models differ, not their recipes."""
     p: float | None = None
-    """Over examples and seeds: whether the models differ. None where that cannot be told."""
+    """Over examples and seeds: whether the models differ. None where that is not testable."""
     p_adjusted: float | None = None
-    """`p` after Holm's correction over all pairs of the task."""
+    """`p` after Holm's adjustment over all pairs of the task."""
     verdict: Verdict
-    """`better`: a beats b. `tie`: no difference shown. `untold`: it cannot be tested."""
-    reason: str = ""
-    """Why it cannot be tested."""
+    """`better`: a is significantly better than b. `tie`: no significant difference."""
+    reason: Reason = ""
+    """Why it is not testable: a trained model has one seed, the evaluation data differ, or the metric is undefined
+    without one of the examples."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A model on a task: its figure over seeds, and what every example contributes."""
+    """A model on a task: its figures over seeds, and the contribution of every example."""
 
     figures: FloatArray
     """(K,) figure of each seed."""
@@ -144,7 +144,7 @@ def pseudo_values(metric: Metric, columns: FloatArray) -> FloatArray:
         (N,), for a mean the numbers themselves; NaN where the figure without the example is undefined.
     """
     # Equal rows are interchangeable, so each distinct one is left out once.
-    rows, places, counts = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
+    rows, inverse, counts = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
     without: list[FloatArray] = []
     block = max(1, BLOCK // len(rows))
     for first in range(0, len(rows), block):
@@ -155,8 +155,8 @@ def pseudo_values(metric: Metric, columns: FloatArray) -> FloatArray:
     num = len(columns)
     whole = float(metric.aggregate(rows, counts[None].astype(np.float64))[0])
     distinct = num * whole - (num - 1) * np.concatenate(without)
-    # Rounded, because the difference of large near-equal numbers leaves dust that would make equal values distinct.
-    return np.round(distinct[places.ravel()], 9)
+    # Rounded, because the difference of large near-equal numbers has errors that would make equal values distinct.
+    return np.round(distinct[inverse.ravel()], 9)
 
 
 @dataclass(frozen=True)
@@ -179,17 +179,17 @@ def paired_test(
         b: the other.
         field: all models of the task, A and B included; where three of them are trained, their scatter counts too.
         seed: of the rounds.
-        rounds: coin tosses per example.
+        rounds: random swaps per example.
 
     Returns:
-        The difference A − B with its interval and p-values; `p` is None where seeds' noise is unknown.
+        The difference A − B with its interval and p-values; `p` is None if the noise over seeds is unknown.
     """
     generator = np.random.default_rng(seed)
     swapped, resampled = _example_noise(a.values - b.values, generator, rounds)
     difference = a.figure - b.figure
-    is_told = all(sample.scatter is not None or not sample.is_trained for sample in (a, b))
+    is_testable = all(sample.scatter is not None or not sample.is_trained for sample in (a, b))
     noise = np.zeros((2, rounds))
-    if is_told:
+    if is_testable:
         known = sum(sample.disagreement / sample.num_seeds for sample in (a, b))
         unknown = np.maximum(0.0, _seed_variances(a, b, field, generator, rounds) - known)
         noise = np.sqrt(unknown) * generator.standard_normal((2, rounds))
@@ -198,7 +198,7 @@ def paired_test(
         difference=difference,
         ci95=(float(low), float(high)),
         p_examples=_p_value(swapped, difference),
-        p=_p_value(swapped + noise[1], difference) if is_told else None,
+        p=_p_value(swapped + noise[1], difference) if is_testable else None,
     )
 
 
@@ -229,7 +229,7 @@ def _example_noise(values: FloatArray, generator: np.random.Generator, rounds: i
 def _seed_variances(
     a: Sample, b: Sample, field: Sequence[Sample], generator: np.random.Generator, rounds: int
 ) -> FloatArray:
-    """Draw (R,) variances that the difference of A's and B's means over seeds may have."""
+    """Draw (R,) plausible variances of the difference of A's and B's means over seeds."""
     trained = [sample for sample in (a, b) if sample.scatter is not None]
     parts = np.array([sample.scatter / sample.num_seeds for sample in trained if sample.scatter is not None])
     own = float(parts.sum())
@@ -239,7 +239,7 @@ def _seed_variances(
         draws = own * degrees / generator.chisquare(degrees, rounds)
     others = [sample for sample in field if sample.scatter is not None]
     if trained and len(others) >= MIN_FIELD:
-        # A median of so few draws has no tabled distribution, so that the same median of drawn variances stands for it.
+        # A median of so few draws has no tabled distribution; the same median of drawn variances simulates it.
         degrees_each = np.array([sample.num_seeds - 1 for sample in others])
         medians = np.median(generator.chisquare(degrees_each, (rounds, len(others))) / degrees_each, axis=1)
         common = float(np.median([sample.scatter for sample in others if sample.scatter is not None]))
@@ -250,13 +250,13 @@ def _seed_variances(
 
 
 def _p_value(null: FloatArray, difference: float) -> float:
-    """Return the share of rounds at least as far from zero; what was seen counts as one, so that it is never zero."""
-    # Sums in another order differ by dust.
+    """Return the share of rounds at least as far from zero; the observation counts as one round, so p > 0."""
+    # Sums in another order differ in the last bits.
     return (1 + int((np.abs(null) >= abs(difference) - 1e-12).sum())) / (1 + len(null))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for being tested together, by Holm's step-down method."""
+    """Return p-values adjusted for being tested together, by Holm's step-down method."""
     order = np.argsort(p_values, kind="stable")
     steps = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
     adjusted = np.empty(len(p_values))
@@ -265,7 +265,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare_models(task: Task, cells: Mapping[str, Sequence[Result]], *, rounds: int = ROUNDS) -> list[Comparison]:
-    """Test all pairs of models on a task in its ranking metric, corrected together.
+    """Test all pairs of models on a task in its ranking metric, adjusted together.
 
     The outcome depends on the cells alone, not on the order of the models.
 
@@ -280,10 +280,10 @@ def compare_models(task: Task, cells: Mapping[str, Sequence[Result]], *, rounds:
     metric = task.metrics[0]
     defined = {m: c for m, c in sorted(cells.items()) if c and all(x.metrics.get(metric.key) is not None for x in c)}
     samples = {model: sample_of(metric, found) for model, found in defined.items()}
-    # What was answered: the digest of the evaluation split comes last.
+    # The digest of the evaluation split comes last.
     questions = {m: (found[0].num_examples, found[0].data_sha256.split("+")[-1]) for m, found in defined.items()}
     pairs = list(itertools.combinations(samples, 2))
-    # Of fewer rounds than this no p-value would stay below ALPHA once it is corrected for so many pairs.
+    # With fewer rounds no p-value could stay below ALPHA after the adjustment for so many pairs.
     rounds = max(rounds, 100 * len(pairs))
     comparisons = []
     for pair in pairs:
@@ -298,17 +298,17 @@ def compare_models(task: Task, cells: Mapping[str, Sequence[Result]], *, rounds:
             seeds_a=samples[a].num_seeds,
             seeds_b=samples[b].num_seeds,
             difference=samples[a].figure - samples[b].figure,
-            verdict="untold",
+            verdict="not_testable",
         )
         if questions[a] != questions[b]:
-            comparisons.append(untested.model_copy(update={"reason": OTHER_DATA}))
+            comparisons.append(untested.model_copy(update={"reason": "other_data"}))
         elif np.isnan(samples[a].values + samples[b].values).any():
-            comparisons.append(untested.model_copy(update={"reason": NOT_DEFINED}))
+            comparisons.append(untested.model_copy(update={"reason": "undefined_without_example"}))
         else:
             field = [samples[model] for model in samples if questions[model] == questions[a]]
             found = paired_test(samples[a], samples[b], field, rounds=rounds)
             outcome = {"ci95": found.ci95, "p_examples": found.p_examples, "p": found.p}
-            comparisons.append(untested.model_copy(update=outcome | {"reason": ONE_SEED if found.p is None else ""}))
+            comparisons.append(untested.model_copy(update=outcome | {"reason": "one_seed" if found.p is None else ""}))
     return _corrected(comparisons)
 
 
@@ -325,13 +325,13 @@ def _corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def rank_intervals(comparisons: Sequence[Comparison]) -> dict[str, tuple[int, int]]:
-    """Return the places that each compared model of a task may hold, best and worst.
+    """Return the ranks that each compared model of a task may have, best and worst.
 
     Args:
         comparisons: all pairs of the task.
 
     Returns:
-        Model → (1 + models that beat it, number of models − models it beats).
+        Model → (1 + models significantly better, number of models − models significantly worse).
     """
     models = sorted({model for c in comparisons for model in (c.a, c.b)})
     won = [(c.a, c.b) for c in comparisons if c.verdict == "better"]

@@ -14,11 +14,11 @@ from pydantic import Field
 
 from corpora.foundation.config import Config
 from corpora.foundation.files import package_path
+from corpora.foundation.texts import Texts
 from downstream.finetuning.result import Result
 from downstream.metrics import Metric, bootstrap_ci95
 from downstream.task import Task, all_tasks
 from eval.board.comparison import Comparison, compare_models, rank_intervals
-from eval.board.words import SOME_SEEDS, UNDEFINED
 from eval.cells.files import FailedCell, Status
 from eval.cells.measurements import CostFile, Measured, NoiseFile
 from eval.measures.noise import Condition, paired_drop
@@ -35,7 +35,7 @@ class NoiseFigure(Config):
     noise: str
     """Key of `eval.measures.noise.NOISES`."""
     rate: float
-    """Share of the places where it can strike that are struck."""
+    """Noise level: share of the positions where it can strike that are struck."""
     num_examples: int
     """Of the sample that was noised."""
     altered: float
@@ -49,7 +49,7 @@ class NoiseFigure(Config):
 
 
 class CleanFigure(Config):
-    """A figure without the examples that stand in a training text."""
+    """A figure without the evaluation examples that occur in a training text."""
 
     corpus: str
     """The corpus's name, or that of the task's training split."""
@@ -81,7 +81,7 @@ class Row(Config):
     std: float | None = None
     """Sample standard deviation over seeds: what another seed might have given. None for a single one."""
     rank: tuple[int, int] | None = None
-    """Best and worst place that paired tests leave to the model on this task; of the ranking metric alone."""
+    """Best and worst rank that paired tests leave to the model on this task; of the ranking metric alone."""
     num_examples: int = 0
     split: str = ""
     data_sha256: str = ""
@@ -211,7 +211,7 @@ def _rows_of_model(
     if model not in counted:
         assert failed is not None
         return missing_rows(task, model, failed.status, failed.reason)
-    note = f"{SOME_SEEDS.ko}{failed.reason}" if failed else ""
+    note = Texts("ko", "report")("some_seeds", reason=failed.reason) if failed else ""
     cost = _cost_fields(measured.cost_of(counted[model]))
     noised = measured.noise_of(counted[model]) or []
     rows = []
@@ -299,7 +299,7 @@ def _row(metric: Metric, cells: Sequence[Result]) -> Row:
         model=first.model,
         task=first.task,
         metric=metric.key,
-        reason="" if is_defined else UNDEFINED.ko.format(metric.title),
+        reason="" if is_defined else Texts("ko", "report")("undefined", metric=metric.title),
         value=float(np.mean(defined)) if is_defined else None,
         ci95=bootstrap_ci95(metric, columns) if is_defined else None,
         seeds=len(cells),

@@ -1,4 +1,4 @@
-"""Rows into tables: what stands where, and the terminal and CSV forms of it. Reads rows, loads no model.
+"""Rows into tables: which figure goes into which cell, and the terminal and CSV forms. Reads rows, loads no model.
 
 Only here and in the report are fractions multiplied by 100.
 """
@@ -7,47 +7,56 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from corpora.foundation.texts import Language, Texts
 from downstream.encoders.hub import ENCODERS
-from downstream.task import SAMPLE_SUFFIX, all_tasks
+from downstream.task import SAMPLE_SUFFIX, Task, all_tasks
 from eval.board.comparison import Comparison
 from eval.board.rows import Row
-from eval.board.words import (
-    BLOCKS,
-    FAILED,
-    MEASURED,
-    ON_OTHER,
-    ON_SAMPLE,
-    REPORTED,
-    SOME_SEEDS,
-    SUBSTITUTE,
-    UNAVAILABLE,
-    UNDEFINED,
-    Language,
-    Words,
-)
 
 MODELS_PER_TABLE = 5
+
+Block: TypeAlias = Literal["measured", "on_other", "on_sample", "reported"]
+"""What a figure was measured on: official data, a substitute split, the embedded sample; or published elsewhere."""
+BLOCKS: tuple[Block, ...] = get_args(Block)
+
+
+class Footnote(NamedTuple):
+    """A note on a figure in both languages."""
+
+    ko: str
+    en: str
+
+    def text(self, language: Language) -> str:
+        """Return the note in one language."""
+        return self.ko if language == "ko" else self.en
 
 
 @dataclass(frozen=True)
 class Column:
-    """A task's metric; the sample's figure stands in the column of the official task."""
+    """A task's metric."""
 
     task: str
     metric: str
     title: str
+    """In Korean."""
+    title_en: str
     is_ranking: bool
     """Whether it is the task's first metric."""
+
+    def heading(self, language: Language) -> str:
+        """Return the title in one language."""
+        return self.title if language == "ko" else self.title_en
 
 
 @dataclass(frozen=True)
 class Line:
-    """A model's row within a block: its figure per column, None where nothing was asked for."""
+    """A model's row within a block: its figure per column, None where none was asked for."""
 
     model: str
     rows: tuple[Row | None, ...]
@@ -55,73 +64,109 @@ class Line:
 
 @dataclass(frozen=True)
 class Board:
-    """The table all formats draw: blocks of lines under shared columns, with numbered footnotes."""
+    """The table that all formats draw: blocks of lines under shared columns, with numbered footnotes."""
 
     columns: tuple[Column, ...]
-    blocks: tuple[tuple[Words, tuple[Line, ...]], ...]
-    footnotes: tuple[Words, ...]
+    blocks: tuple[tuple[Block, tuple[Line, ...]], ...]
+    footnotes: tuple[Footnote, ...]
 
     def mark(self, row: Row) -> str:
         """Return the footnote marks of a row, e.g. `(1)(3)`, or an empty string."""
-        return "".join(f"({self.footnotes.index(text) + 1})" for text in _footnotes(row))
+        found = (self.footnotes.index(note) for note in _footnotes(row) if note in self.footnotes)
+        return "".join(f"({number + 1})" for number in found)
 
 
-def build_board(rows: Sequence[Row], order: Sequence[str] = ()) -> Board:
-    """Arrange rows: tasks of ORDER first, then the registry's; blocks by what was measured on; models as they came."""
+def block_of(row: Row) -> Block:
+    """Return what the row's figure was measured on."""
+    if row.source == "reported":
+        return "reported"
+    if row.task.endswith(SAMPLE_SUFFIX):
+        return "on_sample"
+    return "measured" if row.task == _official_name(row.task) else "on_other"
+
+
+def _official_name(name: str) -> str:
+    """Return the official task that a task is or is a substitute for; a sample may be all there is of one."""
     tasks = all_tasks()
-    # A sample may be all there is of a task.
-    leading = [name for name, task in tasks.items() if task.base not in tasks]
-    names = [*order, *(name for name in leading if name not in order)]
-    official = {
-        name: tasks[name].official_name if name in tasks and name not in leading else name
-        for name in {r.task for r in rows}
-    }
+    return tasks[name].official_name if name in tasks and tasks[name].base in tasks else name
+
+
+def build_board(rows: Sequence[Row], order: Sequence[str] = (), *, by_official: bool = True) -> Board:
+    """Arrange rows: tasks of ORDER first, then the registry's; blocks by what was measured on; models as they came.
+
+    Args:
+        rows: figures.
+        order: official tasks whose columns come first.
+        by_official: whether the figure of a substitute goes into the column of its official task, with a footnote;
+            otherwise substitutes have columns of their own.
+    """
+    tasks = all_tasks()
+    names = [name for name in tasks if name == _official_name(name)]
+    names = [*order, *(name for name in names if name not in order)]
+    if not by_official:
+        names = [task for name in names for task in tasks if _official_name(task) == name]
+    column_of = {name: _official_name(name) if by_official else name for name in {row.task for row in rows}}
     columns = tuple(
-        Column(name, metric.key, f"{tasks[name].title} {metric.title}", metric is tasks[name].metrics[0])
+        Column(
+            name,
+            metric.key,
+            title=f"{task_title(tasks[name], 'ko')} {metric.title}",
+            title_en=f"{task_title(tasks[name], 'en')} {metric.title}",
+            is_ranking=metric is tasks[name].metrics[0],
+        )
         for name in names
         for metric in tasks[name].metrics
-        if any(official[r.task] == name and r.metric == metric.key for r in rows)
+        if any(column_of[row.task] == name and row.metric == metric.key for row in rows)
     )
-
-    def block_of(row: Row) -> Words:
-        if row.source == "reported":
-            return REPORTED
-        if row.task.endswith(SAMPLE_SUFFIX):
-            return ON_SAMPLE
-        return MEASURED if row.task == official[row.task] else ON_OTHER
-
-    blocks: list[tuple[Words, tuple[Line, ...]]] = []
-    for title in BLOCKS:
-        members = [row for row in rows if block_of(row) == title]
-        cells = {(r.model, official[r.task], r.metric): r for r in members}
+    blocks: list[tuple[Block, tuple[Line, ...]]] = []
+    for block in BLOCKS:
+        members = [row for row in rows if block_of(row) == block]
+        cells = {(row.model, column_of[row.task], row.metric): row for row in members}
         lines = tuple(
-            Line(model, tuple(cells.get((model, c.task, c.metric)) for c in columns))
-            for model in dict.fromkeys(r.model for r in members)
+            Line(model, tuple(cells.get((model, column.task, column.metric)) for column in columns))
+            for model in dict.fromkeys(row.model for row in members)
         )
         if lines:
-            blocks.append((title, lines))
-    footnotes = tuple(dict.fromkeys(text for row in rows for text in _footnotes(row)))
-    return Board(columns, tuple(blocks), footnotes)
+            blocks.append((block, lines))
+    notes = dict.fromkeys(note for row in rows for note in _footnotes(row))
+    # A column of its own says which task it is.
+    substitutes = {_substitute_note(task) for task in tasks.values()}
+    return Board(columns, tuple(blocks), tuple(note for note in notes if by_official or note not in substitutes))
 
 
-def _footnotes(row: Row) -> list[Words]:
-    """Return what is said of a row below the table: why it has no value, which task stands in, what else to know."""
-    notes = []
+def _footnotes(row: Row) -> list[Footnote]:
+    """Return the notes on a row: a substitute task, why there is no value, what else to know."""
+    notes: list[Footnote | None] = []
     task = all_tasks().get(row.task)
-    if task is not None and task.base and not task.is_sample:
-        notes.append(Words(*(text.format(task.name, task.base) for text in SUBSTITUTE)))
+    if task is not None:
+        notes.append(_substitute_note(task))
     if row.status != "ok":
-        start = FAILED if row.status == "failed" else UNAVAILABLE
-        notes.append(Words(start.ko + row.reason, start.en + row.reason))
+        notes.append(_footnote("failed" if row.status == "failed" else "unavailable", reason=row.reason))
     elif row.reason:
         metric = next((m.title for m in task.metrics if m.key == row.metric), row.metric) if task else row.metric
-        is_undefined = row.reason == UNDEFINED.ko.format(metric)
-        notes.append(Words(row.reason, UNDEFINED.en.format(metric) if is_undefined else row.reason))
+        undefined = _footnote("undefined", metric=metric)
+        notes.append(undefined if row.reason == undefined.ko else Footnote(row.reason, row.reason))
     elif row.note:
-        is_partial = row.note.startswith(SOME_SEEDS.ko)
-        english = SOME_SEEDS.en + row.note.removeprefix(SOME_SEEDS.ko) if is_partial else row.note_en or row.note
-        notes.append(Words(row.note, english))
-    return notes
+        partial = _footnote("some_seeds", reason="")
+        is_partial = row.note.startswith(partial.ko)
+        english = partial.en + row.note.removeprefix(partial.ko) if is_partial else row.note_en or row.note
+        notes.append(Footnote(row.note, english))
+    return [note for note in notes if note is not None]
+
+
+def _substitute_note(task: Task) -> Footnote | None:
+    if not task.base or task.is_sample:
+        return None
+    return _footnote("substitute", task=task.name, official=task.base)
+
+
+def _footnote(key: str, **values: object) -> Footnote:
+    return Footnote(Texts("ko", "report")(key, **values), Texts("en", "report")(key, **values))
+
+
+def task_title(task: Task, language: Language = "ko") -> str:
+    """Return the name of a task in tables; in English its key where the title is Korean."""
+    return task.title if language == "ko" or task.title.isascii() else task.name
 
 
 def model_title(key: str) -> str:
@@ -134,15 +179,29 @@ def percent(value: float) -> str:
     return f"{100 * value:.2f}"
 
 
-def places(rank: tuple[int, int], language: Language = "ko") -> str:
-    """Return the places a model may hold, e.g. `1위` or `2–4위`; in English `#1` or `#2–4`."""
+def signed(value: float) -> str:
+    """Return a fraction as hundredths with two decimals and its sign."""
+    return f"{100 * value:+.2f}"
+
+
+def interval_text(ci95: tuple[float, float] | None) -> str:
+    """Return an interval as table text."""
+    return f"[{percent(ci95[0])}, {percent(ci95[1])}]" if ci95 else ""
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value as table text."""
+    return "—" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def rank_text(rank: tuple[int, int], language: Language = "ko") -> str:
+    """Return the ranks that a model may have, e.g. `1위` or `2–4위`; in English `#1` or `#2–4`."""
     best, worst = rank
-    span = f"{best}" if best == worst else f"{best}–{worst}"
-    return f"{span}위" if language == "ko" else f"#{span}"
+    return Texts(language, "report")("rank", span=f"{best}" if best == worst else f"{best}–{worst}")
 
 
 def figure(row: Row | None, board: Board, join: str = " ", language: Language = "ko") -> str:
-    """Return a row as table text: value, footnote mark, interval, spread, places."""
+    """Return a row as table text: value, footnote mark, interval, deviation over seeds, rank."""
     if row is None:
         return ""
     mark = board.mark(row)
@@ -150,27 +209,35 @@ def figure(row: Row | None, board: Board, join: str = " ", language: Language = 
         return f"— {mark}".strip()
     parts = [percent(row.value) + (f" {mark}" if mark else "")]
     if row.ci95 is not None:
-        parts.append(f"[{percent(row.ci95[0])}, {percent(row.ci95[1])}]")
+        parts.append(interval_text(row.ci95))
     if row.std is not None:
         parts.append(f"±{percent(row.std)}")
     if row.rank is not None:
-        parts.append(places(row.rank, language))
+        parts.append(rank_text(row.rank, language))
     return join.join(parts)
 
 
 def clean_text(row: Row | None, language: Language = "ko") -> str:
-    """Return a row's figures without the examples that training texts touch, as a range; nothing if there are none."""
+    """Return a row's figures without overlapping examples as a range over training texts; empty if there are none."""
     found = sorted(one.value for one in row.clean if one.value is not None) if row is not None else []
     if not found:
         return ""
     values = "–".join(dict.fromkeys((percent(found[0]), percent(found[-1]))))
-    return f"겹침 제외 {values}" if language == "ko" else f"without overlap {values}"
+    return Texts(language, "report")("without_overlap", values=values)
+
+
+def verdict_text(found: Comparison, language: Language = "ko") -> str:
+    """Return the outcome of a paired test."""
+    texts = Texts(language, "report")
+    if found.verdict == "not_testable":
+        return texts("not_testable", reason=texts(f"reason.{found.reason}"))
+    return texts(found.verdict, model=model_title(found.a))
 
 
 def to_csv(rows: Sequence[Row]) -> str:
     """Return the rows as CSV, figures as fractions; a column for each noise and each training text, if there are any.
 
-    A figure under noise stands under `noise:KIND@RATE`, one without touched examples under `clean:CORPUS`.
+    A figure under noise is in column `noise:KIND@RATE`, one without overlapping examples in `clean:CORPUS`.
     """
     buffer = io.StringIO()
     nested = {"ci95", "rank", "noise", "clean"}
@@ -194,28 +261,27 @@ def _flat(row: Row) -> dict[str, float | None]:
 
 def print_terminal(board: Board, console: Console) -> None:
     """Print the table to a console, models side by side: a terminal has more lines than columns."""
-    for title, block in board.blocks:
-        for first in range(0, len(block), MODELS_PER_TABLE):
-            lines = block[first : first + MODELS_PER_TABLE]
-            table = Table(title=Text(title.ko), title_justify="left", show_lines=True)
+    for block, block_lines in board.blocks:
+        for first in range(0, len(block_lines), MODELS_PER_TABLE):
+            lines = block_lines[first : first + MODELS_PER_TABLE]
+            table = Table(title=Text(Texts("ko", "report.block")(block)), title_justify="left", show_lines=True)
             table.add_column("과제", no_wrap=True)
             for line in lines:
                 # Text, because rich would read [brackets] and :colons: in a string as its own markup.
                 table.add_column(Text(model_title(line.model)), justify="right", no_wrap=True)
-            for place, column in enumerate(board.columns):
-                if any(line.rows[place] is not None for line in lines):
-                    figures = (Text(figure(line.rows[place], board, "\n")) for line in lines)
-                    table.add_row(Text(column.title), *figures)
+            for k, column in enumerate(board.columns):
+                if any(line.rows[k] is not None for line in lines):
+                    table.add_row(Text(column.title), *(Text(figure(line.rows[k], board, "\n")) for line in lines))
             console.print(table)
-    for number, text in enumerate(board.footnotes, start=1):
-        console.print(f"({number}) {text.ko}", markup=False, highlight=False, soft_wrap=True)
+    for number, note in enumerate(board.footnotes, start=1):
+        console.print(f"({number}) {note.ko}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_comparisons(comparisons: Sequence[Comparison], a: str, b: str, console: Console) -> None:
     """Print how models A and B compare, a row for each task; differences are A − B."""
     table = Table(title=Text(f"{model_title(a)} − {model_title(b)}"), title_justify="left", show_lines=True)
     for number, title in enumerate(
-        ("과제", model_title(a), model_title(b), "차이\n[95% 구간]", "p\n예제", "p\n예제·시드", "p\nHolm", "판정")
+        ("과제", model_title(a), model_title(b), "차이\n[95% 구간]", "p\n예제", "p\n예제·시드", "p\nHolm", "결과")
     ):
         table.add_column(Text(title), justify="right" if 0 < number < 7 else "left")
     tasks = all_tasks()
@@ -230,22 +296,6 @@ def print_comparisons(comparisons: Sequence[Comparison], a: str, b: str, console
             *(f"{percent(value)}\n({seeds}시드)" for value, seeds in (figures[::-1] if is_turned else figures)),
             Text(signed(sign * found.difference) + (f"\n[{signed(ends[0])}, {signed(ends[1])}]" if ends else "")),
             *(p_text(p) for p in (found.p_examples, found.p, found.p_adjusted)),
-            Text(_verdict(found)),
+            Text(verdict_text(found)),
         )
     console.print(table)
-
-
-def signed(value: float) -> str:
-    """Return a fraction as hundredths with two decimals and its sign."""
-    return f"{100 * value:+.2f}"
-
-
-def p_text(p: float | None) -> str:
-    """Return a p-value as table text."""
-    return "—" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _verdict(found: Comparison) -> str:
-    if found.verdict == "better":
-        return f"{model_title(found.a)} 우세"
-    return "우열을 가릴 수 없음" if found.verdict == "tie" else f"판정 불가: {found.reason}"

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from corpora.foundation.config import Config
 from corpora.foundation.files import atomic_file, write_text
+from corpora.foundation.texts import Language
 from downstream.task import Task, get_task
 from eval.board.comparison import Comparison
 from eval.board.rows import Row, Table
-from eval.board.table import percent, signed
-from eval.board.words import Language, task_title
+from eval.board.table import percent, signed, task_title
 from eval.studies.recipe import PaperTable, Study, Words
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ WORDS: Mapping[str, Words] = {
     "better": Words(ko="더 높음", en="higher"),
     "worse": Words(ko="더 낮음", en="lower"),
     "tie": Words(ko="구별되지 않음", en="not told apart"),
-    "untold": Words(ko="알 수 없음", en="cannot be told"),
+    "not_testable": Words(ko="알 수 없음", en="cannot be told"),
     "test": Words(
         ko="예제와 시드를 함께 흔든 짝 검정이며, p는 과제 안의 모든 짝에 대해 Holm 방법으로 보정했습니다.",
         en="A paired test over examples and seeds; p is corrected over all pairs of a task by Holm's method.",

@@ -15,9 +15,6 @@ from downstream.metrics import FloatArray, Metric, accuracy, klue_em, macro_f1, 
 from downstream.task import Prediction, Split, TextExample, get_task
 from eval.board.comparison import (
     ALPHA,
-    NOT_DEFINED,
-    ONE_SEED,
-    OTHER_DATA,
     Comparison,
     Sample,
     Verdict,
@@ -354,7 +351,7 @@ def outcome(a: str, b: str, verdict: Verdict) -> Comparison:
 
 def test_places_count_those_who_beat_a_model_and_those_it_beats() -> None:
     # One and Two are not told apart, nor Two and Three, but One beats Three: a tie that is not transitive.
-    found = [outcome("one", "two", "tie"), outcome("two", "three", "untold"), outcome("one", "three", "better")]
+    found = [outcome("one", "two", "tie"), outcome("two", "three", "not_testable"), outcome("one", "three", "better")]
     assert rank_intervals(found) == {"one": (1, 2), "two": (1, 3), "three": (2, 3)}
 
 
@@ -428,7 +425,7 @@ def test_the_order_of_models_and_cells_is_nothing_to_the_outcome() -> None:
 @pytest.mark.parametrize(("one", "two"), [(1, 1), (1, 3), (3, 1)])
 def test_a_trained_model_with_a_single_seed_cannot_be_told_apart(one: int, two: int) -> None:
     (found,) = compare_models(NSMC, {"a": seeds("a", 0.99, one), "b": seeds("b", 0.5, two, first=9)})
-    assert (found.verdict, found.p, found.p_adjusted, found.reason) == ("untold", None, None, ONE_SEED)
+    assert (found.verdict, found.p, found.p_adjusted, found.reason) == ("not_testable", None, None, "one_seed")
     assert found.p_examples is not None
     assert found.p_examples < 0.001
     assert found.ci95 is not None
@@ -443,7 +440,7 @@ def test_models_that_learn_nothing_by_chance_need_no_second_seed() -> None:
     assert found.p == found.p_examples
 
 
-def test_what_is_untold_counts_in_no_correction() -> None:
+def test_what_is_not_testable_counts_in_no_adjustment() -> None:
     cells = {
         "tfidf": [cell("tfidf", reviews(0.9), is_trained=False)],
         "majority": [cell("majority", reviews(0.5), is_trained=False)],
@@ -451,7 +448,7 @@ def test_what_is_untold_counts_in_no_correction() -> None:
     }
     told = {(c.a, c.b): c for c in compare_models(NSMC, cells)}
     assert told["tfidf", "majority"].p_adjusted == told["tfidf", "majority"].p
-    assert {told[pair].verdict for pair in told if "single" in pair} == {"untold"}
+    assert {told[pair].verdict for pair in told if "single" in pair} == {"not_testable"}
     assert rank_intervals(list(told.values())) == {"tfidf": (1, 2), "majority": (2, 3), "single": (1, 3)}
 
 
@@ -472,8 +469,8 @@ def test_figures_on_other_data_are_not_compared() -> None:
         "new": [cell("new", reviews(0.9), is_trained=False)],
     }
     (found,) = compare_models(NSMC, cells)
-    assert (found.verdict, found.p, found.p_examples, found.ci95) == ("untold", None, None, None)
-    assert found.reason == OTHER_DATA
+    assert (found.verdict, found.p, found.p_examples, found.ci95) == ("not_testable", None, None, None)
+    assert found.reason == "other_data"
 
 
 def test_a_figure_that_hangs_on_one_example_is_not_tested() -> None:
@@ -483,7 +480,7 @@ def test_a_figure_that_hangs_on_one_example_is_not_tested() -> None:
         "b": [cell("b", [float(k) for k in range(60)], is_trained=False)],
     }
     (found,) = compare_models(STS, cells)
-    assert (found.verdict, found.reason) == ("untold", NOT_DEFINED)
+    assert (found.verdict, found.reason) == ("not_testable", "undefined_without_example")
 
 
 def test_a_sample_of_cells_is_what_the_definition_says() -> None:

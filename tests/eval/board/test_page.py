@@ -18,15 +18,17 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 from markdown_it import MarkdownIt
 
+from corpora.foundation.texts import Language, Texts
 from corpora.overlap import MEASURES
 from downstream.task import get_task
 from eval.board.comparison import Comparison
 from eval.board.disagreement import Answer, Disagreement, DisputedExample
+from eval.board.markdown import to_markdown
 from eval.board.model_index import to_model_index, write_model_index
-from eval.board.page import Evidence, Report, to_html, to_markdown, write_leaderboard
+from eval.board.page import SECTIONS, to_html, write_leaderboard
+from eval.board.report import Evidence, Report
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 from eval.board.table import model_title, percent
-from eval.board.words import SECTIONS, TITLE, WORDS
 from eval.cells.measurements import CurveFile
 from eval.contamination.files import Counts, Pair
 from eval.contestants.curves import CurvePoint
@@ -224,8 +226,8 @@ class Page(HTMLParser):
         assert self._open.pop()[0] == tag
 
     def handle_data(self, data: str) -> None:
-        if any(tag in {"script", "style"} for tag, _ in self._open):
-            return
+        if any(tag in {"script", "style", "option"} for tag, _ in self._open):
+            return  # the script of the page writes options in the reader's language
         of = {kind for _, kind in self._open} & {"ko", "en"}
         for language in of or self.texts:
             self.texts[language].append(data)
@@ -273,26 +275,26 @@ def test_links_within_the_page_have_their_targets_and_every_section_is_there() -
     assert {a["href"].removeprefix("#") for tag, a in page.tags if tag == "a"} == set(SECTIONS) <= ids
 
 
-@pytest.mark.parametrize("language", ["ko", "en"])
-def test_each_language_tells_everything(language: str) -> None:
-    pick = ("ko", "en").index(language)
-    text = Page(to_html(FULL)).text(language)
-    other = Page(to_html(FULL)).text(("en", "ko")[pick])
-    for words in (TITLE, *SECTIONS.values()):
-        assert words[pick] in text
-    for key in ("cost_text", "noise_text", "errors_text", "contamination_text", "curves_text", "pairs_text"):
-        assert WORDS[key][pick] in text
-        assert WORDS[key][pick] not in other
-    for row in FULL.file.rows:
-        if row.value is not None:
-            assert percent(row.value) in text
-    for found in FULL.file.comparisons:
-        assert f"{100 * found.difference:+.2f}" in text
-    for dispute_of in FULL.evidence.disagreements[0].examples:
-        assert dispute_of.texts["text"] in text
-    for words in ("2026-01-02T03:04:05+00:00", "Test CPU", "3,512 (7.02%)", "8.40 ms *"):
-        assert words in text
-    assert ("겹침 제외 78.60", "without overlap 78.60")[pick] in text
+def test_each_language_has_all_texts_and_figures() -> None:
+    page = Page(to_html(FULL))
+    languages: tuple[Language, ...] = ("ko", "en")
+    for language, other in zip(languages, languages[::-1], strict=True):
+        texts, text = Texts(language, "report"), page.text(language)
+        for key in ("title", "official", "substitutes", *(f"section.{section}" for section in SECTIONS)):
+            assert texts(key) in text, key
+        for section in SECTIONS[1:]:
+            assert texts(f"section_text.{section}") in text, section
+            assert texts(f"section_text.{section}") not in page.text(other), section
+        for row in FULL.file.rows:
+            if row.value is not None:
+                assert percent(row.value) in text
+        for found in FULL.file.comparisons:
+            assert f"{100 * found.difference:+.2f}" in text
+        for dispute_of in FULL.evidence.disagreements[0].examples:
+            assert dispute_of.texts["text"] in text
+        for words in ("2026-01-02T03:04:05+00:00", "Test CPU", "3,512 (7.02%)", "8.40 ms *"):
+            assert words in text, words
+        assert {"ko": "겹침 제외 78.60", "en": "without overlap 78.60"}[language] in text
 
 
 def test_english_has_no_korean_but_names_and_examples() -> None:
@@ -302,26 +304,36 @@ def test_english_has_no_korean_but_names_and_examples() -> None:
         *(row.note for row in FULL.file.rows if row.note),
         *(get_task(row.task).title for row in FULL.file.rows),
         *(e.texts["text"] for e in FULL.evidence.disagreements[0].examples),
-        *("한국어", "위"),
+        "한국어",
     ]:
         text = text.replace(known, "")
-    labels = {words.ko for words in WORDS.values() if re.search("[가-힣]", words.ko)}
     left = set(re.findall(r"[가-힣][가-힣 ]*", text))
-    assert not left & labels, left
+    assert left <= {"리더보드 ", "배우들 연기가 정말 좋았던 영화 "}, left  # the document's title, and examples
 
 
-def test_a_substitute_task_is_named_in_a_note() -> None:
-    marks = {
-        line.model: {FULL.board.mark(row) for row in line.rows if row is not None and row.task == "klue-nli-devsplit"}
-        for title, block in FULL.board.blocks
-        for line in block
-        if title.ko == "측정: 대체 분할"
-    }
-    assert set(marks) == set(MODELS)
-    (mark,) = set.union(*marks.values())
-    note = FULL.board.footnotes[int(mark.strip("()")) - 1]
-    assert all("klue-nli-devsplit" in text for text in note)
-    assert note.ko != note.en
+def test_substitutes_are_in_a_table_of_their_own_under_their_own_names() -> None:
+    assert {column.task for column in FULL.official.columns} >= {"nsmc", "klue-nli"}
+    assert {block for block, _ in FULL.official.blocks} == {"measured", "reported"}
+    assert [block for block, _ in FULL.substitutes.blocks] == ["on_other"]
+    names = {column.task for column in FULL.substitutes.columns}
+    assert names == {"klue-nli-devsplit", "klue-sts-devsplit", "korquad-devsplit"}
+    assert "KLUE-NLI (개발셋 분할) Acc" in Page(to_html(FULL)).text("ko")
+    assert "klue-nli-devsplit Acc" in Page(to_html(FULL)).text("en")
+
+
+def unfolded(text: str) -> str:
+    """Return a text without what is folded in it."""
+    while "<details>" in text:
+        text = re.sub(r"<details>((?!<details>).)*?</details>", "", text, flags=re.DOTALL)
+    return text
+
+
+def test_everything_but_the_two_tables_is_folded() -> None:
+    for text in (to_html(FULL), to_markdown(FULL, "ko"), to_markdown(FULL, "en")):
+        assert "<details open" not in text
+        assert "Test CPU" not in unfolded(text) != text
+    assert len(tables_in(unfolded(to_markdown(FULL, "ko")))) == 2
+    assert unfolded(to_html(FULL)).count("<table") == 2
 
 
 def charts(page: str) -> dict[str, ET.Element]:
@@ -357,8 +369,8 @@ def test_a_report_of_figures_alone_has_no_empty_sections() -> None:
     bare = Report(FULL.file.model_copy(update={"rows": [BAD], "comparisons": []}))
     page = Page(to_html(bare))
     ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
-    assert ids & set(SECTIONS) == {"table", "manifest"}
-    assert "## " + SECTIONS["noise"].ko not in to_markdown(bare, "ko")
+    assert ids & set(SECTIONS) == {"table", "forest", "manifest"}
+    assert Texts("ko", "report")("section.noise") not in to_markdown(bare, "ko")
 
 
 # --- Markdown -------------------------------------------------------------------------------------------------------
@@ -384,10 +396,11 @@ def test_markdown_has_the_same_tables_in_both_languages() -> None:
     assert all(len({len(row) for row in table}) == 1 for table in korean + english)
     for table in korean:
         assert not any("|" in cell.replace("\\|", "") for row in table for cell in row)
-    headings = [re.findall(r"^## (.*)", to_markdown(FULL, language), re.MULTILINE) for language in ("ko", "en")]
+    languages: tuple[Language, ...] = ("ko", "en")
+    headings = [re.findall(r"<summary><b>(.*)</b>", to_markdown(FULL, language)) for language in languages]
     assert len(headings[0]) == len(headings[1])
-    assert SECTIONS["noise"].ko in headings[0]
-    assert SECTIONS["noise"].en in headings[1]
+    for language, found in zip(languages, headings, strict=True):
+        assert Texts(language, "report")("section.noise") in found
 
 
 def test_markdown_tells_what_the_page_tells() -> None:
@@ -453,19 +466,19 @@ const set = (id, value, kind = "change") => {
   e.dispatchEvent(new Event(kind));
 };
 click(document.querySelector("[data-set=en]"));
-click(document.querySelector("#scores thead [data-task=nsmc] button"));
+click(document.querySelector("#scores-official thead [data-task=nsmc] button"));
 const told = {
   lang: document.documentElement.lang,
   placeholder: document.getElementById("find").placeholder,
-  columns: [...document.querySelectorAll("#scores thead th")].filter((e) => !e.hidden).length,
-  order: [...document.querySelectorAll("#scores tbody")[0].rows].slice(1).map((r) => r.cells[0].textContent.trim()),
+  columns: [...document.querySelectorAll("#scores-official thead th")].filter((e) => !e.hidden).length,
+  order: [...document.querySelector("#scores-official tbody").rows].slice(1).map((r) => r.cells[0].textContent.trim()),
 };
 set("case-right", "tfidf"); set("case-wrong", "majority");
 const shown = [...document.querySelectorAll(".case")].filter((e) => !e.hidden && !e.parentNode.hidden);
 told.cases = shown.map((e) => [JSON.parse(e.dataset.right), JSON.parse(e.dataset.wrong)]);
 set("find", "tfidf", "input");
 const isShown = (row) => !row.hidden && !row.parentNode.hidden && row.cells.length > 1;
-told.found = [...document.querySelectorAll("#scores tbody tr")].filter(isShown).length;
+told.found = [...document.querySelectorAll(".scores tbody tr")].filter(isShown).length;
 told.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 document.body.setAttribute("data-told", JSON.stringify(told));
 </script>
@@ -489,8 +502,8 @@ def test_the_page_works_in_a_browser(chromium: str, tmp_path: Path, width: int) 
     (found,) = re.findall(r'<body data-told="([^"]*)"', done.stdout)
     told = json.loads(html.unescape(found))
     assert told["lang"] == "en"
-    assert told["placeholder"] == WORDS["search"].en
-    ranking = [column for column in FULL.board.columns if column.is_ranking]
+    assert told["placeholder"] == Texts("en", "report")("search")
+    ranking = [column for column in FULL.official.columns if column.is_ranking]
     assert told["columns"] == 1 + len(ranking)
     best = sorted(MODELS, key=lambda model: -SCORES[model])
     assert told["order"] == [model_title(model) for model in best]

@@ -17,13 +17,23 @@ from markdown_it import MarkdownIt
 from rich.cells import cell_len
 from rich.console import Console
 
+from corpora.foundation.texts import Texts
 from downstream.task import all_tasks, get_task
 from eval.board import table
 from eval.board.comparison import Comparison
-from eval.board.page import Report, to_html, to_markdown, write_leaderboard
+from eval.board.markdown import to_markdown
+from eval.board.page import to_html, write_leaderboard
+from eval.board.report import Report
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
-from eval.board.table import Board, build_board, figure, print_comparisons, print_terminal, to_csv
-from eval.board.words import MEASURED, ON_OTHER, ON_SAMPLE, REPORTED, Words
+from eval.board.table import (
+    Block,
+    Board,
+    build_board,
+    figure,
+    print_comparisons,
+    print_terminal,
+    to_csv,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "leaderboard.md"
 ORDER = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")
@@ -91,7 +101,7 @@ def terminal(rows: Sequence[Row], width: int = 120) -> str:
 # --- what stands where ----------------------------------------------------------------------------------------------
 
 
-def blocks_of(board: Board) -> dict[Words, list[str]]:
+def blocks_of(board: Board) -> dict[Block, list[str]]:
     return {title: [line.model for line in lines] for title, lines in board.blocks}
 
 
@@ -120,34 +130,51 @@ def test_blocks_stand_from_official_to_reported_and_models_as_they_came(monkeypa
     monkeypatch.setattr(table, "all_tasks", lambda: all_tasks() | {substitute.name: substitute})
     rows = [*reversed(FEW), row("tfidf", "korquad-devsplit", "f1")]
     assert blocks_of(build_board(rows, ORDER)) == {
-        MEASURED: ["tfidf", "pressbert-scratch"],
-        ON_OTHER: ["tfidf"],
-        ON_SAMPLE: ["pressbert|odd", "tfidf", "majority"],
-        REPORTED: ["mbert", "kpfbert"],
+        "measured": ["tfidf", "pressbert-scratch"],
+        "on_other": ["tfidf"],
+        "on_sample": ["pressbert|odd", "tfidf", "majority"],
+        "reported": ["mbert", "kpfbert"],
     }
-    assert list(blocks_of(build_board(rows, ORDER))) == [MEASURED, ON_OTHER, ON_SAMPLE, REPORTED]
+    assert list(blocks_of(build_board(rows, ORDER))) == ["measured", "on_other", "on_sample", "reported"]
 
 
-@pytest.mark.parametrize("name", [task.name for task in all_tasks().values() if task.base in all_tasks()])
-def test_a_figure_on_other_data_never_stands_among_official_ones(name: str) -> None:
-    task = get_task(name)
-    metric = task.metrics[0].key
-    board = build_board([row("tfidf", name, metric, 0.1), row("tfidf", task.base, metric, 0.2)], ORDER)
-    places = {title: lines[0].rows for title, lines in board.blocks}
-    assert {title: [r.value for r in rows if r] for title, rows in places.items()} == {
-        MEASURED: [0.2],
-        ON_SAMPLE if task.is_sample else ON_OTHER: [0.1],
-    }
-    assert "비교할 수 없음" in ON_SAMPLE.ko
-    assert "not comparable" in ON_SAMPLE.en
+def test_a_figure_on_other_data_is_never_in_the_block_of_official_ones() -> None:
+    for task in all_tasks().values():
+        if task.base not in all_tasks():
+            continue
+        metric = task.metrics[0].key
+        rows = [row("tfidf", task.name, metric, 0.1), row("tfidf", task.base, metric, 0.2)]
+        block = "on_sample" if task.is_sample else "on_other"
+        found = {title: lines[0].rows for title, lines in build_board(rows, ORDER).blocks}
+        assert {title: [r.value for r in cells if r] for title, cells in found.items()} == {
+            "measured": [0.2],
+            block: [0.1],
+        }, task.name
+        report = Report(file_of(rows), ORDER)
+        assert [blocks_of(board) for board in (report.official, report.substitutes)] == [
+            {"measured": ["tfidf"]},
+            {block: ["tfidf"]},
+        ], task.name
+        # In a table of its own it has the column of its own name.
+        assert [column.task for column in report.substitutes.columns] == [task.name]
+    assert "비교할 수 없음" in Texts("ko", "report")("substitutes")
+    assert "not comparable" in Texts("en", "report")("substitutes")
 
 
-@pytest.mark.parametrize("name", [task.name for task in all_tasks().values() if task.is_sample])
-def test_a_sample_never_stands_among_official_figures(name: str) -> None:
-    task = get_task(name)
-    ((title, (line,)),) = build_board([row("tfidf", name, task.metrics[0].key)], ORDER).blocks
-    assert title == ON_SAMPLE
-    assert [r.task for r in line.rows if r] == [name]
+def test_a_sample_is_in_the_block_of_samples_also_where_there_is_no_official_task() -> None:
+    for task in all_tasks().values():
+        if task.is_sample:
+            ((block, (line,)),) = build_board([row("tfidf", task.name, task.metrics[0].key)], ORDER).blocks
+            assert (block, [r.task for r in line.rows if r]) == ("on_sample", [task.name])
+
+
+def test_two_substitutes_of_a_task_have_columns_of_their_own() -> None:
+    rows = [row("tfidf", f"klue-nli-{kind}", "accuracy", value) for kind, value in (("devsplit", 0.5), ("sample", 0.6))]
+    board = Report(file_of(rows), ORDER).substitutes
+    assert {column.task for column in board.columns} == {"klue-nli-devsplit", "klue-nli-sample"}
+    assert [[r and r.value for r in line.rows] for _, lines in board.blocks for line in lines].count([None, None]) == 0
+    assert board.footnotes == ()
+    assert len(build_board(rows, ORDER).footnotes) == 1
 
 
 def test_a_figure_stands_under_its_own_column_and_nothing_else_is_filled() -> None:
@@ -158,7 +185,7 @@ def test_a_figure_stands_under_its_own_column_and_nothing_else_is_filled() -> No
                 if found is not None:
                     assert get_task(found.task).official_name == column.task
                     assert (found.model, found.metric) == (line.model, column.metric)
-                    assert (found.source == "reported") == (title == REPORTED)
+                    assert (found.source == "reported") == (title == "reported")
     assert sum(found is not None for _, lines in board.blocks for line in lines for found in line.rows) == len(FEW)
 
 
@@ -174,9 +201,8 @@ def test_a_text_is_one_footnote_however_many_figures_it_belongs_to() -> None:
     assert sorted(set(marks.values()) - {""}) == [f"({number})" for number in range(1, 6)]
 
 
-@pytest.mark.parametrize(
-    ("one", "text"),
-    [
+def test_a_figure_is_hundredths_with_interval_deviation_and_mark() -> None:
+    cases: list[tuple[Row | None, str]] = [
         (row("m", "nsmc", "accuracy", 0.87116), "87.12"),
         (row("m", "nsmc", "accuracy", 1.0, ci95=(1.0, 1.0)), "100.00 [100.00, 100.00]"),
         (row("m", "nsmc", "accuracy", -0.05, ci95=(-0.1, 0.0), std=0.012), "-5.00 [-10.00, 0.00] ±1.20"),
@@ -186,18 +212,17 @@ def test_a_text_is_one_footnote_however_many_figures_it_belongs_to() -> None:
         (row("m", "nsmc", "accuracy", None, reason="so"), "— (1)"),
         (failed("m", "nsmc", "accuracy", "so"), "— (1)"),
         (None, ""),
-    ],
-)
-def test_a_figure_is_hundredths_with_interval_deviation_and_mark(one: Row | None, text: str) -> None:
-    assert figure(one, build_board([one] if one else [])) == text
+    ]
+    for one, text in cases:
+        assert figure(one, build_board([one] if one else [])) == text
 
 
-@pytest.mark.parametrize("rows", [[], [row("m", "a-task-of-tomorrow", "accuracy")]])
-def test_a_leaderboard_without_figures_can_be_written(tmp_path: Path, rows: list[Row]) -> None:
-    write_leaderboard(tmp_path, file_of(rows), ORDER)
-    assert {path.name for path in tmp_path.iterdir()} >= {
-        f"leaderboard.{kind}" for kind in ("json", "csv", "md", "en.md", "html")
-    }
+def test_a_leaderboard_without_figures_can_be_written(tmp_path: Path) -> None:
+    for k, rows in enumerate(([], [row("m", "a-task-of-tomorrow", "accuracy")])):
+        write_leaderboard(tmp_path / str(k), file_of(rows), ORDER)
+        assert {path.name for path in (tmp_path / str(k)).iterdir()} >= {
+            f"leaderboard.{kind}" for kind in ("json", "csv", "md", "en.md", "html")
+        }
 
 
 # --- Markdown -------------------------------------------------------------------------------------------------------
@@ -217,28 +242,45 @@ def tables_in(text: str) -> list[list[list[str]]]:
     return tables
 
 
-@pytest.mark.parametrize("rows", [FEW, HOSTILE, read_reported(), [*HOSTILE, *read_reported()]])
-def test_markdown_holds_a_table_for_each_block_with_all_its_figures(rows: list[Row]) -> None:
-    board = build_board(rows, ORDER)
-    tables = tables_in(markdown(rows))
-    assert len(tables) == len(board.blocks)
-    for cells_of_table, (_, lines) in zip(tables, board.blocks, strict=True):
-        assert {len(cells) for cells in cells_of_table} == {1 + len(board.columns)}
-        assert cells_of_table[0][1:] == [column.title for column in board.columns]
-        assert [cells[1:] for cells in cells_of_table[1:]] == [[figure(r, board) for r in line.rows] for line in lines]
+def test_markdown_opens_with_a_table_of_ranking_metrics_and_folds_one_of_all_figures() -> None:
+    for rows in (FEW, HOSTILE, read_reported(), [*HOSTILE, *read_reported()]):
+        boards = list(Report(file_of(rows), ORDER).boards.values())
+        text = markdown(rows)
+        brief, full = tables_in(text[: text.index("<b>95%")]), tables_in(text[text.index("<b>95%") :])
+        assert len(brief) == len(full) == len(boards)
+        for board, shown, whole in zip(boards, brief, full, strict=True):
+            ranking = [k for k, column in enumerate(board.columns) if column.is_ranking]
+            assert shown[0][2:] == [board.columns[k].title for k in ranking]
+            assert whole[0][2:] == [column.title for column in board.columns]
+            lines = [line for _, lines in board.blocks for line in lines]
+            assert [cells[2:] for cells in whole[1:]] == [[figure(r, board) for r in line.rows] for line in lines]
+            kept = [line for line in lines if any(line.rows[k] for k in ranking)]
+            assert len(shown) == 1 + len(kept)
+            for cells, line in zip(shown[1:], kept, strict=True):
+                for cell, k in zip(cells[2:], ranking, strict=True):
+                    found = line.rows[k]
+                    assert cell.startswith(
+                        "" if found is None else "—" if found.value is None else f"{100 * found.value:.2f}"
+                    )
+                    assert "[" not in cell
 
 
 def test_markdown_has_as_many_cells_in_every_line_pipes_in_names_escaped() -> None:
-    lines = [line for line in markdown(FEW).splitlines() if line.startswith("|")]
+    rows = [*FEW, row("pressbert|odd", "klue-sts-sample", "f1")]
+    lines = [line for line in markdown(rows).splitlines() if line.startswith("|")]
     widths = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
-    assert set(widths) == {1 + 1 + len(build_board(FEW, ORDER).columns)}
-    assert sum("pressbert\\|odd" in line for line in lines) == 1
+    boards = Report(file_of(rows), ORDER).boards.values()
+    assert set(widths) == {
+        3 + n for board in boards for n in (len(board.columns), sum(column.is_ranking for column in board.columns))
+    }
+    assert sum("pressbert\\|odd" in line for line in lines) == 2
 
 
 def test_markdown_lists_every_footnote_under_its_number() -> None:
     lines = markdown(FEW).splitlines()
-    for number, note in enumerate(build_board(FEW, ORDER).footnotes, start=1):
-        assert f"{number}. {note.ko}" in lines
+    for board in Report(file_of(FEW), ORDER).boards.values():
+        for number, note in enumerate(board.footnotes, start=1):
+            assert f"{number}. {note.ko}" in lines
 
 
 def test_markdown_is_the_golden_text() -> None:
@@ -322,6 +364,7 @@ class Page(HTMLParser):
 
 
 ALL = [*FEW, *HOSTILE, *read_reported()]
+BOARDS = list(Report(file_of(ALL), ORDER).boards.values())
 
 
 def test_html_shows_hostile_text_as_text() -> None:
@@ -343,7 +386,7 @@ def test_html_shows_every_figure_of_the_table() -> None:
             assert f"[{100 * r.ci95[0]:.2f}, {100 * r.ci95[1]:.2f}]" in text
         if r.std is not None:
             assert f"±{100 * r.std:.2f}" in text
-    assert all(words in text for note in build_board(ALL, ORDER).footnotes for words in note)
+    assert all(words in text for board in BOARDS for note in board.footnotes for words in note)
     assert "2026-01-02T03:04:05+00:00" in text
     assert "Test CPU" in text
 
@@ -355,9 +398,9 @@ def charts_in(text: str) -> dict[str, ET.Element]:
 
 
 def test_html_draws_a_chart_for_each_column_with_a_mark_for_each_value() -> None:
-    board = build_board(ALL, ORDER)
     drawn = {
         column.title: [r for _, lines in board.blocks for line in lines if (r := line.rows[k]) and r.value is not None]
+        for board in BOARDS
         for k, column in enumerate(board.columns)
     }
     charts = charts_in(html(ALL))
@@ -388,11 +431,11 @@ def test_a_chart_keeps_its_marks_and_intervals_inside_and_in_order() -> None:
     assert all(0 < float(e.attrib["cy"]) < height for e in chart.iter("circle"))
 
 
-@pytest.mark.parametrize("value", [-1.0, 0.0, 0.5, 1.0])
-def test_a_chart_of_a_single_value_can_be_drawn(value: float) -> None:
-    (chart,) = charts_in(html([row("m", "klue-sts", "pearson", value)])).values()
-    assert len(list(chart.iter("circle"))) == 1
-    assert not chart.findall("g/line")
+def test_a_chart_of_a_single_value_can_be_drawn() -> None:
+    for value in (-1.0, 0.0, 0.5, 1.0):
+        (chart,) = charts_in(html([row("m", "klue-sts", "pearson", value)])).values()
+        assert len(list(chart.iter("circle"))) == 1, value
+        assert not chart.findall("g/line"), value
 
 
 # --- terminal -------------------------------------------------------------------------------------------------------
@@ -410,24 +453,22 @@ def full(models: Sequence[str], suffix: str = "") -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        pytest.param(full(COMPARED[:3], "-sample") + read_reported(), id="bundled models on the sample"),
-        pytest.param(full(COMPARED) + read_reported(), id="the published comparison measured"),
-        pytest.param(full(COMPARED) + full(COMPARED[:3], "-sample") + FEW, id="both and gaps"),
-    ],
-)
-def test_a_terminal_of_120_columns_shows_every_figure_whole(rows: list[Row]) -> None:
-    text = terminal(rows)
-    tables = [line for line in text.splitlines() if line and not line.startswith("(")]
-    assert max(cell_len(line) for line in tables) <= 120
-    for r in rows:
-        if r.value is not None:
-            assert f"{100 * r.value:.2f}" in text
-        if r.ci95 is not None:
-            assert f"[{100 * r.ci95[0]:.2f}, {100 * r.ci95[1]:.2f}]" in text
-    assert not any("…" in line for line in tables)
+def test_a_terminal_of_120_columns_shows_every_figure_whole() -> None:
+    cases = {
+        "bundled models on the sample": full(COMPARED[:3], "-sample") + read_reported(),
+        "the published comparison measured": full(COMPARED) + read_reported(),
+        "both and gaps": full(COMPARED) + full(COMPARED[:3], "-sample") + FEW,
+    }
+    for name, rows in cases.items():
+        text = terminal(rows)
+        tables = [line for line in text.splitlines() if line and not line.startswith("(")]
+        assert max(cell_len(line) for line in tables) <= 120, name
+        for r in rows:
+            if r.value is not None:
+                assert f"{100 * r.value:.2f}" in text, name
+            if r.ci95 is not None:
+                assert f"[{100 * r.ci95[0]:.2f}, {100 * r.ci95[1]:.2f}]" in text, name
+        assert not any("…" in line for line in tables), name
 
 
 def test_the_terminal_gives_every_footnote_in_full() -> None:
@@ -435,9 +476,9 @@ def test_the_terminal_gives_every_footnote_in_full() -> None:
     assert f"(1) 실행 불가: {reason}" in terminal([failed("m", "nsmc", "accuracy", reason, "unavailable")]).splitlines()
 
 
-@pytest.mark.parametrize("model", ["kpfbert[v2]", "run[/old]", "[bold]", "a:smile:b"])
-def test_the_terminal_takes_no_name_for_markup(model: str) -> None:
-    assert model in terminal([row(model, "nsmc", "accuracy")])
+def test_the_terminal_takes_no_name_for_markup() -> None:
+    for model in ("kpfbert[v2]", "run[/old]", "[bold]", "a:smile:b"):
+        assert model in terminal([row(model, "nsmc", "accuracy")])
 
 
 # --- two models against each other ------------------------------------------------------------------------------------
@@ -491,8 +532,10 @@ def test_a_comparison_asked_for_the_other_way_round_turns_its_signs() -> None:
 
 
 def test_a_comparison_that_shows_nothing_says_so() -> None:
-    assert "우열을 가릴 수 없음" in compared(comparison(verdict="tie", p=0.2, p_adjusted=0.4))
-    untold = compared(comparison(verdict="untold", p=None, p_adjusted=None, ci95=None, reason="시드 하나"))
-    assert "판정 불가" in untold
-    assert "—" in untold
-    assert max(cell_len(line) for line in untold.splitlines()) <= 120
+    tie = compared(comparison(verdict="tie", p=0.2, p_adjusted=0.4))
+    assert "유의한" in tie
+    untestable = compared(comparison(verdict="not_testable", p=None, p_adjusted=None, ci95=None, reason="one_seed"))
+    assert "검정 불가" in untestable
+    assert "—" in untestable
+    for shown in (tie, untestable):
+        assert max(cell_len(line) for line in shown.splitlines()) <= 120

@@ -1,0 +1,222 @@
+"""A report as GitHub Markdown in one language: two tables of scores, and everything else folded below them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from corpora.foundation.texts import Language, Texts
+from corpora.overlap import MEASURES
+from downstream.task import get_task
+from eval.board.report import (
+    AGAIN,
+    Report,
+    clean_cells,
+    clean_value,
+    condition_title,
+    corpus_title,
+    cost_cells,
+    difference_text,
+    is_busy,
+    manifest_facts,
+    noise_conditions,
+    noise_row,
+    touched_cells,
+)
+from eval.board.rows import Row
+from eval.board.table import (
+    Board,
+    clean_text,
+    figure,
+    model_title,
+    p_text,
+    percent,
+    rank_text,
+    task_title,
+    verdict_text,
+)
+from eval.contamination.report import measure_meaning, measure_title
+
+
+def to_markdown(report: Report, language: Language) -> str:
+    """Return the report in one language."""
+    texts = Texts(language, "report")
+    lines = [f"# {texts('title')}", "", texts("how_to_read"), ""]
+    for key, board in report.boards.items():
+        lines += [f"## {texts(key)}", "", texts(f"{key}_text"), "", *_brief_lines(board, texts)]
+        if board.footnotes:
+            notes = (f"{number}. {note.text(language)}" for number, note in enumerate(board.footnotes, start=1))
+            lines += _folded(texts("notes"), notes)
+    sections = {
+        "forest": _full_lines(report, texts),
+        "pairs": _pair_lines(report, texts),
+        "cost": _cost_lines(report, texts),
+        "noise": _noise_lines(report, texts),
+        "errors": _dispute_lines(report, texts),
+        "contamination": _contamination_lines(report, texts),
+        "curves": _curve_lines(report, texts),
+        "manifest": _manifest_lines(report, texts),
+    }
+    for name, body in sections.items():
+        found = list(body)
+        if found:
+            lines += _folded(texts(f"section.{name}"), [texts(f"section_text.{name}"), "", *found])
+    return "\n".join(lines)
+
+
+def _folded(title: str, lines: Iterable[str]) -> list[str]:
+    return ["<details>", f"<summary><b>{title}</b></summary>", "", *lines, "", "</details>", ""]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
+    rule = ["---"] * left + ["---:"] * (len(head) - left)
+    return [f"| {' | '.join(map(_escaped, row))} |" for row in (head, rule, *rows)]
+
+
+def _task(name: str, texts: Texts) -> str:
+    return task_title(get_task(name), texts.language)
+
+
+def _brief_lines(board: Board, texts: Texts) -> list[str]:
+    """Return the table of ranking metrics, without intervals; models without a row in them are left out."""
+    shown = [k for k, column in enumerate(board.columns) if column.is_ranking]
+    head = [texts("model"), texts("source"), *(board.columns[k].heading(texts.language) for k in shown)]
+    rows = [
+        [
+            model_title(line.model),
+            texts(f"source_of.{block}"),
+            *(_brief(line.rows[k], board, texts) for k in shown),
+        ]
+        for block, lines in board.blocks
+        for line in lines
+        if any(line.rows[k] is not None for k in shown)
+    ]
+    return [*_table(head, rows, left=2), ""]
+
+
+def _brief(row: Row | None, board: Board, texts: Texts) -> str:
+    """Return a row as value, footnote mark and deviation over seeds, and then its rank."""
+    if row is None or row.value is None:
+        return figure(row, board)
+    deviation = "" if row.std is None else f"±{percent(row.std)}"
+    value = " ".join(filter(None, [percent(row.value), deviation, board.mark(row)]))
+    return value if row.rank is None else f"{value} · {rank_text(row.rank, texts.language)}"
+
+
+def _full_lines(report: Report, texts: Texts) -> Iterator[str]:
+    for key, board in report.boards.items():
+        head = [texts("model"), texts("source"), *(column.heading(texts.language) for column in board.columns)]
+        rows = [
+            [
+                model_title(line.model),
+                texts(f"source_of.{block}"),
+                *(
+                    " · ".join(
+                        filter(None, [figure(row, board, language=texts.language), clean_text(row, texts.language)])
+                    )
+                    for row in line.rows
+                ),
+            ]
+            for block, lines in board.blocks
+            for line in lines
+        ]
+        yield from (f"### {texts(key)}", "", *_table(head, rows, left=2), "")
+
+
+def _pair_lines(report: Report, texts: Texts) -> Iterator[str]:
+    if report.file.comparisons:
+        head = [texts("task"), "A", "B", *(texts(key) for key in ("difference", "corrected_p", "verdict"))]
+        rows = [
+            [
+                _task(found.task, texts),
+                model_title(found.a),
+                model_title(found.b),
+                difference_text(found),
+                p_text(found.p_adjusted),
+                verdict_text(found, texts.language),
+            ]
+            for found in report.file.comparisons
+        ]
+        yield from _table(head, rows, left=3)
+
+
+def _cost_lines(report: Report, texts: Texts) -> Iterator[str]:
+    if report.has_cost:
+        head = [texts(key) for key in ("task", "model", "parameters", "size", "latency", "rate", "train")]
+        rows = [row for rows in report.ranking.values() for row in rows]
+        cells = [[_task(row.task, texts), model_title(row.model), *cost_cells(row, texts.language)] for row in rows]
+        yield from _table(head, cells, left=2)
+        if any(map(is_busy, rows)):
+            yield from ("", texts("busy"))
+
+
+def _noise_lines(report: Report, texts: Texts) -> Iterator[str]:
+    for task, rows in report.noised.items():
+        conditions = noise_conditions(rows)
+        title = f"{_task(task, texts)} {get_task(task).metrics[0].title}"
+        head = [title, texts("clean"), *(condition_title(c, texts.language) for c in conditions)]
+        body = [[model_title(row.model), clean_value(row), *noise_row(row, conditions)] for row in rows]
+        yield from (*_table(head, body), "")
+
+
+def _dispute_lines(report: Report, texts: Texts) -> Iterator[str]:
+    if report.evidence.disagreements:
+        head = [texts(key) for key in ("task", "examples", "disputed")]
+        found = report.evidence.disagreements
+        yield from _table(
+            head, [[_task(one.task, texts), f"{one.num_examples:,}", f"{one.num_disputed:,}"] for one in found]
+        )
+
+
+def _contamination_lines(report: Report, texts: Texts) -> Iterator[str]:
+    pairs, language = report.evidence.contamination, texts.language
+    if not pairs:
+        return
+    head = [texts(key) for key in ("task", "training_text", "examples")]
+    head += [*(measure_title(measure, language) for measure in MEASURES), texts("hits")]
+    rows = [
+        [
+            _task(pair.task, texts),
+            corpus_title(pair, language),
+            f"{pair.num_examples:,}",
+            *touched_cells(pair),
+            f"[tsv]({pair.hits})",
+        ]
+        for pair in pairs
+    ]
+    yield from (*_table(head, rows, left=2), "")
+    yield from (f"- {measure_title(m, language)}: {measure_meaning(m, language)}" for m in MEASURES)
+    if report.cleaned:
+        head = [texts(key) for key in ("task", "training_text", "model", "with_all", "without", "only_touched")]
+        cells = [
+            [
+                _task(row.task, texts),
+                f"{found.corpus} ({found.num_touched:,})",
+                model_title(row.model),
+                *clean_cells(row, found),
+            ]
+            for row, found in report.cleaned
+        ]
+        yield from ("", f"### {texts('clean_title')}", "", texts("clean_text"), "", *_table(head, cells, left=3))
+
+
+def _curve_lines(report: Report, texts: Texts) -> Iterator[str]:
+    if report.evidence.curves:
+        head = [texts("task"), texts("model"), "seed", texts("steps"), texts("loss")]
+        rows = [
+            [
+                _task(curve.task, texts),
+                model_title(curve.model),
+                str(curve.seed),
+                f"{curve.points[-1].step:,}",
+                f"{curve.points[0].loss:.3f} → {curve.points[-1].loss:.3f}",
+            ]
+            for curve in report.evidence.curves
+        ]
+        yield from _table(head, rows, left=2)
+
+
+def _manifest_lines(report: Report, texts: Texts) -> Iterator[str]:
+    yield from (f"- {texts(key)}: {_escaped(value)}" for key, value in manifest_facts(report.file.manifest))
+    yield from (f"- {texts('created')}: {report.file.created}", "", texts("again_text"), "", "```sh", AGAIN, "```")
