@@ -1,9 +1,9 @@
-"""How fast pretraining is, as ratios against named baselines in the same run; writes the table in the docs.
+"""Speed of pretraining relative to named baselines on the same machine; writes the page in the docs.
 
     python -m benchmarks.pretraining DATA/nsmc/reviews_unlabeled.txt.gz
 
-Every set-up runs in a process of its own, several times in turn, and its median counts. All see the same reviews
-(mean about 20 tokens), the same vocabulary and the same BERT; only real tokens count, padding does not.
+Every set-up runs several times in turn, each time in its own process, and the median counts. All use the same reviews
+(about 20 tokens on average), the same vocabulary and the same BERT; padding tokens do not count.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from corpora.foundation.machine import cpu_name, versions
 from corpora.sources import Source
 from pretraining.data.tokens import tokenize_corpus
 from pretraining.recipe import Recipe
-from pretraining.training.dataset import prepare
+from pretraining.training.run import Run
 from pretraining.vocabulary.tokenizer import open_wordpiece, save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
@@ -204,12 +204,9 @@ def measure_trainer(options: dict[str, Any], work: Path, seconds: float) -> dict
 def measure_ours(options: dict[str, Any], work: Path, seconds: float) -> dict[str, Any]:
     """Train with our loop until SECONDS are over."""
     from pretraining.model import PretrainingModel
-    from pretraining.run import build_model
-    from pretraining.training.loop import Trainer, make_accelerator
+    from pretraining.training.accelerator import make_accelerator
 
-    recipe = make_recipe(work, options)
-    prepared = prepare(recipe, work / "cache", num_workers=os.cpu_count() or 1)
-    model = build_model(recipe, prepared)
+    run = make_run(work, options)
     with contextlib.ExitStack() as changes:
         if not options.get("malloc", True):
             changes.enter_context(mock.patch("pretraining.training.loop.keep_freed_memory"))
@@ -217,42 +214,42 @@ def measure_ours(options: dict[str, Any], work: Path, seconds: float) -> dict[st
             changes.enter_context(mock.patch("pretraining.model.SLICE", options["slice"]))
         if "attention" in options:
             changes.enter_context(mock.patch.object(PretrainingModel, "use_attention"))
-            model.network.set_attn_implementation(options["attention"])
-        trainer = Trainer(model, prepared.feed, None, recipe.loop, make_accelerator(recipe.loop), work)
+        trainer = run.make_trainer(make_accelerator(run.recipe.loop))
+        if "attention" in options:
+            trainer.model.network.set_attn_implementation(options["attention"])
         speed = trainer.time_steps(seconds, warm_up=WARM_UP_STEPS)
-    feed = prepared.feed
+    source = run.data.train
     return {
         "tokens_per_s": speed.tokens_per_s,
         "matmul_share": speed.matmul_share,
-        "packing": prepared.num_tokens / (len(feed.corpus) * feed.objective.layout.max_length),
-        "tokens_per_sequence": prepared.num_tokens / sum(len(shard.labels) for shard in feed.corpus.shards),
+        "packing": run.data.num_tokens / (len(source.corpus) * source.objective.layout.max_length),
+        "tokens_per_sequence": run.data.num_tokens / sum(len(shard.labels) for shard in source.corpus.shards),
         "step_ms": 1000 * speed.step_s,
     }
 
 
-def make_recipe(work: Path, options: dict[str, Any]) -> Recipe:
-    """Return the recipe of a set-up of ours."""
+def make_run(work: Path, options: dict[str, Any], *, corpus: str = "corpus", num_workers: int | None = None) -> Run:
+    """Return the run of a set-up of ours."""
     objective = {"name": options.get("objective", "dynamic_mlm")}
     if objective["name"] == "static_mlm_nsp":
         objective["dupe_factor"] = 1
     values: dict[str, Any] = {
         "objective": objective,
         "model": MODEL,
-        "data": {"corpus": str(work / "corpus"), "tokenizer": str(work / "vocabulary"), "max_length": 128},
+        "data": {"corpus": str(work / corpus), "tokenizer": str(work / "vocabulary"), "max_length": 128},
         "loop": {"batch_size": 32} | {key: options[key] for key in ("precision", "compile") if key in options},
     }
-    return Recipe(**values)
+    return Run(Recipe(**values), work, cache=work / f"cache-{corpus}", num_workers=num_workers or os.cpu_count() or 1)
 
 
 def measure_loading(work: Path) -> dict[str, Any]:
-    """Measure how long the making of a batch takes, alone in its thread."""
-    recipe = make_recipe(work, {})
-    prepared = prepare(recipe, work / "cache", num_workers=os.cpu_count() or 1)
-    prepared.feed.micro_batches(0, process=0, num_processes=1, size=32)
+    """Measure the time to make a batch."""
+    source = make_run(work, {}).data.train
+    source.micro_batches(0, process=0, num_processes=1, size=32)
     times = []
     for step in range(1, 201):
         started = time.perf_counter()
-        prepared.feed.micro_batches(step, process=0, num_processes=1, size=32)
+        source.micro_batches(step, process=0, num_processes=1, size=32)
         times.append(time.perf_counter() - started)
     return {"batch_ms": 1000 * statistics.median(times)}
 
@@ -273,40 +270,38 @@ def measure_tokenizers(work: Path) -> dict[str, Any]:
 
 
 def measure_corpus(work: Path) -> dict[str, Any]:
-    """Measure reading, tokenising and packing of the corpus, with one process and with all."""
+    """Measure reading, tokenizing and packing of the corpus, with one process and with all."""
     size = sum(len(text.encode()) for file in corpus_files(work / "corpus") for text in corpus_texts(file))
     figures: dict[str, Any] = {"corpus_mb": size / 1e6}
     for label, workers in (("one", 1), ("all", os.cpu_count() or 1)):
-        cache = work / "cache-corpus"
+        run = make_run(work, {}, num_workers=workers)
+        shutil.rmtree(run.cache, ignore_errors=True)
         started = time.perf_counter()
-        tokenize_corpus(work / "corpus", work / "vocabulary" / "tokenizer.json", cache, num_workers=workers)
-        tokenised = time.perf_counter()
-        prepare(make_recipe(work, {}), cache, num_workers=workers)
+        tokenize_corpus(work / "corpus", work / "vocabulary" / "tokenizer.json", run.cache, num_workers=workers)
+        tokenized = time.perf_counter()
+        assert run.data.num_tokens  # prepared on access
         finished = time.perf_counter()
-        shutil.rmtree(cache)
         figures |= {
-            f"tokenise_mb_per_s_{label}": size / 1e6 / (tokenised - started),
+            f"tokenise_mb_per_s_{label}": size / 1e6 / (tokenized - started),
             f"mb_per_s_{label}": size / 1e6 / (finished - started),
         }
     return figures
 
 
 def measure_memory(work: Path, name: str) -> dict[str, Any]:
-    """Measure the peak memory of a process that tokenises and packs a corpus alone."""
+    """Measure the peak memory of one process that tokenizes and packs a corpus."""
     files = sorted((work / name).glob("*.jsonl"))
     size = sum(len(text.encode()) for file in files for text in corpus_texts(file))
     write_manifest(work, name, files)
-    recipe = make_recipe(work, {})
-    data = recipe.data.model_copy(update={"corpus": str(work / name)})
-    cache = work / "cache-memory"
+    run = make_run(work, {}, corpus=name, num_workers=1)
     with _peak_memory() as peak:
-        prepare(recipe.model_copy(update={"data": data}), cache, num_workers=1)
-    shutil.rmtree(cache)
+        assert run.data.num_tokens  # prepared on access
+    shutil.rmtree(run.cache)
     return {"peak_mb": peak["bytes"] / 1e6, "corpus_mb": size / 1e6}
 
 
 def write_manifest(work: Path, name: str, files: list[Path]) -> None:
-    """Make a folder of shards a corpus: its manifest lists them."""
+    """Turn a folder of shards into a corpus by writing its manifest."""
     from corpora.foundation.files import sha256, write_json
 
     manifest = json.loads((work / "corpus" / "manifest.json").read_text(encoding="utf-8"))
@@ -319,7 +314,7 @@ def write_manifest(work: Path, name: str, files: list[Path]) -> None:
 
 @contextlib.contextmanager
 def _peak_memory() -> Iterator[dict[str, int]]:
-    """Watch this process's own memory; pages of mapped files are not counted, the system takes them back at will."""
+    """Watch the anonymous memory of this process; pages of mapped files do not count, the system can reclaim them."""
     peak = {"bytes": 0}
     done = threading.Event()
 
@@ -349,7 +344,7 @@ def _texts(work: Path, count: int) -> list[str]:
 
 
 def page(results: dict[str, list[dict[str, Any]]], rounds: int) -> str:
-    """Return the page of the docs."""
+    """Return the page for the docs."""
 
     def median(name: str, key: str) -> float:
         return float(statistics.median(result[key] for result in results[name]))
@@ -368,9 +363,9 @@ def page(results: dict[str, list[dict[str, Any]]], rounds: int) -> str:
         f"- Machine: {cpu_name()}, {int(median('matmul', 'threads'))} threads; matrix product of 2048³: "
         f"{median('matmul', 'fp32_gflops_per_s'):,.0f} GFLOP/s in fp32, "
         f"{median('matmul', 'bf16_gflops_per_s'):,.0f} GFLOP/s in bf16.",
-        f"- Text: {VOCAB_SIZE:,} pieces; {median('ours', 'tokens_per_sequence'):.1f} tokens a review with `[CLS]` and "
-        "`[SEP]`. Model: BERT, 4 layers × 256, no dropout, 15 % masked.",
-        f"- Median (and range) of {rounds} rounds in turn, each set-up in a process of its own.",
+        f"- Text: vocabulary of {VOCAB_SIZE:,}; {median('ours', 'tokens_per_sequence'):.1f} tokens per review with "
+        "`[CLS]` and `[SEP]`. Model: BERT, 4 layers × 256, no dropout, 15 % masked.",
+        f"- Median (and range) of {rounds} rounds in turn, each set-up in its own process.",
         "- " + ", ".join(f"{name} {version}" for name, version in libraries.items()) + ".",
         "",
         "## Training",
@@ -390,20 +385,20 @@ def page(results: dict[str, list[dict[str, Any]]], rounds: int) -> str:
         f"- Packing: {100 * median('ours', 'packing'):.2f} % of the positions hold real tokens "
         f"({100 * median('ours-nsp', 'packing'):.2f} % for sentence pairs).",
         f"- Data loading: a batch of 32 rows takes {batch_ms:.2f} ms to make, {100 * batch_ms / step_ms:.2f} % of the "
-        f"{step_ms:.0f} ms of a step; it is made while the step before it runs.",
+        f"{step_ms:.0f} ms of a step; it is made during the previous step.",
         "",
         "## Corpus",
         "",
-        f"From JSON lines to packed rows on the disk, {median('corpus', 'corpus_mb'):.0f} MB of text; `tokenizers` "
-        "alone encodes the same texts, already in memory, with `encode_batch_fast` and throws the result away. The "
-        "start of processes is counted.",
+        f"From JSON lines to packed rows on disk, {median('corpus', 'corpus_mb'):.0f} MB of text; `tokenizers` "
+        "alone encodes the same texts, already in memory, with `encode_batch_fast` and discards the result. The "
+        "time includes the start of processes.",
         "",
         "| | one process | all cores |",
         "| --- | ---: | ---: |",
     ]
     alone = {label: median("tokenizers", f"mb_per_s_{label}") for label in ("one", "all")}
     lines.append(f"| `tokenizers` alone | {alone['one']:.2f} MB/s | {alone['all']:.2f} MB/s |")
-    for title, key in (("reading and tokenising", "tokenise_mb_per_s"), ("and packing into rows", "mb_per_s")):
+    for title, key in (("reading and tokenizing", "tokenise_mb_per_s"), ("and packing into rows", "mb_per_s")):
         speeds = {label: median("corpus", f"{key}_{label}") for label in ("one", "all")}
         cells = [f"{speed:.2f} MB/s ({100 * speed / alone[label]:.0f} %)" for label, speed in speeds.items()]
         lines.append(f"| {title} | {cells[0]} | {cells[1]} |")

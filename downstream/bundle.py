@@ -42,7 +42,7 @@ from downstream.finetune import finetune, load_finetuned, predict
 from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm
 from pretraining.recipe import Recipe, check_recipe
-from pretraining.run import pretrain
+from pretraining.training.run import Run
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import VocabConfig, train_wordpiece
 
@@ -266,7 +266,7 @@ class Bundle:
             raise ResultError(self._out, what, "leave out --continue, and all is made anew")
         for number in range(self._num_phases_before, len(self.phases)):
             out = self._phase_folder(number)
-            pretrain(self.phases[number], out, cache=self._work / "data", num_workers=self._num_workers)
+            Run(self.phases[number], out, cache=self._work / "data", num_workers=self._num_workers).train()
         halve(self._phase_folder(len(self.phases) - 1), self.encoder)
 
     def _make_classifier(self) -> None:

@@ -2,8 +2,8 @@
 
     python -m pretraining.evaluate MODEL --corpus DIR
 
-What the training loop reports is measured on the rows of its own objective; this puts models of different objectives
-side by side. Single segments, masks of 15 % of the tokens, drawn once by the seed.
+The training loop evaluates on the rows of its own objective; this command makes models of different objectives
+comparable: single segments, 15 % of the tokens masked, the same masks for every model.
 """
 
 import json
@@ -20,7 +20,7 @@ from corpora.foundation.errors import CheckpointError, DataError
 from corpora.foundation.machine import keep_freed_memory
 from pretraining.data.tokens import tokenize_corpus
 from pretraining.objective import RowLayout, get_objective
-from pretraining.training.batches import Feed
+from pretraining.training.batches import BatchSource
 from pretraining.training.dataset import make_rows, special_ids
 
 BATCH = 32
@@ -35,13 +35,13 @@ def evaluate_mlm(
         folder: a BERT with its masked-LM head and its `tokenizer.json`, as transformers saves it.
         corpus: folder made by `corpora.build`.
         max_length: tokens of a row.
-        max_rows: rows read, at most.
+        max_rows: maximum number of rows.
         mask_rate: share of tokens to predict.
         seed: of rows and masks.
 
     Returns:
-        `mlm_loss` in nats, `mlm_perplexity`, `mlm_accuracy`, `num_predictions`, and what one gets who knows nothing
-        but how often each token is to be predicted: `unigram_loss` in nats.
+        `mlm_loss` in nats, `mlm_perplexity`, `mlm_accuracy`, `num_predictions`, and `unigram_loss` in nats, the loss
+        of a predictor that knows only the frequencies of the masked tokens.
 
     Raises:
         CheckpointError: the folder holds no such model.
@@ -67,10 +67,10 @@ def evaluate_mlm(
                 corpus, "has no held-out documents", "build it with python -m corpora.build --held-out 0.01"
             )
         rows, _ = make_rows(objective, tokens, digest, Path(scratch), split="held-out", num_workers=1)
-        feed = Feed(rows, objective, BATCH)
+        source = BatchSource(rows, objective, BATCH)
         for first in range(0, min(len(rows), max_rows), BATCH):
             some = np.arange(first, min(first + BATCH, len(rows), max_rows))
-            batch = feed.tensors(some, np.zeros(len(some), np.int64))
+            batch = source.tensors(some, np.zeros(len(some), np.int64))
             counts += np.bincount(batch["masked_ids"].numpy(), minlength=len(counts))
             outputs = model(**{name: tensor.to(device) for name, tensor in batch.items()})
             for name in sums:
@@ -90,15 +90,14 @@ def evaluate_mlm(
 def _load(folder: Path) -> Any:
     from transformers import BertConfig
 
-    from pretraining.model import MaskedLanguageModel
-    from pretraining.training.checkpoints import read_weights
+    from pretraining.model import MaskedLanguageModel, read_weights
 
     if not (folder / "config.json").is_file():
         raise CheckpointError(folder, "no config.json in it", "give a folder made by python -m pretraining.run")
     config = BertConfig.from_pretrained(folder)
     if config.is_decoder:
-        what = "it reads from left to right and fills no masks"
-        raise CheckpointError(folder, what, "its held-out loss stands in its metrics.jsonl")
+        what = "a left-to-right model cannot fill masks"
+        raise CheckpointError(folder, what, "see the held-out loss in its metrics.jsonl")
     model = MaskedLanguageModel(config, next_sentence=False)
     try:
         missing = model.load(read_weights(folder))
@@ -115,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("model", type=Path, help="folder made by python -m pretraining.run")
     parser.add_argument("--corpus", type=Path, required=True, help="folder made by python -m corpora.build")
     parser.add_argument("--max-length", type=int, default=128)
-    parser.add_argument("--rows", type=int, default=4096, help="rows read, at most")
+    parser.add_argument("--rows", type=int, default=4096, help="maximum number of rows")
     parser.add_argument("--mask-rate", type=float, default=0.15)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse(argv)

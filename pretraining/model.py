@@ -1,70 +1,75 @@
-"""A transformers BERT under pretraining: packed rows in, losses out.
+"""A transformers BERT for pretraining: packed rows in, losses out.
 
-The network itself is transformers' own (`BertForPreTraining` or `BertForMaskedLM`), so that what is trained here is a
-plain checkpoint. What is added is what pretraining needs and fine-tuning does not: sequences that share a row without
-seeing each other, and a vocabulary layer that sees the masked positions only, in slices that never exist all at once.
+The network is transformers' own (`BertForPreTraining` or `BertForMaskedLM`), so that the result is a plain checkpoint.
+Pretraining adds attention that is limited to the sequences of a packed row, and a vocabulary layer that computes the
+masked positions only, slice by slice.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from corpora.foundation.errors import CheckpointError
+
 if TYPE_CHECKING:
     from transformers import BertConfig, PreTrainedModel
 
 VOCAB_MULTIPLE = 64
-"""Matrix kernels like sides that are multiples of it; the padding is cut off again on export."""
-OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "generator.bias")
-"""Parameters with a row for every piece."""
+"""The vocabulary is padded to a multiple of it, which matrix kernels need to be fast; export removes the padding."""
+VOCAB_PARAMETERS = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "generator.bias")
+"""Parameters with a row for every vocabulary entry."""
 SLICE = 256
-"""Masked positions whose scores over the vocabulary exist at a time."""
+"""Masked positions whose vocabulary scores are computed at a time."""
+OBJECTIVE_PARTS_FILE = "objective.safetensors"
+"""Beside a finished model: parameters that transformers has no name for, such as ELECTRA's generator."""
 
 
 @dataclass(frozen=True)
 class Flops:
-    """Floating-point operations of training: forward, and twice that backward. Source: Kaplan et al. 2020, table 1."""
+    """Floating-point operations of training: forward, plus twice that backward. Source: Kaplan et al. 2020, table 1."""
 
     per_token: float
     per_position: float
-    """Per token and per token that it attends to."""
+    """Per pair of a token and a token that it attends to."""
     per_prediction: Mapping[str, float]
-    """By the name of the loss term; what is not named is too little to count."""
+    """By the name of the loss term; missing ones are negligible."""
 
-    def of_step(self, counts: Mapping[str, float], length: int) -> float:
-        """Return those of a step, or of several.
+    def total(self, counts: Mapping[str, float], length: int) -> float:
+        """Return the operations of one or more steps.
 
         Args:
-            counts: `tokens`, and predictions by the name of their term.
-            length: tokens of a row, all of which each token is multiplied with.
+            counts: `tokens`, and predictions by the name of their loss term.
+            length: tokens of a row; attention scores are computed between all of them.
         """
         heads = sum(counts.get(name, 0.0) * flops for name, flops in self.per_prediction.items())
         return counts.get("tokens", 0.0) * (self.per_token + self.per_position * length) + heads
 
-    @staticmethod
-    def of_layers(encoder: nn.Module) -> float:
-        """Return those of a token in a stack of layers, attention scores left out."""
-        return 6.0 * sum(p.numel() for p in encoder.parameters() if p.ndim == 2)
+
+def layer_flops(encoder: nn.Module) -> float:
+    """Return the training operations per token of a stack of layers, without attention scores."""
+    return 6.0 * sum(p.numel() for p in encoder.parameters() if p.ndim == 2)
 
 
 class PretrainingModel(nn.Module):
-    """A BERT under pretraining, what all objectives need of it; each adds its heads and its `forward`.
+    """Base class of the models of all objectives; each adds its heads and its `forward`.
 
-    `forward` takes a batch as the objective's `inputs` makes it, and returns for each term of the loss `NAME_loss` and
-    `NAME_correct`, float32 scalars, sums over the term's predictions: the caller divides by what its whole batch holds.
+    `forward` takes a batch from the objective's `inputs`, and returns `NAME_loss` and `NAME_correct` for each loss
+    term: float32 scalars, summed over the term's predictions. The caller divides by the number of predictions.
 
-    B rows, T tokens, D hidden, M predictions, Q sequences, V words.
+    Shapes: B rows, T tokens, D hidden, M masked positions, Q sequences, V vocabulary.
     """
 
     def __init__(self, config: "BertConfig", *, next_sentence: bool) -> None:
         """Build the network with random weights.
 
         Args:
-            config: of the network as it will be saved; `vocab_size` is padded inside.
-            next_sentence: whether there is a next-sentence head.
+            config: of the network as it will be saved; `vocab_size` is padded here.
+            next_sentence: whether to add a next-sentence head.
         """
         from transformers import BertForMaskedLM, BertForPreTraining
 
@@ -76,13 +81,13 @@ class PretrainingModel(nn.Module):
         self.network: Any = (BertForPreTraining if next_sentence else BertForMaskedLM)(padded)
 
     def load(self, weights: Mapping[str, Tensor]) -> list[str]:
-        """Take over the weights of a saved network, padding the vocabulary; return the parameters it does not have.
+        """Load the weights of a saved network, padding the vocabulary; return the names of missing parameters.
 
         Args:
             weights: by the names of transformers' classes, and of this model's own parts.
 
         Raises:
-            ValueError: a shape does not fit.
+            ValueError: a shape differs.
         """
         missing = []
         with torch.no_grad():
@@ -92,17 +97,17 @@ class PretrainingModel(nn.Module):
                     missing.append(name)
                     continue
                 given = weights[name]
-                length = self.vocab_size if name in OF_VOCABULARY else len(parameter)
+                length = self.vocab_size if name in VOCAB_PARAMETERS else len(parameter)
                 if tuple(given.shape) != (length, *parameter.shape[1:]):
                     raise ValueError(f"{name} is {tuple(given.shape)}, not {(length, *parameter.shape[1:])}")
                 parameter[:length] = given
         return missing
 
     def use_attention(self, device: torch.device) -> None:
-        """Choose the attention for a device.
+        """Choose the attention implementation for a device.
 
-        On CPUs plain matrix products beat PyTorch's fused attention, whose backward pass with a mask is slow there
-        (`benchmarks/pretraining.py`); on GPUs it is the other way round.
+        On CPUs plain matrix products are faster than PyTorch's fused attention, whose backward pass with a mask is slow
+        there (`benchmarks/pretraining.py`); on GPUs fused attention is faster.
         """
         self.network.set_attn_implementation("eager" if device.type == "cpu" else "sdpa")
 
@@ -117,11 +122,11 @@ class PretrainingModel(nn.Module):
         return hidden
 
     def attention_mask(self, sequence_ids: Tensor) -> Tensor:
-        """Return a mask, (B, 1, T, T), that lets tokens see those of their own sequence."""
+        """Return a mask, (B, 1, T, T), that limits attention to the own sequence."""
         visible = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]  # (B, 1, T, T)
         mask = visible
         if self.network.config._attn_implementation == "eager":
-            # The plain implementation adds its mask to the scores.
+            # The eager implementation adds the mask to the scores.
             kind = _compute_dtype(self.network.dtype, visible.device)
             mask = torch.zeros(visible.shape, dtype=kind, device=visible.device)
             mask.masked_fill_(~visible, torch.finfo(kind).min)
@@ -131,35 +136,35 @@ class PretrainingModel(nn.Module):
         """Return `mlm_loss` and `mlm_correct` of masked positions.
 
         Args:
-            states: (M, D), last hidden states there.
-            masked_ids: int64 (M,), the tokens that stood there.
+            states: (M, D), last hidden states of the masked positions.
+            masked_ids: int64 (M,), the original tokens.
         """
         head = self.network.cls.predictions
         loss, correct, _ = self.vocabulary_loss(head.transform(states), head.decoder.bias, masked_ids)
         return {"mlm_loss": loss, "mlm_correct": correct}
 
     def pair_scores(self, states: Tensor) -> Tensor:
-        """Return the scores of belonging together and of not, float32 (Q, 2), of pairs whose `[CLS]` has STATES."""
-        # The pooler takes the first position of what it is given.
+        """Return next-sentence scores, float32 (Q, 2), of pairs whose `[CLS]` has the hidden STATES, (Q, D)."""
+        # The pooler reads the first position.
         pooled = self.network.bert.pooler(states.unsqueeze(1))
         scores: Tensor = self.network.cls.seq_relationship(pooled).float()
         return scores
 
     def scores(self, states: Tensor) -> Tensor:
-        """Return the scores of all pieces, (M, V), at masked positions; for objectives that need all at once."""
+        """Return vocabulary scores, (M, V), of masked positions; for objectives that need them all at once."""
         scores: Tensor = self.network.cls.predictions(states)
         return scores[:, : self.vocab_size]
 
     def vocabulary_loss(
         self, states: Tensor, bias: Tensor, labels: Tensor, draws: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the summed cross-entropy over the vocabulary, the number of right predictions, and drawn pieces.
+        """Return the summed cross-entropy over the vocabulary, the number of correct predictions, and sampled tokens.
 
         Args:
             states: (M, D), multiplied with the word embeddings.
             bias: (V,), padded.
             labels: int64 (M,).
-            draws: (M,), uniform; each decides which piece is drawn from the predicted distribution.
+            draws: (M,), uniform in [0, 1); each selects a token from the predicted distribution.
 
         Returns:
             Scalar, scalar, int64 (M,); the last is empty without draws.
@@ -175,11 +180,11 @@ class PretrainingModel(nn.Module):
         """Return the floating-point operations of a training step."""
         config = self.network.config
         head = 6.0 * config.hidden_size * (config.hidden_size + self.vocab_size)
-        layers = Flops.of_layers(self.network.bert.encoder)
+        layers = layer_flops(self.network.bert.encoder)
         return Flops(layers, 12.0 * config.num_hidden_layers * config.hidden_size, {"mlm": head})
 
     def export(self, state: Mapping[str, Tensor]) -> "PreTrainedModel":
-        """Return a network without padding of the vocabulary, as it is to be saved.
+        """Return the network to save, without the padding of the vocabulary.
 
         Args:
             state: this model's parameters by name.
@@ -192,14 +197,14 @@ class PretrainingModel(nn.Module):
                 parameter.copy_(trained if trained.shape == parameter.shape else trained[: len(parameter)])
         return exported
 
-    def own_parts(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what a run that goes on from this one needs and `export` leaves out, without padding."""
+    def objective_parts(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the parameters that `export` leaves out, without padding; a run with `model.init` loads them."""
         parts = {name: tensor for name, tensor in state.items() if not name.startswith("network.")}
-        return {name: part[: self.vocab_size] if name in OF_VOCABULARY else part for name, part in parts.items()}
+        return {name: part[: self.vocab_size] if name in VOCAB_PARAMETERS else part for name, part in parts.items()}
 
 
 class MaskedLanguageModel(PretrainingModel):
-    """A BERT that predicts masked tokens and, if asked, whether a sentence follows another."""
+    """A BERT that predicts masked tokens and, optionally, the next sentence."""
 
     def forward(
         self,
@@ -207,21 +212,21 @@ class MaskedLanguageModel(PretrainingModel):
         token_type_ids: Tensor,
         position_ids: Tensor,
         sequence_ids: Tensor,
-        masked_at: Tensor,
+        masked_positions: Tensor,
         masked_ids: Tensor,
-        first_at: Tensor | None = None,
+        sequence_starts: Tensor | None = None,
         next_labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return summed losses and counts; see `PretrainingModel`.
 
         Args:
-            input_ids: int64 (B, T), as fed.
+            input_ids: int64 (B, T), with masks.
             token_type_ids: int64 (B, T).
-            position_ids: int64 (B, T), counted from the begin of each sequence.
-            sequence_ids: int64 (B, T); tokens see those of the same number, 0 is padding.
-            masked_at: int64 (M,), positions to predict, counted through the flattened batch.
-            masked_ids: int64 (M,), the tokens that stood there.
-            first_at: int64 (Q,), positions of `[CLS]`, for the next-sentence head.
+            position_ids: int64 (B, T), counted from the start of each sequence.
+            sequence_ids: int64 (B, T); tokens attend to those of the same number, 0 is padding.
+            masked_positions: int64 (M,), in the flattened batch.
+            masked_ids: int64 (M,), the original tokens.
+            sequence_starts: int64 (Q,), positions of `[CLS]` in the flattened batch, for the next-sentence head.
             next_labels: int64 (Q,), 1 for a random next sentence.
 
         Returns:
@@ -229,24 +234,24 @@ class MaskedLanguageModel(PretrainingModel):
             Q); float32 scalars.
         """
         hidden = self.encode(input_ids, token_type_ids, position_ids, sequence_ids).flatten(0, 1)  # (B·T, D)
-        outputs = self.predict_masked(hidden[masked_at], masked_ids)
-        if self.next_sentence and first_at is not None and next_labels is not None:
-            scores = self.pair_scores(hidden[first_at])
+        outputs = self.predict_masked(hidden[masked_positions], masked_ids)
+        if self.next_sentence and sequence_starts is not None and next_labels is not None:
+            scores = self.pair_scores(hidden[sequence_starts])
             outputs["nsp_loss"] = F.cross_entropy(scores, next_labels, reduction="sum")
             outputs["nsp_correct"] = (scores.argmax(-1) == next_labels).sum().float()
         return outputs
 
 
 def _compute_dtype(default: torch.dtype, device: torch.device) -> torch.dtype:
-    """Return the type in which matrix products are computed."""
+    """Return the dtype of matrix products."""
     return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else default
 
 
 class _VocabularyLoss(torch.autograd.Function):
-    """Cross-entropy over the vocabulary, slice by slice, with the gradients made on the way.
+    """Cross-entropy over the vocabulary, slice by slice; the forward pass computes the gradients too.
 
-    The scores of all predictions, M × V numbers, would be the largest tensor of a step by far and be read and written
-    several times; here a slice of them lives in the processor's cache, and gradients are there when the loss is.
+    The scores of all predictions, M × V numbers, would be by far the largest tensor of a step, read and written several
+    times; a slice of them stays in the processor's cache.
     """
 
     @staticmethod
@@ -260,7 +265,7 @@ class _VocabularyLoss(torch.autograd.Function):
         vocab_size: int,
         with_gradients: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the summed loss, the number of correct predictions, and pieces drawn from what is predicted.
+        """Return the summed loss, the number of correct predictions, and tokens sampled from the predictions.
 
         Args:
             ctx: of autograd.
@@ -268,8 +273,8 @@ class _VocabularyLoss(torch.autograd.Function):
             weight: (V, D) of the tied word embeddings, padded.
             bias: (V,).
             labels: int64 (M,).
-            draws: (M,), uniform; None where nothing is drawn.
-            vocab_size: scores behind it are padding.
+            draws: (M,), uniform in [0, 1); None to sample nothing.
+            vocab_size: scores beyond it are padding.
             with_gradients: whether there will be a backward pass.
         """
         device = hidden.device
@@ -289,7 +294,7 @@ class _VocabularyLoss(torch.autograd.Function):
                 probabilities = torch.log_softmax(scores[:, :vocab_size], -1, dtype=torch.float32)
                 of_targets = probabilities.gather(1, targets)
                 loss -= of_targets.sum()
-                # Looking for the maximum is much faster than for its place, which matters only where it is reached.
+                # `amax` is much faster than `argmax`, which is needed only where the target reaches the maximum.
                 best = (of_targets == probabilities.amax(-1, keepdim=True)).squeeze(1)
                 correct += (probabilities[best].argmax(-1, keepdim=True) == targets[best]).sum()
                 if not with_gradients and draws is None:
@@ -298,8 +303,8 @@ class _VocabularyLoss(torch.autograd.Function):
                 if draws is not None:
                     reached = probabilities.cumsum(1)
                     # Rounding may leave the last sum short of a draw near 1.
-                    places = torch.searchsorted(reached, draws[some, None].to(reached.dtype) * reached[:, -1:])
-                    drawn[some] = places.squeeze(1).clamp_(max=vocab_size - 1)
+                    sampled = torch.searchsorted(reached, draws[some, None].to(reached.dtype) * reached[:, -1:])
+                    drawn[some] = sampled.squeeze(1).clamp_(max=vocab_size - 1)
                 if hidden_gradient is None or weight_gradient is None or bias_gradient is None:
                     continue
                 gradient = probabilities.scatter_add_(1, targets, torch.full_like(targets, -1, dtype=torch.float32))
@@ -315,7 +320,34 @@ class _VocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the gradients that the forward pass made."""
+        """Scale the gradients of the forward pass."""
         hidden_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
         scale = gradients[0]
         return hidden_gradient * scale, weight_gradient * scale, bias_gradient * scale, None, None, None, None
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Read the safetensors weights of a transformers folder, by the names of `BertForPreTraining`.
+
+    Parameters of `OBJECTIVE_PARTS_FILE` keep their names.
+
+    Raises:
+        CheckpointError: there are none, or they are damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    parts: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise CheckpointError(folder, "no safetensors weights in it", "give a transformers folder")
+    for file in files:
+        try:
+            found = load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(file, f"damaged ({error})", "get the file again") from error
+        (parts if file.name == OBJECTIVE_PARTS_FILE else weights).update(found)
+    if not any(name.startswith("bert.") for name in weights):
+        weights = {f"bert.{name}": tensor for name, tensor in weights.items()}  # a bare encoder
+    return weights | parts

@@ -1,4 +1,4 @@
-"""What an objective provides: how its rows are made, how they are masked, and which heads learn from them.
+"""The protocol of pretraining objectives: row format, masking, and the heads of the model.
 
 One file per objective under `pretraining/objectives/`, found by the `name` of its `OBJECTIVE`.
 """
@@ -25,86 +25,87 @@ if TYPE_CHECKING:
 
 
 class ObjectiveConfig(Config):
-    """Settings that all masked objectives share; each adds its own."""
+    """Settings of all masked objectives; each adds its own."""
 
     mask_rate: float = Field(default=0.15, gt=0, lt=1)
-    """Share of tokens to predict. 0.15: Devlin et al. 2019, section 3.1."""
+    """Share of tokens to predict. Default: Devlin et al. 2019, section 3.1."""
     whole_word: bool = False
-    """Mask eojeol with all their pieces, noun and particle together, instead of single pieces."""
+    """Mask whole eojeol, noun and particle together, instead of single subwords."""
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """What rows are made for."""
+    """The format of rows."""
 
     max_length: int
     """Tokens of a row, special ones included."""
     isolate_documents: bool
-    """Pack sequences that do not see each other; otherwise as the objective's paper does."""
+    """Pack sequences that do not attend to each other; otherwise the input format of the objective's paper."""
     seed: int
     specials: SpecialIds
 
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Some rows side by side, padded to the longest. B rows, T positions, Q sequences."""
+    """Rows, padded to the longest. Shapes: B rows, T tokens, Q sequences, M masked positions."""
 
     rows: IntArray
-    """int64 (B,): their numbers in the corpus."""
+    """int64 (B,): row numbers in the corpus."""
     epochs: IntArray
-    """int64 (B,): the pass over the corpus that each is fed in."""
+    """int64 (B,): epoch of each row."""
     input_ids: IntArray
     """int64 (B, T)."""
     kinds: IntArray
-    """uint8 (B, T): what each token is to masking; padding is special."""
+    """uint8 (B, T): `SPECIAL`, `WORD_START` or `WORD_INSIDE`; padding is special."""
     sequence_ids: IntArray
     """int64 (B, T): 1, 2, … for the sequences of a row, 0 for padding."""
     position_ids: IntArray
-    """int64 (B, T): counted from the begin of the sequence."""
+    """int64 (B, T): counted from the start of the sequence."""
     token_type_ids: IntArray
     """int64 (B, T): 0 in segment A, 1 in segment B."""
-    first_at: IntArray
-    """int64 (Q,): where the sequences begin, counted through the whole batch."""
+    sequence_starts: IntArray
+    """int64 (Q,): positions of `[CLS]` in the flattened batch."""
     labels: IntArray
     """int64 (Q,)."""
-    masked_at: IntArray | None
-    """int64 (M,), counted through the whole batch; None where masks are still to be drawn."""
+    masked_positions: IntArray | None
+    """int64 (M,), in the flattened batch; None for dynamic masking."""
     masked_ids: IntArray | None
+    """int64 (M,): the original tokens."""
 
 
 @dataclass(frozen=True)
-class Masked:
-    """A masked batch. M predictions."""
+class MaskedBatch:
+    """A batch with masks. Shapes as in `RowBatch`."""
 
     input_ids: IntArray
-    """int64 (B, T), as fed."""
-    masked_at: IntArray
-    """int64 (M,), ascending, counted through the whole batch."""
+    """int64 (B, T), with masks."""
+    masked_positions: IntArray
+    """int64 (M,), in the flattened batch, ascending."""
     masked_ids: IntArray
-    """int64 (M,): the tokens to be predicted."""
+    """int64 (M,): the original tokens."""
 
 
 @dataclass(frozen=True)
-class Term:
-    """A part of the loss. The model returns `NAME_loss` and `NAME_correct`, sums over the term's predictions."""
+class LossTerm:
+    """A term of the loss. The model returns `NAME_loss` and `NAME_correct`, summed over the term's predictions."""
 
     name: str
     title: str
     """Name in charts."""
     counted_by: str
-    """Entry of the batch that is as long as the term has predictions."""
+    """Entry of the batch with one element per prediction."""
     weight: float = 1.0
-    """In the loss of a step, where each term counts by its mean over predictions."""
+    """Weight of the term's mean over predictions in the loss of a step."""
 
 
-MLM = Term("mlm", "MLM", "masked_at")
-NSP = Term("nsp", "NSP", "next_labels")
+MLM = LossTerm("mlm", "MLM", "masked_positions")
+NSP = LossTerm("nsp", "NSP", "next_labels")
 
 
 class Objective(abc.ABC):
-    """A pretraining objective with its settings, for rows of a certain layout.
+    """A pretraining objective with its settings and its row layout.
 
-    What a subclass makes is a function of its settings, the layout and the arguments alone.
+    All methods are functions of settings, layout and arguments alone.
     """
 
     name: ClassVar[str]
@@ -112,23 +113,23 @@ class Objective(abc.ABC):
     settings: ClassVar[type[ObjectiveConfig]]
 
     def __init__(self, config: ObjectiveConfig, layout: RowLayout) -> None:
-        """Take the settings, of the type `settings`."""
+        """Create the objective; CONFIG is of the type `settings`."""
         self.config: Any = config
         self.layout = layout
 
     @property
-    def terms(self) -> tuple[Term, ...]:
-        """What the loss of a step is made of."""
+    def terms(self) -> tuple[LossTerm, ...]:
+        """The terms of the loss."""
         return (MLM,)
 
     @property
     def row_settings(self) -> list[Any]:
-        """What decides the rows beside corpus and layout: objectives that agree in it share them."""
+        """Everything that decides the rows beside corpus and layout: objectives with equal values share rows."""
         return [self.name, self.config.model_dump()]
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """Files beside corpus and vocabulary that decide what a run ends in."""
+        """Files beside corpus and vocabulary that decide the result of a run."""
         return ()
 
     @abc.abstractmethod
@@ -140,23 +141,23 @@ class Objective(abc.ABC):
         """
 
     @abc.abstractmethod
-    def mask(self, batch: RowBatch) -> Masked:
-        """Return what is fed and what is to be predicted."""
+    def mask(self, batch: RowBatch) -> MaskedBatch:
+        """Return the inputs with masks, and the tokens to predict."""
 
     def inputs(self, batch: RowBatch) -> dict[str, npt.NDArray[Any]]:
-        """Return a batch as the model's `forward` takes it, by argument."""
+        """Return a batch as arguments of the model's `forward`."""
         masked = self.mask(batch)
         return {
             "input_ids": masked.input_ids,
             "token_type_ids": batch.token_type_ids,
             "position_ids": batch.position_ids,
             "sequence_ids": batch.sequence_ids,
-            "masked_at": masked.masked_at,
+            "masked_positions": masked.masked_positions,
             "masked_ids": masked.masked_ids,
         }
 
     def build_model(self, config: "BertConfig") -> "PretrainingModel":
-        """Return a network of the shape CONFIG, with random weights and the heads of this objective."""
+        """Return a network of CONFIG's shape with random weights and the heads of this objective."""
         from pretraining.model import MaskedLanguageModel
 
         return MaskedLanguageModel(config, next_sentence=NSP in self.terms)
@@ -173,7 +174,7 @@ def get_objective(name: str, where: object) -> type[Objective]:
     """Return the objective called NAME.
 
     Raises:
-        RecipeError: there is none; the nearest is named.
+        RecipeError: there is none; the error suggests the closest name.
     """
     known = all_objectives()
     if name not in known:
@@ -182,9 +183,9 @@ def get_objective(name: str, where: object) -> type[Objective]:
 
 
 def token_share(rate: float, num_tokens: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> IntArray:
-    """Return how many of NUM_TOKENS to predict so that the expected share is exactly RATE.
+    """Return the number of predictions in NUM_TOKENS, int64 (B,), so that the expected share is exactly RATE.
 
-    The fraction that is left over is rounded up with a probability equal to it.
+    Fractions are rounded up with a probability equal to the fraction.
     """
     counts: IntArray = np.floor(rate * num_tokens + draws).astype(np.int64)
     return counts

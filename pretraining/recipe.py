@@ -1,4 +1,4 @@
-"""A pretraining recipe: what is trained, on what, how long. TOML; it lists only departures from the defaults here.
+"""A pretraining recipe: objective, model, data and loop, as TOML that lists departures from these defaults only.
 
 objective = { name = "dynamic_mlm", mask_rate = 0.2 }
 model = { hidden_size = 256, num_hidden_layers = 4 }
@@ -38,10 +38,10 @@ class ModelConfig(Config):
     hidden_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
     attention_probs_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
     init: str = ""
-    """Folder of a checkpoint to go on from, e.g. after a first phase on shorter rows; default: random weights."""
+    """Folder of a model to initialise from, e.g. after a first phase on shorter rows; default: random weights."""
 
     def bert_config(self, vocab_size: int, pad_token_id: int) -> "BertConfig":
-        """Return transformers' configuration of this model."""
+        """Return transformers' configuration of the model."""
         from transformers import BertConfig
 
         values = self.model_dump(exclude={"init", "intermediate_size"})
@@ -54,63 +54,63 @@ class ModelConfig(Config):
 
 
 class DataConfig(Config):
-    """Text and vocabulary, and the rows made of them."""
+    """Corpus, vocabulary and row format."""
 
     corpus: str = ""
     """Folder made by `python -m corpora.build`, a file, or `sample` for the embedded articles."""
     tokenizer: str = ""
-    """Folder made by `python -m pretraining.vocab`; with the sample corpus it may be empty: one is trained then."""
+    """Folder made by `python -m pretraining.vocab`; may be empty for the sample corpus, then one is trained."""
     max_length: int = Field(default=512, ge=8)
     """Tokens of a row, special ones included."""
     isolate_documents: bool = True
-    """Sequences that share a row neither see each other nor share positions; false for the papers' input formats."""
+    """Sequences of a row neither attend to each other nor share positions; false for the papers' input formats."""
 
 
 class LoopConfig(Config):
-    """The optimisation. Defaults: Devlin et al. 2019, appendix A.2."""
+    """The training loop. Defaults: Devlin et al. 2019, appendix A.2."""
 
     steps: int = Field(default=1_000_000, ge=1)
     """Optimizer steps."""
     batch_size: int = Field(default=256, ge=1)
     """Rows per optimizer step, over all processes."""
     micro_batch_size: int | None = Field(default=None, ge=1)
-    """Rows that one process computes at a time; default: its whole share of the batch."""
+    """Rows that one process computes at a time; default: its share of the batch."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """`muon`: matrices between hidden layers are moved by `pretraining.training.optimizers`, at the same rate."""
+    """`muon`: matrices between hidden layers use `pretraining.training.optimizers.Muon`, at the same learning rate."""
     momentum: float = Field(default=0.95, ge=0, lt=1)
     """Of Muon."""
     peak_lr: float = Field(default=1e-4, gt=0)
     warmup_steps: int = Field(default=10_000, ge=0)
     decay: Literal["linear", "cosine", "constant"] = "linear"
-    """How the rate falls from its peak after the warm-up, to 0 at the last step; or that it does not."""
+    """Learning rate after the warm-up: falls to 0 at the last step, or stays constant."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Not on biases and LayerNorm weights."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
     adam_beta2: float = Field(default=0.999, ge=0, lt=1)
     adam_epsilon: float = Field(default=1e-6, gt=0)
     clip: float = Field(default=1.0, gt=0)
-    """Largest global norm of the gradient."""
+    """Maximum global gradient norm."""
     precision: Precision = "auto"
     compile: bool = False
-    """Compile the encoder with `torch.compile`; worth it on GPUs, needs a C++ compiler on CPUs."""
+    """Compile the encoder with `torch.compile`; faster on GPUs, needs a C++ compiler on CPUs."""
     log_every: int = Field(default=50, ge=1)
     """Steps between lines of `metrics.jsonl`."""
     evaluate_every: int = Field(default=1000, ge=1)
     """Steps between held-out evaluations; there is always one at the end."""
     evaluate_rows: int = Field(default=2048, ge=1)
-    """Held-out rows per evaluation, at most."""
+    """Maximum number of held-out rows per evaluation."""
     checkpoint_every: int = Field(default=1000, ge=1)
     """Steps between checkpoints; there is always one at the end."""
     keep_checkpoints: int = Field(default=2, ge=1)
-    """Two, so that a damaged file costs one interval instead of the run."""
+    """Default 2: a damaged checkpoint costs one interval instead of the run."""
     export_steps: list[int] = Field(default_factory=list)
-    """Steps after which the model, as it is then, is saved in `step-…` too; to see how scores grow along a run."""
+    """Steps after which the model is saved in `step-…` too, to measure scores in the course of a run."""
     max_skipped: int = Field(default=10, ge=0)
-    """Steps in a row that may be skipped for a non-finite gradient before the run stops."""
+    """Consecutive steps with a non-finite gradient that are skipped before the run stops."""
 
 
 class Recipe(Config):
-    """Everything that decides a run. `objective` holds the objective's name and its own settings."""
+    """Everything that decides a run. `objective` holds the objective's name and settings."""
 
     objective: dict[str, Any]
     model: ModelConfig = ModelConfig()
@@ -126,7 +126,7 @@ class Recipe(Config):
 
 
 def find_recipe(name: str) -> Path:
-    """Return the path of a recipe: a file, or one of those that come with the package.
+    """Return the path of a recipe: a file, or the name of a recipe of the package.
 
     Raises:
         RecipeError: there is none of that name.
@@ -140,7 +140,7 @@ def find_recipe(name: str) -> Path:
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and check that its parts agree.
+    """Read and validate a recipe.
 
     Args:
         path: TOML file.
@@ -156,10 +156,10 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def check_recipe(values: Mapping[str, Any], where: object) -> Recipe:
-    """Return the recipe that VALUES, as a TOML file would hold them, are.
+    """Return the recipe of VALUES, the content of a TOML file.
 
     Raises:
-        RecipeError: as `read_recipe`; WHERE is named.
+        RecipeError: as `read_recipe`; the message begins with WHERE.
     """
     if isinstance(values.get("objective"), str):
         values = {**values, "objective": {"name": values["objective"]}}
@@ -167,30 +167,30 @@ def check_recipe(values: Mapping[str, Any], where: object) -> Recipe:
     _, config = recipe.objective_parts(where)
     for what, fix in _contradictions(recipe, config):
         raise RecipeError(where, what, fix)
-    # With its defaults filled in, a recipe says all that decides the run.
+    # With all defaults filled in.
     return recipe.model_copy(update={"objective": {"name": recipe.objective["name"]} | config.model_dump()})
 
 
 def set_value(values: dict[str, Any], override: str) -> None:
-    """Put the value of a `--set section.key=value` into what a TOML file holds.
+    """Apply a `--set section.key=value` to the content of a TOML file.
 
     Args:
         values: changed in place.
-        override: the value is TOML, or else a plain string.
+        override: its value is TOML, or else a plain string.
 
     Raises:
-        RecipeError: it has no such form, or goes through something that is no section.
+        RecipeError: it is malformed, or a part of the key is not a section.
     """
     import tomllib
 
-    place, equals, text = override.partition("=")
-    if not equals or not place:
+    dotted, equals, text = override.partition("=")
+    if not equals or not dotted:
         raise RecipeError("--set", f"'{override}' is not KEY=VALUE", "write e.g. --set loop.steps=1000")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *sections, key = place.split(".")
+    *sections, key = dotted.split(".")
     for section in sections:
         inner = values.setdefault(section, {})
         if isinstance(inner, str) and section == "objective":
@@ -209,7 +209,7 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
     rules = [
         (
             model.hidden_size % model.num_attention_heads != 0,
-            f"model.hidden_size={model.hidden_size} is no multiple of model.num_attention_heads="
+            f"model.hidden_size={model.hidden_size} is not divisible by model.num_attention_heads="
             f"{model.num_attention_heads}",
             "change one of them",
         ),
@@ -220,18 +220,18 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
         ),
         (
             loop.decay != "constant" and loop.warmup_steps >= loop.steps,
-            f"loop.warmup_steps={loop.warmup_steps} leaves nothing of loop.steps={loop.steps}",
+            f"loop.warmup_steps={loop.warmup_steps} is not below loop.steps={loop.steps}",
             "shorten the warm-up",
         ),
         (
             (loop.micro_batch_size or 0) > loop.batch_size,
             f"loop.micro_batch_size={loop.micro_batch_size} exceeds loop.batch_size={loop.batch_size}",
-            "a micro-batch is a part of the batch",
+            "a micro-batch is part of the batch",
         ),
         (
             max_predictions > data.max_length,
             f"objective.max_predictions={max_predictions} exceeds data.max_length={data.max_length}",
-            "predict fewer tokens of a row than it has",
+            "predict fewer tokens than the row has",
         ),
         (not data.corpus, "data.corpus is missing", "set it to a folder made by python -m corpora.build"),
         (

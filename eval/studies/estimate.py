@@ -14,7 +14,7 @@ from eval.cells.files import read_finished
 from eval.cells.plan import plan_cells
 from eval.studies.page import ArmRecord
 from eval.studies.run import MANIFEST, StudyRun
-from pretraining.training.estimate import measure
+from pretraining.training.run import Run
 
 TRIED = 128
 """Examples of a task that are learnt and answered to tell how long all of them take."""
@@ -103,7 +103,8 @@ class _Estimator:
             return nothing | {"device": "the same run"}
         self._runs.add(plan.folder)
         phases = [phase for phase in (plan.first, plan) if phase and not (phase.folder / MANIFEST).is_file()]
-        found = [measure(phase.recipe, num_workers=self._run.num_workers, cpu=self._run.cpu) for phase in phases]
+        workers, cpu = self._run.num_workers, self._run.cpu
+        found = [Run(p.recipe, p.folder, num_workers=workers, cpu=cpu).estimate() for p in phases]
         return {
             "steps": sum(phase.recipe.loop.steps for phase in phases),
             "training_s": sum(phase.training_s for phase in found),

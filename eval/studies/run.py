@@ -186,7 +186,7 @@ class StudyRun:
 
     def _folder(self, arm: str, plan: Plan) -> Path:
         """Return where the encoder of an arm lies: at the end of its run, or on the way there."""
-        from pretraining.run import step_folder
+        from pretraining.training.run import step_folder
 
         quarters = self.study.arms[arm].quarters
         is_whole = quarters == QUARTERS
@@ -194,7 +194,7 @@ class StudyRun:
 
     def _pretrain(self, plan: Plan) -> dict[str, Any]:
         """Run what is left of a plan; returns the manifest, with tokens and time of both phases if there are two."""
-        from pretraining.run import pretrain
+        from pretraining.training.run import Run
 
         recipe, before = plan.recipe, {}
         if plan.first:
@@ -203,7 +203,8 @@ class StudyRun:
                 before = self._pretrain(plan.first)
             model = recipe.model.model_copy(update={"init": str(plan.first.folder)})
             recipe = recipe.model_copy(update={"model": model})
-        manifest = pretrain(recipe, plan.folder, cache=self._cache, num_workers=self.num_workers, cpu=self.cpu)
+        run = Run(recipe, plan.folder, cache=self._cache, num_workers=self.num_workers, cpu=self.cpu)
+        manifest = run.train()
         return manifest | {key: manifest[key] + before.get(key, 0) for key in ("tokens", "elapsed_s")}
 
     @property
@@ -242,7 +243,7 @@ class StudyRun:
         recipe = self.study.recipe_of(arm, corpus, tokenizer, is_first=is_first)
         with _locked(self.work / "rows.lock"):
             prepared = prepare(recipe, self._cache, num_workers=self.num_workers)
-        tokens_per_step = recipe.loop.batch_size * prepared.num_tokens / len(prepared.feed.corpus)
+        tokens_per_step = recipe.loop.batch_size * prepared.num_tokens / len(prepared.train.corpus)
         steps = math.ceil(tokens / tokens_per_step)
         changes: dict[str, Any] = {"steps": steps, "warmup_steps": round(self.study.warmup_share * steps)}
         # Of every run, so that one made for another study serves those who look at its course.
@@ -259,14 +260,14 @@ class StudyRun:
         from transformers import BertTokenizer
 
         from corpora.foundation.machine import no_file_bars
-        from pretraining.run import build_model
+        from pretraining.training.run import Run
 
-        prepared = prepare(recipe, self._cache, num_workers=self.num_workers)
-        model = build_model(recipe, prepared)
+        run = Run(recipe, folder, cache=self._cache, num_workers=self.num_workers)
+        model = run.build_model()
         with torch.no_grad(), no_file_bars():
             network = model.export(dict(model.named_parameters()))
             network.save_pretrained(folder)
-        save_tokenizer(BertTokenizer.from_pretrained(prepared.tokenizer), folder)
+        save_tokenizer(BertTokenizer.from_pretrained(run.data.tokenizer), folder)
         return int(network.num_parameters())
 
     def _held_out(self, encoder: Path) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Documents into rows of token ids: tokenised once, packed, masked."""
+"""Documents into rows of token ids: tokenized once, packed, masked."""

@@ -1,7 +1,7 @@
-"""Sequences into rows of fixed length, so that next to no computation is spent on padding.
+"""Packing of sequences into rows of a fixed maximum length, with almost no padding.
 
-Best-fit decreasing on the histogram of lengths (Krell et al. 2021, “Efficient sequence packing without
-cross-contamination”, use the same idea): its time depends on the number of distinct lengths, not of sequences.
+Best-fit decreasing on the histogram of lengths, as in Krell et al. 2021, “Efficient sequence packing without
+cross-contamination”: its time depends on the number of distinct lengths, not of sequences.
 """
 
 from collections import Counter, defaultdict
@@ -16,11 +16,11 @@ def pack(lengths: IntArray, max_length: int, rng: np.random.Generator) -> Ragged
 
     Args:
         lengths: int (N,), each in 1 … max_length.
-        max_length: room of a row, in tokens.
-        rng: decides which of the sequences of equal length goes where, and the order of the rows.
+        max_length: tokens of a row.
+        rng: shuffles sequences of equal length, and the rows.
 
     Returns:
-        The numbers of the sequences in each row, longest first. Every sequence is in exactly one row.
+        Sequence numbers of each row, longest first. Every sequence is in exactly one row.
     """
     mixes = _best_fit(Counter(lengths.tolist()), max_length)
     order = np.argsort(rng.permuted(np.arange(len(lengths))))  # random ranks
@@ -39,18 +39,18 @@ def pack(lengths: IntArray, max_length: int, rng: np.random.Generator) -> Ragged
         sizes.append(np.full(count, len(mix)))
     if not rows:
         return Ragged(np.zeros(0, np.int64), np.zeros(1, np.int64))
-    packed = Ragged.of(np.concatenate(sizes), np.concatenate(rows))
+    packed = Ragged.from_lengths(np.concatenate(sizes), np.concatenate(rows))
     return permuted(packed, rng.permutation(len(packed)))
 
 
 def permuted(ragged: Ragged, order: IntArray) -> Ragged:
-    """Return the arrays of RAGGED in another order."""
+    """Return the arrays of RAGGED in the given order."""
     lengths = ragged.lengths[order]
-    return Ragged.of(lengths, ragged.values[spans(ragged.offsets[:-1][order], lengths)])
+    return Ragged.from_lengths(lengths, ragged.values[expand_spans(ragged.offsets[:-1][order], lengths)])
 
 
-def spans(starts: IntArray, lengths: IntArray) -> IntArray:
-    """Return the positions `start, start + 1, …` of every span, one after the other, as int64."""
+def expand_spans(starts: IntArray, lengths: IntArray) -> IntArray:
+    """Return the positions `start, start + 1, …` of all spans, concatenated, int64."""
     ends = np.cumsum(lengths, dtype=np.int64)
     shifts = np.asarray(starts, np.int64) - (ends - lengths)
     positions: IntArray = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64) + np.repeat(shifts, lengths)
@@ -58,15 +58,15 @@ def spans(starts: IntArray, lengths: IntArray) -> IntArray:
 
 
 def _best_fit(counts: Counter[int], max_length: int) -> Counter[tuple[int, ...]]:
-    """Return how often each mix of lengths makes a row."""
-    open_rows: dict[int, Counter[tuple[int, ...]]] = defaultdict(Counter)  # by the room that is left
+    """Return the combinations of lengths that fill rows, and the number of rows of each."""
+    open_rows: dict[int, Counter[tuple[int, ...]]] = defaultdict(Counter)  # by remaining room
     for length in sorted(counts, reverse=True):
         left = counts[length]
-        # The fullest rows first; what fits nowhere opens rows of its own.
+        # The fullest rows first; the rest opens new rows.
         open_rows[max_length] = Counter({(): left})
         for room in range(length, max_length + 1):
-            waiting, open_rows[room] = open_rows[room], Counter()
-            for mix, count in waiting.items():
+            candidates, open_rows[room] = open_rows[room], Counter()
+            for mix, count in candidates.items():
                 fit = room // length
                 full = min(left // fit, count)
                 rest = left - full * fit if full < count and left - full * fit < fit else 0

@@ -1,8 +1,8 @@
-"""Rows: what a model is fed. Sequences `[CLS] … [SEP]` are packed into rows, which are kept in Arrow shards.
+"""Rows, the inputs of a model: sequences `[CLS] … [SEP]` packed into rows, stored in Arrow shards.
 
-A *sequence* is what an objective reads as one input: a stretch of a document, or a sentence pair. A *row* is one line
-of a batch and holds one or more sequences. Where documents are isolated, the sequences of a row neither attend to each
-other nor share positions, so that a packed row gives the results of its sequences one by one.
+A *sequence* is one input of an objective: a segment of a document, or a sentence pair. A *row* is one line of a batch
+and holds one or more sequences. With isolated documents, the sequences of a row neither attend to each other nor share
+positions, so that a packed row gives the same results as its sequences alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,24 +10,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pretraining.data.packing import pack, spans
+from pretraining.data.packing import expand_spans, pack
 from pretraining.data.shards import IntArray, Ragged, Sharded
 from pretraining.data.tokens import TokenShard
 
 SPECIAL, WORD_START, WORD_INSIDE = 0, 1, 2
-"""What a token is to whole-word masking; special tokens are never masked."""
+"""Kinds of tokens in whole-word masking; special tokens are never masked."""
+MASKED_COLUMN = "masked_at"
+"""Column of the masked positions in row shards of format 1."""
 
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """What rows need to know of a vocabulary."""
+    """The token ids of a vocabulary that rows need."""
 
     pad: int
     cls: int
     sep: int
     mask: int
     ordinary: IntArray
-    """int64: the pieces of text, without special tokens and `[unused]` slots."""
+    """int64: all ids but special tokens and `[unused]` slots."""
     vocab_size: int
 
     @property
@@ -36,12 +38,12 @@ class SpecialIds:
         return np.uint16 if self.vocab_size <= 1 << 16 else np.int32
 
 
-Stretch = tuple[int, int]
-"""Begin and end (excluded) of some tokens, as positions that a `SequenceBuilder` knows."""
+TokenSpan = tuple[int, int]
+"""Start and end (excluded) of a span of tokens, as positions in a token shard or a `SequenceBuilder`."""
 
 
 class SequenceBuilder:
-    """Puts sequences together from stretches of one token shard, and of others where needed."""
+    """Builds sequences from token spans of one shard, and of others where needed."""
 
     def __init__(self, shard: TokenShard, specials: SpecialIds) -> None:
         """Start with the tokens of SHARD; their positions are those in `shard.ids.values`."""
@@ -51,7 +53,7 @@ class SequenceBuilder:
         self._ids: list[IntArray] = [shard.ids.values, np.array([specials.cls, specials.sep])]
         self._kinds: list[IntArray] = [_kinds(shard, 0, size), np.array([SPECIAL, SPECIAL])]
         self._size = size + 2
-        self._pieces: list[Stretch] = []  # position and length
+        self._parts: list[TokenSpan] = []  # position and length
         self._lengths: list[int] = []
         self._first_lengths: list[int] = []
         self._labels: list[int] = []
@@ -60,8 +62,8 @@ class SequenceBuilder:
         """Return the number of sequences so far."""
         return len(self._lengths)
 
-    def bring(self, *parts: tuple[TokenShard, Stretch]) -> Stretch:
-        """Make known, one behind the other, stretches of this shard or of others; return the position here of all."""
+    def append_tokens(self, *parts: tuple[TokenShard, TokenSpan]) -> TokenSpan:
+        """Append token spans of any shards to the builder's tokens; return the span that covers all of them."""
         first = self._size
         for shard, (begin, end) in parts:
             self._ids.append(shard.ids.values[begin:end])
@@ -69,23 +71,23 @@ class SequenceBuilder:
             self._size += end - begin
         return first, self._size
 
-    def add(self, first: Sequence[Stretch], second: Stretch | None = None, *, label: int = 0) -> None:
+    def add(self, first: Sequence[TokenSpan], second: TokenSpan | None = None, *, label: int = 0) -> None:
         """Add `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
 
         Args:
-            first: segment A; stretches of several documents are divided by a further `[SEP]`.
+            first: segment A; spans of several documents are separated by an additional `[SEP]`.
             second: segment B.
             label: of the sequence, e.g. 1 for a random next sentence.
         """
         first_length = 1
-        self._pieces.append(self._cls)
+        self._parts.append(self._cls)
         for begin, end in first:
-            self._pieces += [(begin, end - begin), self._sep]
+            self._parts += [(begin, end - begin), self._sep]
             first_length += end - begin + 1
         length = first_length
         if second is not None:
             begin, end = second
-            self._pieces += [(begin, end - begin), self._sep]
+            self._parts += [(begin, end - begin), self._sep]
             length += end - begin + 1
         self._lengths.append(length)
         self._first_lengths.append(first_length)
@@ -96,8 +98,8 @@ class SequenceBuilder:
 
         Args:
             max_length: tokens of a row; no sequence is longer.
-            rng: decides which sequences meet in a row, and the order of the rows.
-            several: whether a row holds as many sequences as fit, or just one.
+            rng: shuffles sequences and rows.
+            several: whether a row holds as many sequences as fit, or one.
         """
         lengths = np.asarray(self._lengths, np.int32)
         if several:
@@ -105,10 +107,10 @@ class SequenceBuilder:
         else:
             rows = Ragged(rng.permutation(len(lengths)), np.arange(len(lengths) + 1))
         chosen = lengths[rows.values]
-        pieces = np.asarray(self._pieces, np.int64).reshape(-1, 2)
-        source = spans(pieces[:, 0], pieces[:, 1])  # of all tokens, in the order of the sequences
+        parts = np.asarray(self._parts, np.int64).reshape(-1, 2)
+        source = expand_spans(parts[:, 0], parts[:, 1])  # of all tokens, in the order of the sequences
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])[:-1]
-        source = source[spans(starts[rows.values], chosen)]  # and now of the rows
+        source = source[expand_spans(starts[rows.values], chosen)]  # in the order of the rows
         row_ends = np.concatenate([[0], np.cumsum(chosen, dtype=np.int64)])[rows.offsets]
         return RowShard(
             ids=Ragged(np.concatenate(self._ids).astype(self._specials.dtype)[source], row_ends),
@@ -125,35 +127,35 @@ def _kinds(shard: TokenShard, begin: int, end: int) -> IntArray:
 
 
 class SentenceIndex:
-    """Where the sentences of a shard's documents lie; one longer than a limit is cut into several.
+    """Token spans of the sentences of a shard; a sentence longer than a limit is split.
 
-    Nothing of a document is lost: the stretches of its sentences cover it without gaps.
+    The spans of a document's sentences cover it without gaps.
     """
 
     def __init__(self, shard: TokenShard, longest: int) -> None:
-        """Index SHARD, with no sentence longer than LONGEST tokens."""
+        """Index SHARD; sentences are split at LONGEST tokens."""
         self._shard, self._longest = shard, longest
 
-    def __getitem__(self, document: int) -> list[Stretch]:
-        """Return the sentences of a document as positions in `shard.ids.values`."""
+    def __getitem__(self, document: int) -> list[TokenSpan]:
+        """Return the sentences of a document as spans of `shard.ids.values`."""
         shard = self._shard
         begin = int(shard.ids.offsets[document])
-        stretches: list[Stretch] = []
+        spans: list[TokenSpan] = []
         for relative in shard.sentence_ends[document].tolist():
             end = int(shard.ids.offsets[document]) + relative
             while end - begin > self._longest:
                 cut = begin + self._longest
-                # At the last eojeol border that fits; an eojeol longer than all is cut where the room ends.
-                borders = np.flatnonzero(shard.eojeol_starts[begin + 1 : cut + 1])
-                cut = begin + 1 + int(borders[-1]) if len(borders) else cut
-                stretches.append((begin, cut))
+                # Split at the last eojeol boundary that fits; an eojeol longer than the limit is split at the limit.
+                boundaries = np.flatnonzero(shard.eojeol_starts[begin + 1 : cut + 1])
+                cut = begin + 1 + int(boundaries[-1]) if len(boundaries) else cut
+                spans.append((begin, cut))
                 begin = cut
-            stretches.append((begin, end))
+            spans.append((begin, end))
             begin = end
-        return stretches
+        return spans
 
-    def stretches(self, document: int) -> Iterator[Stretch]:
-        """Yield the whole of a document in stretches of as many sentences as fit into the longest."""
+    def segments(self, document: int) -> Iterator[TokenSpan]:
+        """Yield consecutive spans that cover a document, each of as many whole sentences as fit the limit."""
         begin = end = int(self._shard.ids.offsets[document])
         for sentence_begin, sentence_end in self[document]:
             if sentence_end - begin > self._longest:
@@ -165,7 +167,7 @@ class SentenceIndex:
 
 @dataclass(frozen=True)
 class RowShard:
-    """Rows with their sequences. R rows, Q sequences, T tokens in all."""
+    """Rows with their sequences. Q sequences, T tokens in total."""
 
     ids: Ragged
     """Token ids of each row, special ones included."""
@@ -177,10 +179,10 @@ class RowShard:
     """int32 (Q,): tokens of segment A with `[CLS]` and its `[SEP]`."""
     labels: IntArray
     """int32 (Q,): label of each sequence."""
-    masked_at: Ragged | None = None
-    """int32: positions in the row that are predicted, where masks are static; None where they are dynamic."""
+    masked_positions: Ragged | None = None
+    """int32: positions in the row to predict, for static masking; None for dynamic masking."""
     masked_ids: IntArray | None = None
-    """The tokens that stood there; `ids` holds what replaced them."""
+    """The original tokens; `ids` holds the corrupted ones."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -195,21 +197,21 @@ class RowShard:
             "first_lengths": Ragged(self.first_lengths, self.lengths.offsets),
             "labels": Ragged(self.labels, self.lengths.offsets),
         }
-        if self.masked_at is not None and self.masked_ids is not None:
-            columns["masked_at"] = self.masked_at
-            columns["masked_ids"] = Ragged(self.masked_ids, self.masked_at.offsets)
+        if self.masked_positions is not None and self.masked_ids is not None:
+            columns[MASKED_COLUMN] = self.masked_positions
+            columns["masked_ids"] = Ragged(self.masked_ids, self.masked_positions.offsets)
         return columns
 
     @classmethod
     def from_columns(cls, columns: dict[str, Ragged]) -> "RowShard":
-        """Return the shard that `columns` was made from."""
+        """Return the shard of Arrow columns."""
         return cls(
             ids=columns["input_ids"],
             kinds=columns["kinds"].values,
             lengths=columns["lengths"],
             first_lengths=columns["first_lengths"].values,
             labels=columns["labels"].values,
-            masked_at=columns.get("masked_at"),
+            masked_positions=columns.get(MASKED_COLUMN),
             masked_ids=columns["masked_ids"].values if "masked_ids" in columns else None,
         )
 

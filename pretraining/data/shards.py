@@ -1,8 +1,8 @@
-"""Columns of variable length in memory-mapped Arrow files, and the parallel work that fills them.
+"""Ragged columns in memory-mapped Arrow files, and the parallel jobs that write them.
 
-A shard is one Arrow file of one record batch, so that each of its columns is one flat array that NumPy reads in
-place: a corpus larger than memory costs address space, not memory. Shards are written by independent jobs, in any
-order and by any number of processes, each to its own name; the same jobs give the same bytes whoever does them.
+A shard is one Arrow file of one record batch, so that each column is one flat array that NumPy reads in place: a corpus
+larger than memory costs address space, not memory. Shards are written by independent jobs, in any order and by any
+number of processes, with the same bytes.
 """
 
 import concurrent.futures
@@ -30,10 +30,10 @@ IntArray = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Ragged:
-    """Many short arrays, end to end."""
+    """Many short arrays, concatenated."""
 
     values: IntArray
-    """All of them, concatenated."""
+    """Their elements."""
     offsets: IntArray
     """int (N + 1,); array k is `values[offsets[k]:offsets[k + 1]]`."""
 
@@ -51,20 +51,20 @@ class Ragged:
         return np.diff(self.offsets)
 
     @classmethod
-    def of(cls, lengths: IntArray, values: IntArray) -> "Ragged":
-        """Cut VALUES into arrays of these LENGTHS."""
+    def from_lengths(cls, lengths: IntArray, values: IntArray) -> "Ragged":
+        """Split VALUES into arrays of these LENGTHS."""
         return cls(values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
 
 
 def write_shard(path: Path, columns: Mapping[str, Ragged]) -> None:
-    """Write COLUMNS of equal number of rows as one Arrow file, atomically.
+    """Write COLUMNS with the same number of rows as one Arrow file, atomically.
 
     Raises:
         ResultError: the folder cannot be written.
     """
     import pyarrow as pa
 
-    # One batch even of no rows, so that a file without a batch is known to be cut short.
+    # One batch even for no rows, so that a file without a batch is recognised as truncated.
     batch = pa.record_batch({name: _list_array(column) for name, column in columns.items()})
     with atomic_file(path, "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
         writer.write_batch(batch)
@@ -77,7 +77,7 @@ def _list_array(column: Ragged) -> "pa.Array":
 
 
 def read_shard(path: Path) -> dict[str, Ragged]:
-    """Map an Arrow file into memory; its columns are views of the file.
+    """Memory-map an Arrow file; its columns are views of the file.
 
     Raises:
         CheckpointError: the file is damaged.
@@ -89,7 +89,7 @@ def read_shard(path: Path) -> dict[str, Ragged]:
         table = Dataset.from_file(str(path)).data.table
         columns = {name: table.column(name).chunk(0) for name in table.column_names}
     except (pa.ArrowInvalid, OSError, IndexError) as error:
-        raise CheckpointError(path, "damaged or cut short", "delete it and run the same command again") from error
+        raise CheckpointError(path, "damaged or truncated", "delete it and run the same command again") from error
     return {
         name: Ragged(chunk.values.to_numpy(zero_copy_only=True), chunk.offsets.to_numpy(zero_copy_only=True))
         for name, chunk in columns.items()
@@ -101,23 +101,23 @@ ShardT = TypeVar("ShardT")
 
 @dataclass(frozen=True)
 class Sharded(Generic[ShardT]):
-    """Shards seen as one sequence of rows."""
+    """Shards as one sequence of items."""
 
     shards: Sequence[ShardT]
     starts: IntArray
-    """int64 (num_shards + 1,): number of the first row of each shard, and of all rows."""
+    """int64 (num_shards + 1,): number of the first item of each shard, and the total."""
 
     @classmethod
-    def of(cls, shards: Sequence[ShardT], lengths: Sequence[int]) -> "Sharded[ShardT]":
-        """Number the rows of SHARDS, which have these LENGTHS."""
+    def from_lengths(cls, shards: Sequence[ShardT], lengths: Sequence[int]) -> "Sharded[ShardT]":
+        """Number the items of SHARDS, which have these LENGTHS."""
         return cls(shards, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
 
     def __len__(self) -> int:
-        """Return the number of rows."""
+        """Return the number of items."""
         return int(self.starts[-1])
 
     def locate(self, index: int) -> tuple[ShardT, int]:
-        """Return the shard of row INDEX and the row's number in it."""
+        """Return the shard of item INDEX and its number in the shard."""
         shard = int(np.searchsorted(self.starts, index, side="right")) - 1
         return self.shards[shard], index - int(self.starts[shard])
 
@@ -128,17 +128,17 @@ JobT = TypeVar("JobT")
 def run_jobs(
     work: Callable[[JobT], None], jobs: Sequence[JobT], *, num_workers: int, label: str, sizes: Sequence[int]
 ) -> None:
-    """Do independent JOBS in processes of their own, with a progress bar on a terminal.
+    """Run independent JOBS in worker processes, with a progress bar on a terminal.
 
     Args:
-        work: does one job; it and the jobs must be picklable if there are several workers.
-        jobs: what is left to do.
-        num_workers: processes; with 1 everything happens in this one.
+        work: runs one job; it and the jobs must be picklable if there are several workers.
+        jobs: arguments of `work`.
+        num_workers: processes; 1 means this process.
         label: of the progress bar.
         sizes: bytes of each job's input, for the bar.
 
     Raises:
-        SuiteError: of the first job that failed; finished jobs keep their files.
+        SuiteError: of the first job that failed; the files of finished jobs remain.
     """
     from tqdm import tqdm
 
@@ -155,7 +155,7 @@ def _finished(
             work(job)
             yield size
         return
-    # Fresh processes: a fork of one that has started threads (torch, tokenizers) can deadlock.
+    # Spawned: a fork of a process with threads (torch, tokenizers) can deadlock.
     context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(num_workers, mp_context=context))

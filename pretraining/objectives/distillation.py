@@ -1,18 +1,18 @@
-"""DistilBERT: a student with some of its teacher's layers learns what the teacher expects, not the right answer alone.
+"""DistilBERT: a student with some of its teacher's layers learns from the teacher's predictions and from the labels.
 
-Input: rows and masks as `dynamic_mlm` makes them. The student begins with the teacher's embeddings, its masked-LM head
-and every n-th of its layers.
+Input: rows and masks as in `dynamic_mlm`. The student is initialised with the teacher's embeddings, masked-LM head and
+every n-th layer.
 
-| term | predictions | of | weight |
+| term | predictions | loss | weight |
 | --- | --- | --- | --- |
-| soft | masked tokens | T² · KL(teacher ‖ student), both softened by the temperature T | `soft_weight` |
-| mlm | masked tokens | cross-entropy with what stood there | `mlm_weight` |
-| cosine | all tokens of text | 1 − cosine of the last hidden states | `cosine_weight` |
+| soft | masked tokens | T² · KL(teacher ‖ student), both at the temperature T | `soft_weight` |
+| mlm | masked tokens | cross-entropy with the original token | `mlm_weight` |
+| cosine | all ordinary tokens | 1 − cosine of the last hidden states | `cosine_weight` |
 
-“Accuracy” of `soft` is how often teacher and student prefer the same piece; of `cosine`, the mean cosine.
+“Accuracy” of `soft` is the share of masked tokens for which teacher and student agree; of `cosine`, the mean cosine.
 
-Relations: the authors' code softens all tokens where this one softens the masked ones, which is what the masked-LM head
-was trained for and a sixth of the work. The teacher is any BERT of the same width and vocabulary.
+Relations: the authors' code distils all tokens; here only the masked ones are distilled, for which the masked-LM head
+was trained, at a sixth of the cost. The teacher is any BERT of the same width and vocabulary.
 
 Source: Sanh et al. 2019, “DistilBERT, a distilled version of BERT”, section 3; weights and temperature of the authors'
 code, huggingface/transformers-research-projects.
@@ -30,10 +30,9 @@ from torch import Tensor
 
 from corpora.foundation.errors import CheckpointError, RecipeError
 from pretraining.data.rows import SPECIAL
-from pretraining.model import Flops, MaskedLanguageModel, PretrainingModel
-from pretraining.objective import MLM, ObjectiveConfig, RowBatch, Term
+from pretraining.model import Flops, MaskedLanguageModel, PretrainingModel, read_weights
+from pretraining.objective import MLM, LossTerm, ObjectiveConfig, RowBatch
 from pretraining.objectives.dynamic_mlm import DynamicMlm
-from pretraining.training.checkpoints import read_weights
 
 if TYPE_CHECKING:
     from transformers import BertConfig
@@ -58,26 +57,26 @@ class Distillation(DynamicMlm):
     settings = DistillationConfig
 
     @property
-    def terms(self) -> tuple[Term, ...]:
-        """Masked tokens first, by which models are compared."""
+    def terms(self) -> tuple[LossTerm, ...]:
+        """Masked tokens first: their loss is comparable across objectives."""
         config = self.config
         return (
-            Term(MLM.name, MLM.title, MLM.counted_by, config.mlm_weight),
-            Term("soft", "agreement", "masked_at", config.soft_weight),
-            Term("cosine", "cosine", "text_at", config.cosine_weight),
+            LossTerm(MLM.name, MLM.title, MLM.counted_by, config.mlm_weight),
+            LossTerm("soft", "agreement", "masked_positions", config.soft_weight),
+            LossTerm("cosine", "cosine", "text_positions", config.cosine_weight),
         )
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """The teacher."""
+        """The teacher's weights."""
         return tuple(sorted(_teacher_folder(self.config).glob("*.safetensors")))
 
     def inputs(self, batch: RowBatch) -> dict[str, npt.NDArray[Any]]:
-        """Add where text is."""
-        return super().inputs(batch) | {"text_at": np.flatnonzero(batch.kinds != SPECIAL)}
+        """Add the positions of ordinary tokens."""
+        return super().inputs(batch) | {"text_positions": np.flatnonzero(batch.kinds != SPECIAL)}
 
     def build_model(self, config: "BertConfig") -> PretrainingModel:
-        """Return a student that begins with layers of its teacher.
+        """Return a student with layers of its teacher.
 
         Raises:
             RecipeError: the teacher has another width or vocabulary, or fewer layers.
@@ -88,15 +87,15 @@ class Distillation(DynamicMlm):
 def _teacher_folder(config: DistillationConfig) -> Path:
     folder = Path(config.teacher)
     if not config.teacher or not (folder / "config.json").is_file():
-        raise RecipeError("objective.teacher", f"'{config.teacher}' is no model folder", "give a pretrained BERT")
+        raise RecipeError("objective.teacher", f"'{config.teacher}' is not a model folder", "give a pretrained BERT")
     return folder
 
 
 class DistillationModel(PretrainingModel):
-    """A student beside its teacher. Letters as in `PretrainingModel`; N tokens of text."""
+    """A student and its teacher. Shapes as in `PretrainingModel`; N ordinary tokens."""
 
     def __init__(self, config: "BertConfig", settings: DistillationConfig) -> None:
-        """Build the student of the shape CONFIG out of its teacher.
+        """Build the student of CONFIG's shape from its teacher.
 
         Raises:
             RecipeError: see `Distillation.build_model`.
@@ -105,20 +104,20 @@ class DistillationModel(PretrainingModel):
         super().__init__(config, next_sentence=False)
         self._temperature = settings.temperature
         teacher = _open_teacher(_teacher_folder(settings), self.vocab_size)
-        # In a tuple the teacher is no part of the student: neither trained nor saved with it.
+        # A tuple hides the teacher from PyTorch: it is neither trained nor saved with the student.
         self._teacher = (teacher,)
-        own, whole = self.network.config, teacher.network.config
+        student, full = self.network.config, teacher.network.config
         for name in ("hidden_size", "num_attention_heads", "intermediate_size", "type_vocab_size"):
-            if getattr(own, name) != getattr(whole, name):
-                what = f"model.{name}={getattr(own, name)}, the teacher has {getattr(whole, name)}"
-                raise RecipeError("recipe", what, "make the student as wide as its teacher; only layers are left out")
-        if own.num_hidden_layers > whole.num_hidden_layers:
-            what = f"model.num_hidden_layers={own.num_hidden_layers}, the teacher has {whole.num_hidden_layers}"
+            if getattr(student, name) != getattr(full, name):
+                what = f"model.{name}={getattr(student, name)}, the teacher has {getattr(full, name)}"
+                raise RecipeError("recipe", what, "give the student the width of its teacher; only layers may differ")
+        if student.num_hidden_layers > full.num_hidden_layers:
+            what = f"model.num_hidden_layers={student.num_hidden_layers}, the teacher has {full.num_hidden_layers}"
             raise RecipeError("recipe", what, "give the student fewer layers")
-        self.load(_student_weights(dict(teacher.network.named_parameters()), own, whole, self.vocab_size))
+        self.load(_student_weights(dict(teacher.network.named_parameters()), student, full, self.vocab_size))
 
     def use_attention(self, device: torch.device) -> None:
-        """Choose the attention for a device, and take the teacher there."""
+        """Choose the attention implementation for a device, and move the teacher to it."""
         super().use_attention(device)
         self._teacher[0].use_attention(device)
         self._teacher[0].to(device)
@@ -129,43 +128,45 @@ class DistillationModel(PretrainingModel):
         token_type_ids: Tensor,
         position_ids: Tensor,
         sequence_ids: Tensor,
-        masked_at: Tensor,
+        masked_positions: Tensor,
         masked_ids: Tensor,
-        text_at: Tensor,
+        text_positions: Tensor,
     ) -> dict[str, Tensor]:
         """Return summed losses and counts.
 
         Args:
-            input_ids: int64 (B, T), as fed.
+            input_ids: int64 (B, T), with masks.
             token_type_ids: int64 (B, T).
             position_ids: int64 (B, T).
             sequence_ids: int64 (B, T).
-            masked_at: int64 (M,).
-            masked_ids: int64 (M,).
-            text_at: int64 (N,), positions of all tokens but special ones.
+            masked_positions: int64 (M,), in the flattened batch.
+            masked_ids: int64 (M,), the original tokens.
+            text_positions: int64 (N,), positions of all ordinary tokens in the flattened batch.
         """
         rows = (input_ids, token_type_ids, position_ids, sequence_ids)
         teacher = self._teacher[0]
         with torch.no_grad():
-            taught = teacher.encode(*rows).flatten(0, 1)  # (B·T, D)
-            target = teacher.scores(taught[masked_at]).float() / self._temperature  # (M, V)
+            teacher_states = teacher.encode(*rows).flatten(0, 1)  # (B·T, D)
+            target = teacher.scores(teacher_states[masked_positions]).float() / self._temperature  # (M, V)
         states = self.encode(*rows).flatten(0, 1)
-        scores = self.scores(states[masked_at]).float()  # (M, V)
-        soft = F.log_softmax(scores / self._temperature, -1)
-        divergence = F.kl_div(soft, F.log_softmax(target, -1), reduction="sum", log_target=True)
-        preferred = scores.argmax(-1)
-        cosine = F.cosine_similarity(states[text_at].float(), taught[text_at].float(), dim=-1)  # (N,)
+        scores = self.scores(states[masked_positions]).float()  # (M, V)
+        log_probabilities = F.log_softmax(scores / self._temperature, -1)
+        divergence = F.kl_div(log_probabilities, F.log_softmax(target, -1), reduction="sum", log_target=True)
+        predicted = scores.argmax(-1)
+        cosine = F.cosine_similarity(
+            states[text_positions].float(), teacher_states[text_positions].float(), dim=-1
+        )  # (N,)
         return {
             "mlm_loss": F.cross_entropy(scores, masked_ids, reduction="sum"),
-            "mlm_correct": (preferred == masked_ids).sum().float(),
+            "mlm_correct": (predicted == masked_ids).sum().float(),
             "soft_loss": divergence * self._temperature**2,
-            "soft_correct": (preferred == target.argmax(-1)).sum().float(),
+            "soft_correct": (predicted == target.argmax(-1)).sum().float(),
             "cosine_loss": (1 - cosine).sum(),
             "cosine_correct": cosine.detach().sum(),
         }
 
     def flops(self) -> Flops:
-        """Return the floating-point operations of a training step; the teacher's are those of a forward pass."""
+        """Return the floating-point operations of a training step; the teacher does the forward pass only."""
         own, teacher = super().flops(), self._teacher[0].flops()
         return Flops(
             own.per_token + teacher.per_token / 3,
@@ -179,7 +180,7 @@ def _open_teacher(folder: Path, vocab_size: int) -> MaskedLanguageModel:
 
     config = BertConfig.from_pretrained(folder)
     if config.vocab_size != vocab_size:
-        what = f"the teacher has {config.vocab_size:,} pieces, data.tokenizer {vocab_size:,}"
+        what = f"the teacher has {config.vocab_size:,} entries, data.tokenizer {vocab_size:,}"
         raise RecipeError("recipe", what, "train the student with its teacher's tokenizer")
     teacher = MaskedLanguageModel(config, next_sentence=False)
     missing = teacher.load(read_weights(folder))
@@ -191,11 +192,11 @@ def _open_teacher(folder: Path, vocab_size: int) -> MaskedLanguageModel:
 
 
 def _student_weights(
-    teacher: dict[str, Tensor], own: "BertConfig", whole: "BertConfig", vocab_size: int
+    teacher: dict[str, Tensor], student: "BertConfig", full: "BertConfig", vocab_size: int
 ) -> dict[str, Tensor]:
-    """Return the teacher's weights by the names of a student that has every n-th of its layers."""
-    step = whole.num_hidden_layers / own.num_hidden_layers
-    source = {int(k * step): k for k in range(own.num_hidden_layers)}
+    """Return the weights of a student with every n-th layer of its teacher, by the student's names."""
+    step = full.num_hidden_layers / student.num_hidden_layers
+    source = {int(k * step): k for k in range(student.num_hidden_layers)}
     weights = {}
     for name, weight in teacher.items():
         before, is_layer, rest = name.partition("encoder.layer.")
@@ -205,7 +206,7 @@ def _student_weights(
                 continue
             name = f"{before}{is_layer}{source[int(number)]}.{part}"
         if "position_embeddings" in name:
-            weight = weight[: own.max_position_embeddings]
+            weight = weight[: student.max_position_embeddings]
         weights[name] = weight[:vocab_size] if len(weight) > vocab_size else weight
     return weights
 

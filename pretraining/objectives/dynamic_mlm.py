@@ -1,12 +1,12 @@
-"""RoBERTa: masks drawn anew each time a row is fed, full sentences, no next-sentence prediction.
+"""RoBERTa: dynamic masking, full sentences, no next-sentence prediction.
 
-Input: single segments. Where documents are isolated, a document is cut into stretches of whole sentences that fill a
-row as far as they go, and what is left of rows is filled with the stretches of other documents. Otherwise rows are
-filled as in the paper (FULL-SENTENCES): whole sentences across document borders, with one further `[SEP]` at each.
+Input: single segments. With isolated documents, a document is split into segments of whole sentences that fill a row as
+far as possible, and the rest of the row is filled with segments of other documents. Otherwise rows are filled as in the
+paper (FULL-SENTENCES): whole sentences across document boundaries, with an additional `[SEP]` at each.
 
-Relations: differs from `static_mlm_nsp` in the input format, in drawing masks at feeding time, and in having no
-next-sentence loss. The share of masked tokens is exact over a row instead of capped per sequence; whole eojeol come
-close to it from below, since one that would exceed it is passed over.
+Relations: differs from `static_mlm_nsp` in the input format, in dynamic masking (new masks in every epoch), and in the
+missing next-sentence loss. The masking rate is exact per row instead of capped per sequence; with whole-word masking it
+is approached from below, since an eojeol that would exceed it is skipped.
 
 Source: Liu et al. 2019, “RoBERTa: A Robustly Optimized BERT Pretraining Approach”, sections 4.1 and 4.2.
 """
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
-from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, Stretch
+from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, TokenSpan
 from pretraining.data.tokens import TokenizedCorpus, TokenShard
-from pretraining.objective import Masked, Objective, ObjectiveConfig, RowBatch, token_share
+from pretraining.objective import MaskedBatch, Objective, ObjectiveConfig, RowBatch, token_share
 
 SPECIALS_PER_ROW = 2  # [CLS] and one [SEP]
 
@@ -32,7 +32,7 @@ class DynamicMlm(Objective):
 
     @property
     def row_settings(self) -> list[Any]:
-        """Nothing: masks are drawn later."""
+        """No settings: they concern the masks only."""
         return ["full sentences"]
 
     def make_rows(self, corpus: TokenizedCorpus, number: int) -> RowShard:
@@ -44,8 +44,8 @@ class DynamicMlm(Objective):
         rng = np.random.default_rng([layout.seed, number])
         return builder.rows(layout.max_length, rng, several=layout.isolate_documents)
 
-    def mask(self, batch: RowBatch) -> Masked:
-        """Draw masks that depend on the row and on the pass it is fed in."""
+    def mask(self, batch: RowBatch) -> MaskedBatch:
+        """Draw masks as a function of row and epoch."""
         length = batch.input_ids.shape[1]
         choice, fates, replacements, rounding = (
             uniforms((self.layout.seed, purpose), batch.rows, batch.epochs, length) for purpose in range(4)
@@ -53,28 +53,28 @@ class DynamicMlm(Objective):
         num_tokens = (batch.kinds != SPECIAL).sum(axis=1)
         num_predictions = token_share(self.config.mask_rate, num_tokens, rounding[:, 0])
         chosen = choose_positions(batch.kinds, num_predictions, choice, whole_word=self.config.whole_word)
-        fed = corrupt(batch.input_ids, chosen, Corruption(fates, replacements), self.layout.specials)
-        return Masked(fed, np.flatnonzero(chosen), batch.input_ids[chosen])
+        corrupted = corrupt(batch.input_ids, chosen, Corruption(fates, replacements), self.layout.specials)
+        return MaskedBatch(corrupted, np.flatnonzero(chosen), batch.input_ids[chosen])
 
 
 def _fill_by_document(builder: SequenceBuilder, shard: TokenShard, room: int) -> None:
     sentences = SentenceIndex(shard, longest=room)
     for document in range(len(shard)):
-        for stretch in sentences.stretches(document):
-            builder.add([stretch])
+        for segment in sentences.segments(document):
+            builder.add([segment])
 
 
 def _fill_across_documents(builder: SequenceBuilder, shard: TokenShard, room: int) -> None:
     sentences = SentenceIndex(shard, longest=room)
-    row: list[Stretch] = []
+    row: list[TokenSpan] = []
     for document in range(len(shard)):
         for number, (begin, end) in enumerate(sentences[document]):
-            goes_on = bool(row) and number > 0
-            used = sum(b - a + 1 for a, b in row) - 1  # the last [SEP] is in the room already
-            if row and used + (end - begin) + (not goes_on) > room:
+            continues = bool(row) and number > 0
+            used = sum(b - a + 1 for a, b in row) - 1  # the last [SEP] is not part of the room
+            if row and used + (end - begin) + (not continues) > room:
                 builder.add(row)
-                row, goes_on = [], False
-            if goes_on:
+                row, continues = [], False
+            if continues:
                 row[-1] = (row[-1][0], end)
             else:
                 row.append((begin, end))

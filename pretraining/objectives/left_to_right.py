@@ -1,14 +1,13 @@
-"""Left to right: each token is predicted from those before it, by BERT's own blocks with a triangular mask.
+"""Left-to-right language modelling: BERT with causal attention predicts each token from those before it.
 
-Input: rows as `dynamic_mlm` makes them; nothing is masked. Every token of a sequence but its first, `[CLS]`, is
-predicted from the ones to its left, `[SEP]` included, so that a sequence also learns where it ends. Sequences that
-share a row do not see each other.
+Input: rows as in `dynamic_mlm`; nothing is masked. Every token of a sequence but `[CLS]` is predicted from the tokens
+to its left, `[SEP]` included, so that the end of a sequence is learnt too. Sequences of a packed row do not attend to
+each other.
 
-Relations: differs from `dynamic_mlm` in the direction of attention alone, and so from what the paper calls “LTR & No
-NSP” in having neither masks nor next sentences. One pass predicts all tokens where a masked one predicts `mask_rate` of
-them. What is saved says `is_decoder` in its config, by which transformers keeps the attention causal in everything that
-is built on it: `BertLMHeadModel`, and the classes of fine-tuning, where `[CLS]` sees nothing but itself. So classify
-with a BiLSTM on top (`features = "last"` and `frozen = false` in fine-tuning), as in section 5.1, not by `[CLS]`.
+Relations: differs from `dynamic_mlm` in the causal attention; the paper's “LTR & No NSP”. One pass predicts all tokens
+instead of `mask_rate` of them. The saved config has `is_decoder`, so that transformers keeps the attention causal in
+`BertLMHeadModel` and in all classes for fine-tuning, where `[CLS]` attends to itself alone. Therefore classify with a
+BiLSTM on top (`features = "last"` and `frozen = false` in fine-tuning), as in section 5.1, and not by `[CLS]`.
 
 Source: Devlin et al. 2019, section 5.1; Radford et al. 2018.
 """
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pretraining.model import Flops, PretrainingModel
-from pretraining.objective import Masked, ObjectiveConfig, RowBatch, Term
+from pretraining.objective import LossTerm, MaskedBatch, ObjectiveConfig, RowBatch
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 
 if TYPE_CHECKING:
@@ -28,40 +27,40 @@ if TYPE_CHECKING:
 
     from transformers import BertConfig, PreTrainedModel
 
-CLM = Term("clm", "causal LM", "masked_at")
+CLM = LossTerm("clm", "causal LM", "masked_positions")
 
 
 class LeftToRight(DynamicMlm):
-    """See the module; the settings of masking have no say."""
+    """See the module; the masking settings are ignored."""
 
     name = "left_to_right"
     paper = "Devlin et al. 2019, section 5.1 (LTR)"
     settings = ObjectiveConfig
 
     @property
-    def terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[LossTerm, ...]:
         """The next token."""
         return (CLM,)
 
-    def mask(self, batch: RowBatch) -> Masked:
-        """Return the input as it is, with every token behind the first of its sequence to be predicted."""
+    def mask(self, batch: RowBatch) -> MaskedBatch:
+        """Return the input unchanged; every token but the first of its sequence is to be predicted."""
         is_predicted = (batch.sequence_ids > 0) & (batch.position_ids > 0)
-        return Masked(batch.input_ids, np.flatnonzero(is_predicted), batch.input_ids[is_predicted])
+        return MaskedBatch(batch.input_ids, np.flatnonzero(is_predicted), batch.input_ids[is_predicted])
 
     def build_model(self, config: "BertConfig") -> PretrainingModel:
-        """Return a network whose tokens see those before them."""
+        """Return a network with causal attention."""
         return LeftToRightModel(config)
 
 
 class LeftToRightModel(PretrainingModel):
-    """A BERT under a triangular mask. Letters as in `PretrainingModel`."""
+    """A BERT with causal attention. Shapes as in `PretrainingModel`."""
 
     def __init__(self, config: "BertConfig") -> None:
         """Build it with random weights."""
         super().__init__(config, next_sentence=False)
 
     def attention_mask(self, sequence_ids: Tensor) -> Tensor:
-        """Return a mask, (B, 1, T, T), that lets tokens see themselves and those before them in their own sequence."""
+        """Return a mask, (B, 1, T, T), that limits attention to earlier tokens of the own sequence."""
         mask = super().attention_mask(sequence_ids)
         length = sequence_ids.shape[1]
         future = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
@@ -75,7 +74,7 @@ class LeftToRightModel(PretrainingModel):
         token_type_ids: Tensor,
         position_ids: Tensor,
         sequence_ids: Tensor,
-        masked_at: Tensor,
+        masked_positions: Tensor,
         masked_ids: Tensor,
     ) -> dict[str, Tensor]:
         """Return `clm_loss` and `clm_correct`, sums over the M predicted tokens.
@@ -85,21 +84,21 @@ class LeftToRightModel(PretrainingModel):
             token_type_ids: int64 (B, T).
             position_ids: int64 (B, T).
             sequence_ids: int64 (B, T).
-            masked_at: int64 (M,), the tokens to predict, counted through the flattened batch; each is told by the state
-                of the one before it.
-            masked_ids: int64 (M,).
+            masked_positions: int64 (M,), tokens to predict, in the flattened batch; each from the hidden state of the
+                token before it.
+            masked_ids: int64 (M,), the tokens there.
         """
         hidden = self.encode(input_ids, token_type_ids, position_ids, sequence_ids).flatten(0, 1)  # (B·T, D)
-        outputs = self.predict_masked(hidden[masked_at - 1], masked_ids)
+        outputs = self.predict_masked(hidden[masked_positions - 1], masked_ids)
         return {"clm_loss": outputs["mlm_loss"], "clm_correct": outputs["mlm_correct"]}
 
     def flops(self) -> Flops:
-        """Return the floating-point operations of a training step; masked halves of scores are computed as well."""
+        """Return the floating-point operations of a training step; the masked half of the scores is computed too."""
         own = super().flops()
         return Flops(own.per_token, own.per_position, {"clm": own.per_prediction["mlm"]})
 
     def export(self, state: "Mapping[str, Tensor]") -> "PreTrainedModel":
-        """Return it as a decoder, which transformers keeps causal."""
+        """Return a decoder, whose attention transformers keeps causal."""
         from transformers import BertConfig, BertLMHeadModel
 
         exported = super().export(state)

@@ -1,4 +1,4 @@
-"""Rows into batches: the data of step s is a function of (seed, s), for every process and after every restart."""
+"""Rows into batches: the data of step s is a function of (seed, s), for any number of processes and restarts."""
 
 import functools
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pretraining.data.packing import spans
+from pretraining.data.packing import expand_spans
 from pretraining.data.rows import SPECIAL, RowCorpus
 from pretraining.data.shards import IntArray
 from pretraining.objective import Objective, RowBatch
@@ -19,61 +19,58 @@ ORDER_SEED = 0x0DE5
 
 
 def collate(corpus: RowCorpus, rows: IntArray, epochs: IntArray, pad_id: int) -> RowBatch:
-    """Put rows side by side.
+    """Pad rows to the longest and stack them.
 
     Args:
-        corpus: where they are.
-        rows: int (B,), their numbers.
-        epochs: int (B,), the pass over the corpus that each is fed in.
-        pad_id: fills short rows up to the longest one.
+        corpus: the rows.
+        rows: int (B,), row numbers.
+        epochs: int (B,), the epoch of each.
+        pad_id: token id of the padding.
     """
-    shards, places = zip(*(corpus.locate(int(row)) for row in rows), strict=True)
-    pairs = list(zip(shards, places, strict=True))
-    lengths = np.array([len(shard.ids[k]) for shard, k in pairs])
-    width = int(lengths.max())
-    # Where each token of each row goes in the flattened batch.
+    located = [corpus.locate(int(row)) for row in rows]
+    lengths = np.array([len(shard.ids[k]) for shard, k in located])
+    width = int(lengths.max())  # T
+    # Positions of all tokens in the flattened batch.
     row_starts = np.arange(len(rows), dtype=np.int64) * width
-    at = spans(row_starts, lengths)
+    token_positions = expand_spans(row_starts, lengths)
 
-    def lay(values: Sequence[IntArray], fill: int) -> IntArray:
+    def stack(values: Sequence[IntArray], fill: int) -> IntArray:
         flat = np.full(len(rows) * width, fill, np.int64)
-        flat[at] = np.concatenate(values)
+        flat[token_positions] = np.concatenate(values)
         return flat.reshape(len(rows), width)
 
-    token_slices = [slice(int(s.ids.offsets[k]), int(s.ids.offsets[k + 1])) for s, k in pairs]
-    sequence_slices = [slice(int(s.lengths.offsets[k]), int(s.lengths.offsets[k + 1])) for s, k in pairs]
-    sequence_lengths = [s.lengths.values[part] for (s, _), part in zip(pairs, sequence_slices, strict=True)]
+    token_slices = [slice(int(s.ids.offsets[k]), int(s.ids.offsets[k + 1])) for s, k in located]
+    sequence_slices = [slice(int(s.lengths.offsets[k]), int(s.lengths.offsets[k + 1])) for s, k in located]
+    sequence_lengths = [s.lengths.values[part] for (s, _), part in zip(located, sequence_slices, strict=True)]
     counts = np.array([len(part) for part in sequence_lengths])
-    all_lengths = np.concatenate(sequence_lengths).astype(np.int64)
-    all_firsts = np.concatenate([s.first_lengths[part] for (s, _), part in zip(pairs, sequence_slices, strict=True)])
-    numbers = spans(np.ones(len(counts), np.int64), counts)  # 1, 2, … within each row
-    positions = spans(np.zeros(len(all_lengths), np.int64), all_lengths)
-    ids = lay([s.ids.values[part] for (s, _), part in zip(pairs, token_slices, strict=True)], pad_id)
-    masked_at: IntArray | None = None
+    all_lengths = np.concatenate(sequence_lengths).astype(np.int64)  # (Q,)
+    all_firsts = np.concatenate([s.first_lengths[part] for (s, _), part in zip(located, sequence_slices, strict=True)])
+    numbers = expand_spans(np.ones(len(counts), np.int64), counts)  # 1, 2, … within each row
+    positions = expand_spans(np.zeros(len(all_lengths), np.int64), all_lengths)
+    masked_positions: IntArray | None = None
     masked_ids: IntArray | None = None
-    if shards[0].masked_at is not None:
-        masked_at = np.concatenate([s.masked_at[k] + start for (s, k), start in zip(pairs, row_starts, strict=True)])
-        masked_ids = np.concatenate(
-            [s.masked_ids[s.masked_at.offsets[k] : s.masked_at.offsets[k + 1]] for s, k in pairs]
-        ).astype(np.int64)
+    static = [(p, ids, k) for s, k in located if (p := s.masked_positions) and (ids := s.masked_ids) is not None]
+    if static:
+        masked_positions = np.concatenate([p[k] + start for (p, _, k), start in zip(static, row_starts, strict=True)])
+        masked_ids = np.concatenate([ids[p.offsets[k] : p.offsets[k + 1]] for p, ids, k in static]).astype(np.int64)
     return RowBatch(
         rows=rows,
         epochs=epochs,
-        input_ids=ids,
-        kinds=lay([s.kinds[part] for (s, _), part in zip(pairs, token_slices, strict=True)], SPECIAL),
-        sequence_ids=lay([np.repeat(numbers, all_lengths)], 0),
-        position_ids=lay([positions], 0),
-        token_type_ids=lay([(positions >= np.repeat(all_firsts, all_lengths)).astype(np.int64)], 0),
-        first_at=at[np.cumsum(all_lengths) - all_lengths],
-        labels=np.concatenate([s.labels[part] for (s, _), part in zip(pairs, sequence_slices, strict=True)]),
-        masked_at=masked_at,
+        input_ids=stack([s.ids.values[part] for (s, _), part in zip(located, token_slices, strict=True)], pad_id),
+        kinds=stack([s.kinds[part] for (s, _), part in zip(located, token_slices, strict=True)], SPECIAL),
+        sequence_ids=stack([np.repeat(numbers, all_lengths)], 0),
+        position_ids=stack([positions], 0),
+        token_type_ids=stack([(positions >= np.repeat(all_firsts, all_lengths)).astype(np.int64)], 0),
+        sequence_starts=token_positions[np.cumsum(all_lengths) - all_lengths],
+        labels=np.concatenate([s.labels[part] for (s, _), part in zip(located, sequence_slices, strict=True)]),
+        masked_positions=masked_positions,
         masked_ids=masked_ids,
     )
 
 
 @dataclass(frozen=True)
-class Feed:
-    """Batches of a corpus, by the number of the step."""
+class BatchSource:
+    """Batches of a row corpus by step number."""
 
     corpus: RowCorpus
     objective: Objective
@@ -81,18 +78,18 @@ class Feed:
     """Rows per optimizer step, over all processes."""
 
     def rows(self, step: int) -> tuple[IntArray, IntArray]:
-        """Return the rows of a step and the pass over the corpus each belongs to; passes are shuffled anew."""
-        places = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
-        epochs, places = np.divmod(places, len(self.corpus))
+        """Return rows and epochs of a step, int64 (B,) each; every epoch is shuffled."""
+        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        epochs, ranks = np.divmod(numbers, len(self.corpus))
         rows = np.empty(self.batch_size, np.int64)
         for epoch in np.unique(epochs):
-            rows[epochs == epoch] = self._order(int(epoch))[places[epochs == epoch]]
+            rows[epochs == epoch] = self._order(int(epoch))[ranks[epochs == epoch]]
         return rows, epochs
 
     def _order(self, epoch: int) -> IntArray:
         if epoch not in self._orders:
             rng = np.random.default_rng([ORDER_SEED, self.objective.layout.seed, epoch])
-            # A batch can hold the end of one pass and the begin of the next, so two are kept.
+            # A batch can hold the end of one epoch and the start of the next, so two are kept.
             self._orders.pop(epoch - 2, None)
             self._orders[epoch] = rng.permutation(len(self.corpus))
         return self._orders[epoch]
@@ -104,16 +101,16 @@ class Feed:
     def micro_batches(
         self, step: int, *, process: int, num_processes: int, size: int
     ) -> list[dict[str, "torch.Tensor"]]:
-        """Return what one process feeds in a step, in micro-batches of at most SIZE rows.
+        """Return the inputs of one process in a step, in micro-batches of at most SIZE rows.
 
-        The rows of a step are dealt out one by one, so that every number of processes sees the same step.
+        Row k of a step goes to process k modulo `num_processes`, so that the step is the same for any number of them.
         """
         rows, epochs = self.rows(step)
         rows, epochs = rows[process::num_processes], epochs[process::num_processes]
         return [self.tensors(rows[k : k + size], epochs[k : k + size]) for k in range(0, len(rows), size)]
 
     def tensors(self, rows: IntArray, epochs: IntArray) -> dict[str, "torch.Tensor"]:
-        """Return rows as the model takes them; see its `forward`."""
+        """Return rows as arguments of the model's `forward`."""
         import torch
 
         batch = collate(self.corpus, rows, epochs, self.objective.layout.specials.pad)

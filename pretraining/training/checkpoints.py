@@ -1,8 +1,8 @@
-"""Checkpoints that a kill, a full disk or a flipped bit cannot take away.
+"""Checkpoints that survive a kill, a full disk or a flipped bit.
 
 A checkpoint is a folder of safetensors files and one `state.json` with their digests and its own. It is written under
-another name, brought to the disk, and renamed; older ones are deleted only then. A damaged one is told apart by its
-digests, and the one before it is used.
+another name, synced to disk, and renamed; only then are older ones deleted. A damaged one is detected by its digests,
+and the previous one is used.
 """
 
 import json
@@ -24,20 +24,18 @@ logger = logging.getLogger(__name__)
 
 STATE = "state.json"
 FILES = ("model", "optimizer")
-OWN_PARTS = "objective.safetensors"
-"""Beside a finished model: parts of its objective that transformers has no name for, such as ELECTRA's generator."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a run needs to go on as if nothing had happened."""
+    """Everything that a run needs to resume bit-identically."""
 
     step: int
     """Optimizer steps done."""
     model: "Mapping[str, Tensor]"
     """Parameters by name."""
     optimizer: "Mapping[str, Tensor]"
-    """Optimizer state, `parameter|entry`."""
+    """Optimizer state by `parameter|entry`."""
     state: Mapping[str, Any]
     """Counters of the loop; JSON."""
 
@@ -46,7 +44,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     """Write a checkpoint under FOLDER and delete all but the newest KEEP.
 
     Raises:
-        ResultError: it cannot be written; the older ones are untouched.
+        ResultError: it cannot be written; the older ones are left as they are.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -63,15 +61,15 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
         text = json.dumps(state | {"sha256": fingerprint(state)}, ensure_ascii=False, indent=1, allow_nan=False)
         (part / STATE).write_text(text + "\n", encoding="utf-8")
         for path in [*part.iterdir(), part]:
-            _to_disk(path)
+            _sync(path)
         if final.exists():
             shutil.rmtree(final)  # a damaged one of the same step
         part.rename(final)
-        _to_disk(folder)
+        _sync(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(part, ignore_errors=True)
         raise cannot_write(final, error) from error
-    # One of a later step is a damaged one that was passed over, and of a course of events that is gone.
+    # One of a later step is damaged and was skipped when the run resumed; its steps have been repeated since.
     later = [path for path in _folders(folder) if path.name > final.name]
     for old in [*later, *_folders(folder)[len(later) + keep :]]:
         shutil.rmtree(old, ignore_errors=True)
@@ -79,9 +77,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """Load the newest whole checkpoint under FOLDER; None if there is none at all.
+    """Load the newest undamaged checkpoint under FOLDER; None if there is none at all.
 
-    A damaged one is passed over with a warning.
+    A damaged one is skipped with a warning.
 
     Raises:
         CheckpointError: there are checkpoints, but all are damaged.
@@ -91,14 +89,14 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         try:
             return _read(path)
         except _DamagedError as error:
-            logger.warning("%s: damaged (%s); the checkpoint before it is used", path, error)
+            logger.warning("%s: damaged (%s); the previous checkpoint is used", path, error)
     if folders:
         raise CheckpointError(folder, "every checkpoint is damaged", "delete the folder to start from the beginning")
     return None
 
 
 class _DamagedError(Exception):
-    """A checkpoint whose bytes are not those that were written."""
+    """The bytes of a checkpoint are not those that were written."""
 
 
 def _read(path: Path) -> Checkpoint:
@@ -119,39 +117,12 @@ def _read(path: Path) -> Checkpoint:
     return Checkpoint(int(state["step"]), model, optimizer, state["state"])
 
 
-def read_weights(folder: Path) -> "dict[str, Tensor]":
-    """Read the safetensors weights of a transformers folder, by the names of `BertForPreTraining`.
-
-    What an objective left beside them to be gone on from comes by its own names.
-
-    Raises:
-        CheckpointError: there are none, or they are damaged.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    own: dict[str, Tensor] = {}
-    weights: dict[str, Tensor] = {}
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise CheckpointError(folder, "no safetensors weights in it", "give a transformers folder")
-    for file in files:
-        try:
-            found = load_file(file)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(file, f"damaged ({error})", "get the file again") from error
-        (own if file.name == OWN_PARTS else weights).update(found)
-    if not any(name.startswith("bert.") for name in weights):
-        weights = {f"bert.{name}": tensor for name, tensor in weights.items()}  # a bare encoder
-    return weights | own
-
-
 def _folders(folder: Path) -> list[Path]:
     """Return the checkpoints under FOLDER, newest first."""
     return sorted(folder.glob("checkpoint-*"), reverse=True)
 
 
-def _to_disk(path: Path) -> None:
+def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""A recipe's data: corpus → tokens → rows, each step done once, in parallel, and kept under a digest of its inputs."""
+"""The data of a recipe: corpus → tokens → rows, in parallel; each stage is cached under a digest of its inputs."""
 
 import re
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from pretraining.data.shards import Sharded, read_shard, run_jobs, write_shard
 from pretraining.data.tokens import TokenizedCorpus, TokenShard, tokenize_corpus
 from pretraining.objective import Objective, RowLayout
 from pretraining.recipe import SAMPLE, Recipe
-from pretraining.training.batches import Feed
+from pretraining.training.batches import BatchSource
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, open_wordpiece, save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
 FORMAT = 1
-"""Raised when the same tokens would give other rows."""
+"""Incremented when the rows of the same tokens change."""
 SAMPLE_HELD_OUT = 0.1
 SAMPLE_VOCAB_SIZE = 2000
 UNUSED = re.compile(r"\[unused\d+\]")
@@ -26,26 +26,26 @@ UNUSED = re.compile(r"\[unused\d+\]")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run is fed."""
+    """The prepared data of a run."""
 
-    feed: Feed
-    held_out: Feed | None
+    train: BatchSource
+    held_out: BatchSource | None
     tokenizer: Path
     """Folder of the vocabulary."""
     digest: str
-    """Stands for corpus, vocabulary and rows."""
+    """Of corpus, vocabulary and rows."""
     num_documents: int
     num_tokens: int
-    """Of one pass over the rows, special ones included."""
+    """Per epoch, special tokens included."""
 
 
 def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
-    """Make what is missing of a recipe's rows, and open them.
+    """Make the tokens and rows that are missing in the cache, and open them.
 
     Args:
-        recipe: whose data.
-        cache: folder for tokens and rows; several runs may share it.
-        num_workers: processes; their number does not change a byte.
+        recipe: of the run.
+        cache: folder for tokens and rows; runs may share it.
+        num_workers: processes; the bytes do not depend on it.
 
     Raises:
         DataError: the corpus is empty or does not suit the objective.
@@ -60,7 +60,7 @@ def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
         specials=special_ids(tokenizer_json),
     )
     kind, config = recipe.objective_parts()
-    feeds: dict[str, Feed] = {}
+    sources: dict[str, BatchSource] = {}
     digests: list[str] = []
     num_documents = 0
     for split in ("train", "held-out"):
@@ -70,36 +70,36 @@ def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
         elif len(tokens) < 2:
             continue
         else:
-            # Held-out rows are read once and in the same order.
+            # Held-out rows are read in one pass.
             config = config.model_copy(update={"dupe_factor": 1} if hasattr(config, "dupe_factor") else {})
         objective = kind(config, layout)
         rows, digest = make_rows(objective, tokens, digest, cache, split=split, num_workers=num_workers)
         if split == "held-out" and not len(rows):
             continue
         digests.append(digest)
-        feeds[split] = Feed(rows, objective, recipe.loop.batch_size)
-    if not len(feeds["train"].corpus):
-        raise DataError(corpus, "no text for a single row", "give more text")
-    if sources := feeds["train"].objective.sources:
-        digests.append(sha256(*sources))
+        sources[split] = BatchSource(rows, objective, recipe.loop.batch_size)
+    if not len(sources["train"].corpus):
+        raise DataError(corpus, "contains no text for a single row", "give more text")
+    if files := sources["train"].objective.sources:
+        digests.append(sha256(*files))
     return Prepared(
-        feed=feeds["train"],
-        held_out=feeds.get("held-out"),
+        train=sources["train"],
+        held_out=sources.get("held-out"),
         tokenizer=tokenizer,
         digest=fingerprint(digests),
         num_documents=num_documents,
-        num_tokens=sum(len(shard.ids.values) for shard in feeds["train"].corpus.shards),
+        num_tokens=sum(len(shard.ids.values) for shard in sources["train"].corpus.shards),
     )
 
 
 def special_ids(tokenizer_json: Path) -> SpecialIds:
-    """Return the ids of a vocabulary that rows need.
+    """Return the token ids of a vocabulary that rows need.
 
     Raises:
         CheckpointError: the tokenizer is unusable.
     """
     vocab: dict[str, int] = open_wordpiece(tokenizer_json).get_vocab()
-    ordinary = sorted(i for piece, i in vocab.items() if piece not in SPECIAL_TOKENS and not UNUSED.fullmatch(piece))
+    ordinary = sorted(i for token, i in vocab.items() if token not in SPECIAL_TOKENS and not UNUSED.fullmatch(token))
     return SpecialIds(
         pad=vocab["[PAD]"],
         cls=vocab["[CLS]"],
@@ -113,18 +113,18 @@ def special_ids(tokenizer_json: Path) -> SpecialIds:
 def make_rows(
     objective: Objective, tokens: TokenizedCorpus, digest: str, cache: Path, *, split: str, num_workers: int
 ) -> tuple[RowCorpus, str]:
-    """Make the rows of an objective, or what is left of them after an interruption; one job for each token shard.
+    """Make the rows of an objective, one job per token shard; shards of an interrupted call are kept.
 
     Args:
-        objective: what the rows are for.
-        tokens: the tokenised corpus.
-        digest: of the tokenised corpus.
-        cache: folder under which tokens and rows are kept.
+        objective: of the run.
+        tokens: the tokenized corpus.
+        digest: of the tokenized corpus.
+        cache: folder of tokens and rows.
         split: of the corpus.
         num_workers: processes.
 
     Returns:
-        The rows, and a digest that stands for them.
+        The rows, and their digest.
     """
     layout = objective.layout
     settings = [*objective.row_settings, layout.max_length, layout.isolate_documents, layout.seed]
@@ -137,10 +137,10 @@ def make_rows(
     sizes = [tokens.shards[k].ids.values.nbytes for k in left]
     run_jobs(_make_shard, jobs, num_workers=num_workers, label=f"rows {split}", sizes=sizes)
     shards = [RowShard.from_columns(read_shard(path)) for path in paths]
-    return Sharded.of(shards, [len(shard) for shard in shards]), own
+    return Sharded.from_lengths(shards, [len(shard) for shard in shards]), own
 
 
-_opened: dict[Path, TokenizedCorpus] = {}  # one to a process: a corpus has thousands of shards
+_opened: dict[Path, TokenizedCorpus] = {}  # one per process: a corpus has thousands of shards
 
 
 def _make_shard(job: tuple[Objective, Path, int, Path]) -> None:
@@ -154,11 +154,11 @@ def _make_shard(job: tuple[Objective, Path, int, Path]) -> None:
 def open_tokens(folder: Path) -> TokenizedCorpus:
     """Open the finished token shards of a folder."""
     shards = [TokenShard.from_columns(read_shard(path)) for path in sorted(folder.glob("tokens-*.arrow"))]
-    return Sharded.of(shards, [len(shard) for shard in shards])
+    return Sharded.from_lengths(shards, [len(shard) for shard in shards])
 
 
 def _sources(recipe: Recipe, cache: Path) -> tuple[Path, Path]:
-    """Return the folders of the corpus and of the tokenizer; those of the embedded sample are made on the spot."""
+    """Return the folders of corpus and tokenizer; those of the embedded sample are made here."""
     data = recipe.data
     if data.corpus != "sample":
         return Path(data.corpus), Path(data.tokenizer)

@@ -1,19 +1,21 @@
-"""`--dry-run`: one step of a recipe on a sample of its corpus, and what the whole run will take."""
+"""The cost of a run, extrapolated from one step on a sample of its corpus."""
 
 import os
 import resource
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corpora.corpus import corpus_files
 from corpora.foundation.errors import DataError
-from pretraining.recipe import Recipe
-from pretraining.training.dataset import prepare
+
+if TYPE_CHECKING:
+    from pretraining.recipe import LoopConfig
+    from pretraining.training.dataset import Prepared
+    from pretraining.training.loop import Trainer
 
 SAMPLE_BYTES = 4 << 20
-"""Text that is tokenised to estimate the rest."""
+"""Text of the sample."""
 ARROW_BYTES_PER_TOKEN = {True: 3, False: 5}
 """Of ids and kinds, by whether ids fit two bytes."""
 OPTIMIZER_STATES = 2
@@ -21,13 +23,14 @@ OPTIMIZER_STATES = 2
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take. Seconds, bytes."""
+    """The cost of a run. Times in seconds, sizes in bytes."""
 
     num_parameters: int
-    rows_per_pass: int
-    tokens_per_pass: int
-    passes: float
+    rows_per_epoch: int
+    tokens_per_epoch: int
+    epochs: float
     preparation_s: float
+    steps: int
     step_s: float
     training_s: float
     memory_bytes: int
@@ -36,106 +39,96 @@ class Estimate:
     tokens_per_s: float
     matmul_share: float
 
+    @classmethod
+    def from_sample(
+        cls, trainer: "Trainer", data: "Prepared", config: "LoopConfig", *, share: float, preparation_s: float
+    ) -> "Estimate":
+        """Time steps on a sample of the corpus, and extrapolate to all of it.
 
-def dry_run(recipe: Recipe, out: Path, *, num_workers: int, cpu: bool = False) -> str:
-    """Run one step of RECIPE (after one that warms up) and return a table of what the run will take.
+        Args:
+            trainer: of the sample.
+            data: of the sample.
+            config: of the loop.
+            share: of the corpus that the sample is.
+            preparation_s: time that the sample took, divided by the number of workers.
+        """
+        speed = trainer.time_steps()
+        rows, tokens = round(len(data.train.corpus) / share), round(data.num_tokens / share)
+        has_short_ids = data.train.objective.layout.specials.vocab_size <= 1 << 16
+        checkpoint = 4 * trainer.num_parameters * (1 + OPTIMIZER_STATES)
+        # One checkpoint more than is kept exists while it is written; then the model itself.
+        disk = (config.keep_checkpoints + 1) * checkpoint + 4 * trainer.num_parameters
+        # Tokens without special ones, and rows: about the same size again.
+        disk += 2 * tokens * ARROW_BYTES_PER_TOKEN[has_short_ids]
+        accelerator = trainer.accelerator
+        return cls(
+            num_parameters=trainer.num_parameters,
+            rows_per_epoch=rows,
+            tokens_per_epoch=tokens,
+            epochs=config.steps * config.batch_size / rows,
+            preparation_s=preparation_s / share,
+            steps=config.steps,
+            step_s=speed.step_s,
+            training_s=speed.step_s * config.steps,
+            memory_bytes=_peak_memory_bytes(trainer),
+            disk_bytes=disk,
+            device=f"{accelerator.num_processes} × {accelerator.device}, {accelerator.mixed_precision}",
+            tokens_per_s=speed.tokens_per_s,
+            matmul_share=speed.matmul_share,
+        )
 
-    Nothing is written to OUT.
+    def table(self, out: Path) -> str:
+        """Return the estimate as a Markdown table, with a warning if the disk of OUT is too small."""
+        free = _free_bytes(out)
+        rows = [
+            ("device", self.device),
+            ("parameters", f"{self.num_parameters:,}"),
+            ("rows per epoch", f"about {self.rows_per_epoch:,}"),
+            ("tokens per epoch, without padding", f"about {self.tokens_per_epoch:,}"),
+            ("epochs", f"{self.epochs:.2f}"),
+            ("preparation of tokens and rows", _duration(self.preparation_s)),
+            ("one step", f"{self.step_s:.3f} s, {self.tokens_per_s:,.0f} tokens/s"),
+            ("share of the measured matmul rate", f"{100 * self.matmul_share:.1f} %"),
+            (f"{self.steps:,} steps", _duration(self.training_s)),
+            ("peak memory", _size(self.memory_bytes)),
+            ("disk", f"{_size(self.disk_bytes)} of {_size(free)} free"),
+        ]
+        lines = ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
+        if self.disk_bytes > free:
+            lines += ["", "The disk is too small for this run: free some space, or keep fewer checkpoints."]
+        return "\n".join(lines) + "\n"
+
+
+def sample_corpus(corpus: Path, out: Path) -> float:
+    """Write the first documents of every shard of a corpus to OUT, and return their share of its bytes.
 
     Raises:
-        SuiteError: what would stop the run stops this.
+        DataError: the corpus contains no text.
     """
-    estimate = measure(recipe, num_workers=num_workers, cpu=cpu)
-    free = _free_bytes(out)
-    rows = [
-        ("device", estimate.device),
-        ("parameters", f"{estimate.num_parameters:,}"),
-        ("rows in a pass over the corpus", f"about {estimate.rows_per_pass:,}"),
-        ("real tokens in a pass", f"about {estimate.tokens_per_pass:,}"),
-        ("passes", f"{estimate.passes:.2f}"),
-        ("making tokens and rows", _duration(estimate.preparation_s)),
-        ("one step", f"{estimate.step_s:.3f} s, {estimate.tokens_per_s:,.0f} real tokens/s"),
-        ("share of the measured matmul rate", f"{100 * estimate.matmul_share:.1f} %"),
-        (f"{recipe.loop.steps:,} steps", _duration(estimate.training_s)),
-        ("memory at its peak", _size(estimate.memory_bytes)),
-        ("disk", f"{_size(estimate.disk_bytes)} of {_size(free)} free"),
-    ]
-    lines = ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
-    if estimate.disk_bytes > free:
-        lines += ["", "The disk is too small for this run: free some space, or keep fewer checkpoints."]
-    return "\n".join(lines) + "\n"
-
-
-def measure(recipe: Recipe, *, num_workers: int, cpu: bool = False) -> Estimate:
-    """Measure two steps on a sample of the corpus and extrapolate."""
-    import torch
-
-    from pretraining.run import build_model
-    from pretraining.training.loop import Trainer, make_accelerator
-
-    corpus = recipe.data.corpus
-    with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
-        folder = Path(scratch)
-        share = 1.0
-        sampled = recipe
-        if Path(corpus).is_dir():
-            share = _sample(Path(corpus), folder / "sample.jsonl")
-            data = recipe.data.model_copy(update={"corpus": str(folder / "sample.jsonl")})
-            sampled = recipe.model_copy(update={"data": data})
-        started = time.perf_counter()
-        prepared = prepare(sampled, folder, num_workers=1)
-        prepared_s = time.perf_counter() - started
-        accelerator = make_accelerator(recipe.loop, cpu=cpu)
-        model = build_model(sampled, prepared)
-        num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        trainer = Trainer(model, prepared.feed, None, recipe.loop, accelerator, folder)
-        speed = trainer.time_steps()
-    rows_per_pass = round(len(prepared.feed.corpus) / share)
-    tokens_per_pass = round(prepared.num_tokens / share)
-    small = prepared.feed.objective.layout.specials.vocab_size <= 1 << 16
-    checkpoint = 4 * num_parameters * (1 + OPTIMIZER_STATES)
-    # A checkpoint more than is kept lies on the disk while it is written; then the model itself.
-    disk = (recipe.loop.keep_checkpoints + 1) * checkpoint + 4 * num_parameters
-    # Tokens without special ones, and rows: about the same again for each pass that is written out.
-    disk += 2 * tokens_per_pass * ARROW_BYTES_PER_TOKEN[small]
-    if accelerator.device.type == "cuda":
-        memory = torch.cuda.max_memory_allocated(accelerator.device)
-    else:
-        memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Estimate(
-        num_parameters=num_parameters,
-        rows_per_pass=rows_per_pass,
-        tokens_per_pass=tokens_per_pass,
-        passes=recipe.loop.steps * recipe.loop.batch_size / rows_per_pass,
-        preparation_s=prepared_s / share / num_workers,
-        step_s=speed.step_s,
-        training_s=speed.step_s * recipe.loop.steps,
-        memory_bytes=memory,
-        disk_bytes=disk,
-        device=f"{accelerator.num_processes} × {accelerator.device}, {accelerator.mixed_precision}",
-        tokens_per_s=speed.tokens_per_s,
-        matmul_share=speed.matmul_share,
-    )
-
-
-def _sample(corpus: Path, out: Path) -> float:
-    """Write the first documents of every shard of a corpus, and return the share of its bytes that they are."""
     files = corpus_files(corpus)
-    per_file = SAMPLE_BYTES // max(1, len(files))
-    taken = 0
+    bytes_per_file = SAMPLE_BYTES // max(1, len(files))
+    written = 0
     with out.open("wb") as sample:
         for file in files:
             with file.open("rb") as lines:
                 size = 0
                 for line in lines:
                     size += sample.write(line)
-                    if size >= per_file:
+                    if size >= bytes_per_file:
                         break
-                taken += size
-    total = sum(file.stat().st_size for file in files)
-    if not taken:
-        raise DataError(corpus, "holds no text", "give a corpus with text in it")
-    return taken / total
+                written += size
+    if not written:
+        raise DataError(corpus, "contains no text", "give a corpus with text in it")
+    return written / sum(file.stat().st_size for file in files)
+
+
+def _peak_memory_bytes(trainer: "Trainer") -> int:
+    import torch
+
+    device = trainer.accelerator.device
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _free_bytes(out: Path) -> int:

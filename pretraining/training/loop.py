@@ -1,7 +1,7 @@
 """The pretraining loop, on accelerate: one CPU, one GPU, or many processes by `torchrun` or `accelerate launch`.
 
-What a step computes is a function of (recipe, data, seed, step): rows, masks and dropout carry no state from step to
-step. A run that is killed and started again therefore ends in the same bytes as one that was left alone.
+A step is a function of (recipe, data, seed, step): rows, masks and dropout carry no state from step to step. A run
+that is killed and resumed is therefore bit-identical to an uninterrupted one.
 """
 
 import collections
@@ -12,7 +12,6 @@ import logging
 import math
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,13 +24,14 @@ from torch.distributed.tensor import DTensor
 
 from corpora.foundation.errors import CheckpointError, RecipeError, SuiteError, cannot_write
 from corpora.foundation.files import fingerprint, write_text
-from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s, training_precision
+from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s
 from pretraining.data.shards import IntArray
 from pretraining.model import PretrainingModel
 from pretraining.recipe import LoopConfig
-from pretraining.training.batches import Feed
+from pretraining.training.accelerator import compute_dtype
+from pretraining.training.batches import BatchSource
 from pretraining.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from pretraining.training.optimizers import Muon, is_hidden_matrix
+from pretraining.training.optimizers import learning_rate, make_optimizers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -39,155 +39,80 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HELD_OUT_EPOCH = 1 << 30
-"""The pass whose masks are those of held-out rows: the same at every evaluation, and none of training."""
-SUMMED = ("_loss", "_correct")
-"""How the sums end that each process has for itself; everything else in a window is known to all."""
-FED = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
-"""Entries of a batch with a line for every row; the others list predictions."""
+"""Epoch number that seeds the masks of held-out rows: the same at every evaluation, and never reached in training."""
+LOCAL_SUMS = ("_loss", "_correct")
+"""Suffixes of the sums that each process keeps of its own rows; all other sums are already over all processes."""
+ROW_ENTRIES = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
+"""Entries of a batch with one line per row; the others have one element per prediction."""
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 
 
 class NonFiniteError(SuiteError):
-    """A training that has left the numbers."""
+    """Training diverged (NaN or inf)."""
 
 
 @dataclass
 class Progress:
-    """Counters that belong to the state of a run."""
+    """Counters in the state of a run."""
 
     step: int = 0
     """Optimizer steps done."""
     tokens: int = 0
-    """Real tokens seen, special ones included, padding not."""
+    """Tokens seen, special ones included, padding excluded."""
     elapsed_s: float = 0.0
-    """Time spent in steps, over all sittings."""
+    """Step time summed over all resumed runs."""
     skipped: int = 0
-    """Steps whose gradient was not finite and was thrown away."""
+    """Steps that were skipped because their gradient was not finite."""
     skipped_in_a_row: int = 0
     window: dict[str, float] = field(default_factory=dict)
-    """Sums since the last line of metrics."""
+    """Sums since the last line of `metrics.jsonl`."""
     window_s: float = 0.0
-
-
-def compute_dtype(config: LoopConfig) -> torch.dtype:
-    """Return the type in which matrices are multiplied: the recipe's, or what suits this machine."""
-    return torch.bfloat16 if training_precision(config.precision) == "bf16" else torch.float32
-
-
-def make_accelerator(config: LoopConfig, *, cpu: bool = False) -> "Accelerator":
-    """Return the accelerator of this process, with the precision of the recipe.
-
-    Args:
-        config: the loop's settings.
-        cpu: stay on the CPU although there is a GPU.
-    """
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    # Process-wide, and of the precision of whatever was trained here before; transformers clears it in the same way.
-    AcceleratorState._reset_state()
-    with warnings.catch_warnings():
-        # Tells every user of a CPU that it chooses the number of threads, which is as it should be.
-        warnings.filterwarnings("ignore", message="OMP_NUM_THREADS", category=UserWarning)
-        return Accelerator(
-            mixed_precision="bf16" if compute_dtype(config) == torch.bfloat16 else "no",
-            # Left to itself, accelerate looks for other processes on machines with a GPU only.
-            cpu=cpu or not torch.accelerator.is_available(),
-            step_scheduler_with_optimizer=False,
-        )
-
-
-def learning_rate(config: LoopConfig, step: int) -> float:
-    """Return the rate of a step, counted from 0: linear warm-up, then decay to 0 at the last step.
-
-    The first step has a rate already, as in transformers; google-research/bert starts at 0 and drops by
-    `warmup_steps / steps` of the peak where the warm-up ends.
-    """
-    if step < config.warmup_steps:
-        return config.peak_lr * (step + 1) / (config.warmup_steps + 1)
-    left = (config.steps - step) / max(1, config.steps - config.warmup_steps)
-    if config.decay == "cosine":
-        return config.peak_lr * 0.5 * (1 + math.cos(math.pi * (1 - left)))
-    return config.peak_lr * (left if config.decay == "linear" else 1.0)
-
-
-def make_optimizers(model: torch.nn.Module, config: LoopConfig) -> list[torch.optim.Optimizer]:
-    """Return AdamW with decoupled weight decay on matrices and embeddings, none on biases and LayerNorm.
-
-    With bias correction, which google-research/bert's Adam leaves out. Before it comes Muon, if the recipe says so: it
-    takes the matrices between hidden layers, AdamW the rest.
-    """
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    matrices = [p for name, p in trained if config.optimizer == "muon" and is_hidden_matrix(name, p)]
-    taken = {id(p) for p in matrices}
-    rest = [(name, p) for name, p in trained if id(p) not in taken]
-    decayed = [p for name, p in rest if not _is_undecayed(name)]
-    others = [p for name, p in rest if _is_undecayed(name)]
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    adamw = torch.optim.AdamW(
-        groups, lr=0.0, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_epsilon, fused=True
-    )
-    if not matrices:
-        return [adamw]
-    dtype = compute_dtype(config)
-    return [Muon(matrices, momentum=config.momentum, weight_decay=config.weight_decay, dtype=dtype), adamw]
-
-
-def _is_undecayed(name: str) -> bool:
-    return name.endswith("bias") or "LayerNorm" in name
 
 
 @dataclass(frozen=True)
 class StepSpeed:
-    """How fast a step is."""
+    """Speed of a training step."""
 
     step_s: float
     tokens_per_s: float
-    """Real tokens, over all processes."""
+    """Tokens without padding, over all processes."""
     matmul_share: float
-    """Of the rate of a large matrix product on the same devices."""
+    """Share of the floating-point rate of a large matrix product on the same devices."""
 
 
 class Trainer:
-    """One run: a model, its data and its state."""
+    """The training of one model: data, optimizers and state."""
 
     def __init__(
         self,
         model: PretrainingModel,
-        feed: Feed,
-        held_out: Feed | None,
+        source: BatchSource,
+        held_out: BatchSource | None,
         config: LoopConfig,
         accelerator: "Accelerator",
         out: Path,
     ) -> None:
-        """Put the model and its optimizer on this process's device.
+        """Put the model and its optimizers on this process's device.
 
         Args:
-            model: with its first weights.
-            feed: training batches.
-            held_out: rows that are never trained on, if there are any.
-            config: the optimisation.
+            model: with its initial weights.
+            source: training batches.
+            held_out: rows for evaluation, if there are any.
+            config: settings of the loop.
             accelerator: of this process.
             out: folder for `metrics.jsonl` and `checkpoints/`.
 
         Raises:
-            RecipeError: the batch cannot be dealt to so many processes.
+            RecipeError: the batch cannot be divided evenly among the processes.
         """
         if config.batch_size % accelerator.num_processes:
-            what = (
-                f"loop.batch_size={config.batch_size} cannot be dealt evenly to {accelerator.num_processes} processes"
-            )
+            what = f"loop.batch_size={config.batch_size} is not divisible by {accelerator.num_processes} processes"
             raise RecipeError("recipe", what, "make it a multiple of the number of processes")
-        self._feed, self._held_out, self._config, self._accelerator, self._out = (
-            feed,
-            held_out,
-            config,
-            accelerator,
-            out,
-        )
-        self._seed = feed.objective.layout.seed
-        self._terms = feed.objective.terms
+        self.model, self.accelerator = model, accelerator
+        self._source, self._held_out, self._config, self._out = source, held_out, config, out
+        self._seed = source.objective.layout.seed
+        self._terms = source.objective.terms
         if accelerator.device.type == "cpu":
             keep_freed_memory()
         model.use_attention(accelerator.device)
@@ -206,11 +131,10 @@ class Trainer:
         """Run from the last checkpoint to the last step.
 
         Args:
-            export: called after the steps of `export_steps`, by every process, and again where a run goes on from
-                before one.
+            export: called by every process after the steps of `export_steps`, and again if a run resumes before one.
 
         Raises:
-            CheckpointError: no checkpoint is whole, or none fits the model.
+            CheckpointError: every checkpoint is damaged, or the newest does not fit the model.
             NonFiniteError: too many steps in a row had no finite gradient.
             ResultError: a checkpoint cannot be written.
         """
@@ -220,22 +144,22 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             bar = stack.enter_context(self._progress_bar())
             pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
-            coming = pool.submit(self._batches, self.progress.step) if self.progress.step < config.steps else None
-            while coming is not None:
+            prefetched = pool.submit(self._batches, self.progress.step) if self.progress.step < config.steps else None
+            while prefetched is not None:
                 started = time.perf_counter()
-                batches = coming.result()
+                batches = prefetched.result()
                 last = self.progress.step + 1 >= config.steps
-                coming = None if last else pool.submit(self._batches, self.progress.step + 1)
+                prefetched = None if last else pool.submit(self._batches, self.progress.step + 1)
                 waited = time.perf_counter() - started
                 self._step(batches)
                 self._count_time(time.perf_counter() - started, waited)
-                # Before the checkpoint of the same step: a kill in between would leave this model out for good.
+                # Before the checkpoint of the same step: otherwise a kill in between would skip this export for good.
                 if self.progress.step in config.export_steps:
                     export(self.progress.step)
                 self._after_step(bar)
 
     def time_steps(self, seconds: float = 0.0, *, warm_up: int = 1) -> "StepSpeed":
-        """Do steps until SECONDS are over, one at least, and return their mean speed; the warm-up is not timed."""
+        """Train for SECONDS, at least one step, and return the mean speed; the warm-up steps are not timed."""
         self._matmul_rate = self._measure_matmul_rate()
         for _ in range(warm_up):
             self._step(self._batches(self.progress.step))
@@ -246,31 +170,31 @@ class Trainer:
             counts.update(self._count(batches))
             started = time.perf_counter()
             self._step(batches)
-            if self._accelerator.device.type == "cuda":
-                torch.cuda.synchronize(self._accelerator.device)
+            if self.accelerator.device.type == "cuda":
+                torch.cuda.synchronize(self.accelerator.device)
             elapsed += time.perf_counter() - started
         share = self._matmul_share(counts, elapsed)
         return StepSpeed(elapsed / (self.progress.step - first), counts["tokens"] / elapsed, share)
 
     def _measure_matmul_rate(self) -> float:
         dtype = compute_dtype(self._config)
-        return matmul_flops_per_s(self._accelerator.device, dtype) * int(self._accelerator.num_processes)
+        return matmul_flops_per_s(self.accelerator.device, dtype) * int(self.accelerator.num_processes)
 
     def _matmul_share(self, counts: Mapping[str, float], seconds: float) -> float:
-        flops = self._flops.of_step(counts, self._feed.objective.layout.max_length)
+        flops = self._flops.total(counts, self._source.objective.layout.max_length)
         return flops / seconds / self._matmul_rate
 
     def _batches(self, step: int) -> list[dict[str, Tensor]]:
-        accelerator = self._accelerator
+        accelerator = self.accelerator
         size = self._config.micro_batch_size or self._config.batch_size
-        return self._feed.micro_batches(
+        return self._source.micro_batches(
             step, process=accelerator.process_index, num_processes=accelerator.num_processes, size=size
         )
 
     def _step(self, batches: Sequence[Mapping[str, Tensor]]) -> None:
         """Do one optimizer step."""
-        config, accelerator, progress = self._config, self._accelerator, self.progress
-        # Dropout depends on the step and the process, not on what came before.
+        config, accelerator, progress = self._config, self.accelerator, self.progress
+        # Dropout depends on the step and the process alone.
         torch.manual_seed(int(fingerprint([self._seed, progress.step, accelerator.process_index])[:15], 16))
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
@@ -280,15 +204,15 @@ class Trainer:
             last = number == len(batches) - 1
             with contextlib.nullcontext() if last else accelerator.no_sync(self._model):
                 outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
-                # Very short rows may have no prediction.
-                parts = [t.weight * outputs[f"{t.name}_loss"] / max(1.0, sums[t.name]) for t in self._terms]
-                loss = torch.stack(parts).sum()
-                # Processes average their gradients; the sums above are over all of them.
+                # Very short rows may have no predictions.
+                losses = [t.weight * outputs[f"{t.name}_loss"] / max(1.0, sums[t.name]) for t in self._terms]
+                loss = torch.stack(losses).sum()
+                # Gradients are averaged over processes; the counts above are sums over them.
                 accelerator.backward(loss * accelerator.num_processes)
             for name, value in outputs.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
         norm = accelerator.clip_grad_norm_(self._model.parameters(), config.clip)
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of a model in shards
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of a sharded model
         if self._are_finite(norm, torch.stack([sums[f"{t.name}_loss"] for t in self._terms]).sum()):
             for optimizer in self._optimizers:
                 optimizer.step()
@@ -306,14 +230,14 @@ class Trainer:
             self._stop_non_finite()
 
     def _are_finite(self, norm: Tensor, loss: Tensor) -> bool:
-        """Whether a step is good. The norm is that of all processes, the loss of this one; all must decide alike."""
+        """Whether gradient norm (of all processes) and loss (of this one) are finite; all processes decide alike."""
         bad = (~torch.isfinite(norm) | ~torch.isfinite(loss)).float()
-        if self._accelerator.num_processes > 1:
-            bad = self._accelerator.reduce(bad, reduction="sum")
+        if self.accelerator.num_processes > 1:
+            bad = self.accelerator.reduce(bad, reduction="sum")
         return not bool(bad)
 
     def _count(self, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
-        """Return the number of tokens of a step, and of predictions by the name of their term, over all processes."""
+        """Return the tokens of a step, and the predictions of each loss term by its name, summed over all processes."""
         counts = torch.tensor(
             [
                 sum(int((batch["sequence_ids"] > 0).sum()) for batch in batches),
@@ -321,9 +245,9 @@ class Trainer:
             ],
             dtype=torch.float64,
         )
-        if self._accelerator.num_processes > 1:
-            kind = torch.float64 if self._accelerator.device.type != "mps" else torch.float32
-            counts = self._accelerator.reduce(counts.to(self._accelerator.device, kind), reduction="sum").cpu()
+        if self.accelerator.num_processes > 1:
+            kind = torch.float64 if self.accelerator.device.type != "mps" else torch.float32
+            counts = self.accelerator.reduce(counts.to(self.accelerator.device, kind), reduction="sum").cpu()
         return dict(zip(("tokens", *(term.name for term in self._terms)), counts.tolist(), strict=True))
 
     def _stop_non_finite(self) -> None:
@@ -333,7 +257,7 @@ class Trainer:
             f"step {progress.step}",
             f"the gradient was not finite in {progress.skipped_in_a_row} steps in a row "
             f"({progress.skipped} skipped in all)",
-            f"lower loop.peak_lr or set loop.precision = 'fp32', and start in another folder; the last good state is "
+            f"lower loop.peak_lr or set loop.precision = 'fp32', and start in another folder; the last finite state is "
             f"kept in {where}",
         )
 
@@ -350,13 +274,13 @@ class Trainer:
             self._log(bar)
         if self._held_out is not None and (step % config.evaluate_every == 0 or last):
             self._write_line({"step": step} | self.evaluate())
-        # A state whose last gradients were thrown away may be the broken one: it must not push a good one out.
+        # The state before a skipped step may already be diverging: it must not replace a good checkpoint.
         if (step % config.checkpoint_every == 0 or last) and self.progress.skipped_in_a_row == 0:
             self.save()
 
     def _log(self, bar: Any) -> None:
-        """Write one line of metrics over the steps since the last one."""
-        progress, accelerator = self.progress, self._accelerator
+        """Write one line of metrics, the means over the steps since the last line."""
+        progress, accelerator = self.progress, self.accelerator
         sums = progress.window
         progress.window, seconds, progress.window_s = {}, progress.window_s, 0.0
         line: dict[str, Any] = {"step": progress.step}
@@ -376,7 +300,7 @@ class Trainer:
             sys.stderr.write(" ".join(f"{key}={value}" for key, value in line.items()) + "\n")
 
     def _means(self, sums: Mapping[str, Any]) -> dict[str, float]:
-        """Return losses and accuracies, over all processes, from sums of this one."""
+        """Return losses and accuracies over all processes from the sums of this one."""
         total = self._sum_over_processes(sums)
         means, loss = {}, 0.0
         for term in self._terms:
@@ -387,26 +311,26 @@ class Trainer:
         return {"loss": loss} | means
 
     def _sum_over_processes(self, sums: Mapping[str, Any]) -> dict[str, float]:
-        """Return the sums that each process has for itself, over all of them; every process takes part."""
-        names = [name for name in sums if name.endswith(SUMMED)]
+        """Return the local sums, added up over all processes; every process must call it."""
+        names = [name for name in sums if name.endswith(LOCAL_SUMS)]
         if not names:
             return {}
         values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float32) for name in names])
-        if self._accelerator.num_processes > 1:
-            values = self._accelerator.reduce(values.to(self._accelerator.device), reduction="sum")
+        if self.accelerator.num_processes > 1:
+            values = self.accelerator.reduce(values.to(self.accelerator.device), reduction="sum")
         return dict(zip(names, values.double().tolist(), strict=True))
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Return losses and accuracies on held-out rows, always the same ones with the same masks."""
+        """Return losses and accuracies on the held-out rows; rows and masks are the same every time."""
         assert self._held_out is not None
-        accelerator, feed = self._accelerator, self._held_out
-        rows = np.arange(min(self._config.evaluate_rows, len(feed.corpus)))
+        accelerator, source = self.accelerator, self._held_out
+        rows = np.arange(min(self._config.evaluate_rows, len(source.corpus)))
         own = rows[accelerator.process_index :: accelerator.num_processes]
         size = self._config.micro_batch_size or max(1, self._config.batch_size // accelerator.num_processes)
         sums: dict[str, Any] = {}
         self._model.eval()
-        # As many batches as the process with the most rows has: a sharded model waits for all of them in each.
+        # Every process computes as many batches as the one with the most rows: a sharded model synchronises in each.
         for first in range(0, -(-len(rows) // accelerator.num_processes), size):
             batch = self._held_out_batch(own[first : first + size])
             counts = self._count([batch])
@@ -420,19 +344,19 @@ class Trainer:
         return {f"held_out_{name}": value for name, value in means.items()}
 
     def _held_out_batch(self, rows: IntArray) -> dict[str, Tensor]:
-        """Return held-out rows as the model takes them; in the place of none, a row of which nothing is predicted."""
+        """Return held-out rows as model inputs; for no rows, one row without predictions."""
         assert self._held_out is not None
         shown = rows if len(rows) else np.zeros(1, np.int64)
         batch = self._held_out.tensors(shown, np.full(len(shown), HELD_OUT_EPOCH))
-        return batch if len(rows) else {k: v if k in FED else v[:0] for k, v in batch.items()}
+        return batch if len(rows) else {k: v if k in ROW_ENTRIES else v[:0] for k, v in batch.items()}
 
     @property
     def _bare_optimizers(self) -> list[torch.optim.Optimizer]:
-        """The optimizers as they were before accelerate took them."""
+        """The optimizers without accelerate's wrappers."""
         return [optimizer.optimizer for optimizer in self._optimizers]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return parameters and optimizer state by name, whole and on the CPU, on the main process."""
+        """Return parameters and optimizer state by name; on the main process unsharded and on the CPU."""
         from torch.distributed.checkpoint.state_dict import (
             StateDictOptions,
             get_model_state_dict,
@@ -451,22 +375,22 @@ class Trainer:
         return parameters, entries
 
     def save(self) -> None:
-        """Write a checkpoint; every process takes part."""
+        """Write a checkpoint; every process must call it."""
         parameters, entries = self.state()
         progress = asdict(self.progress)
         window = self.progress.window
         progress["window"] = {name: float(value) for name, value in window.items()} | self._sum_over_processes(window)
-        if self._accelerator.is_main_process:
+        if self.accelerator.is_main_process:
             checkpoint = Checkpoint(self.progress.step, parameters, entries, progress)
             save_checkpoint(self._out / CHECKPOINTS, checkpoint, keep=self._config.keep_checkpoints)
-        self._accelerator.wait_for_everyone()
+        self.accelerator.wait_for_everyone()
 
     def _resume(self) -> None:
-        """Go back to the newest whole checkpoint, if there is one, and forget the metrics after it."""
+        """Load the newest undamaged checkpoint, if there is one, and delete the metrics after it."""
         checkpoint = load_checkpoint(self._out / CHECKPOINTS)
         if checkpoint is not None:
             self._restore(checkpoint)
-        if self._accelerator.is_main_process:
+        if self.accelerator.is_main_process:
             _cut_metrics(self._out / METRICS, self.progress.step)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -485,27 +409,29 @@ class Trainer:
         for key, tensor in checkpoint.optimizer.items():
             name, _, entry = key.rpartition("|")
             state.setdefault(name, {})[entry] = tensor
-        # What is not state is known from the recipe.
+        # Everything but the state follows from the recipe.
         template = self._empty_optimizer_state()
         set_optimizer_state_dict(self._model, self._bare_optimizers, template | {"state": state}, options=options)
         self.progress = Progress(**checkpoint.state)
-        if not self._accelerator.is_main_process:
-            # A checkpoint holds the sums of all processes; one of them goes on with these, the others with nothing.
-            self.progress.window |= dict.fromkeys((name for name in self.progress.window if name.endswith(SUMMED)), 0.0)
+        if not self.accelerator.is_main_process:
+            # A checkpoint holds the sums over all processes: the main process continues with them, the others with 0.
+            self.progress.window |= dict.fromkeys(
+                (name for name in self.progress.window if name.endswith(LOCAL_SUMS)), 0.0
+            )
         logger.info("resumed at step %d", self.progress.step)
 
     def _empty_optimizer_state(self) -> dict[str, Any]:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 
-        # Moved to the CPU it would be there on the main process only.
+        # With `cpu_offload` only the main process would get it.
         options = StateDictOptions(full_state_dict=True)
         template: dict[str, Any] = get_optimizer_state_dict(self._model, self._bare_optimizers, options=options)
         return template
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
-        if not self._accelerator.is_main_process:
+        if not self.accelerator.is_main_process:
             return
-        # JSON knows no NaN; a loss that is none is told as null.
+        # JSON has no NaN: such a loss is written as null.
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         path = self._out / METRICS
         try:
@@ -522,12 +448,12 @@ class Trainer:
             initial=self.progress.step,
             desc="pretrain",
             unit="step",
-            disable=None if self._accelerator.is_main_process else True,
+            disable=None if self.accelerator.is_main_process else True,
         )
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read `metrics.jsonl`; a last line that a kill cut short is left out."""
+    """Read `metrics.jsonl`; a last line that a kill truncated is left out."""
     if not path.is_file():
         return []
     lines = []

@@ -1,14 +1,16 @@
-"""Muon: matrices between hidden layers move by the orthogonal matrix next to their momentum, all by the same length.
+"""The optimizers of a run, AdamW and Muon, and the learning rate schedule.
 
-Relations: torch.optim.Muon iterates in bf16 whatever the machine, which a processor without units for it emulates
-hundreds of times slower; it takes matrices one by one, and none in shards. Here the iteration has the precision of the
-training, matrices of one shape are multiplied together, and those in shards are put together for it. Everything else
-(embeddings, biases, LayerNorm, layers of few outputs) is AdamW's, as in the original.
+Muon orthogonalises the momentum of matrices between hidden layers, so that all updates have the same length. Unlike
+torch.optim.Muon, the iteration runs in the precision of the training (the library's bf16 is emulated, and hundreds of
+times slower, on processors without bf16 units), matrices of one shape are multiplied together, and sharded matrices
+are gathered first. Everything else (embeddings, biases, LayerNorm, layers of few outputs) uses AdamW, as in the
+original.
 
-Source: Jordan et al. 2024, “Muon: An optimizer for hidden layers in neural networks”; the length of a step after
-Liu et al. 2025, “Muon is Scalable for LLM Training”, section 2.2, by which rates and decay are those of AdamW.
+Source: Jordan et al. 2024, “Muon: An optimizer for hidden layers in neural networks”; the length of an update from
+Liu et al. 2025, “Muon is Scalable for LLM Training”, section 2.2, which allows AdamW's learning rate and decay.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,17 +18,59 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from pretraining.recipe import LoopConfig
+from pretraining.training.accelerator import compute_dtype
+
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic polynomial, Jordan et al. 2024: singular values end between 0.7 and 1.2 after five steps."""
+"""Of the quintic polynomial, Jordan et al. 2024: singular values end between 0.7 and 1.2 after five iterations."""
 ITERATIONS = 5
 ADAMW_RMS = 0.2
-"""Root mean square of AdamW's steps, in units of its rate, as Liu et al. 2025 saw it."""
+"""Root mean square of AdamW's updates, in units of its learning rate; measured by Liu et al. 2025."""
 SMALLEST_SIDE = 8
-"""A layer of fewer outputs, such as one that decides between two, has hardly a direction to make orthogonal."""
+"""Layers with fewer outputs, such as a binary classifier, gain nothing from orthogonal updates."""
+
+
+def learning_rate(config: LoopConfig, step: int) -> float:
+    """Return the learning rate of a step, counted from 0: linear warm-up, then decay to 0 at the last step.
+
+    The first step has a positive learning rate, as in transformers; google-research/bert starts at 0 and drops by
+    `warmup_steps / steps` of the peak at the end of the warm-up.
+    """
+    if step < config.warmup_steps:
+        return config.peak_lr * (step + 1) / (config.warmup_steps + 1)
+    left = (config.steps - step) / max(1, config.steps - config.warmup_steps)
+    if config.decay == "cosine":
+        return config.peak_lr * 0.5 * (1 + math.cos(math.pi * (1 - left)))
+    return config.peak_lr * (left if config.decay == "linear" else 1.0)
+
+
+def make_optimizers(model: torch.nn.Module, config: LoopConfig) -> list[torch.optim.Optimizer]:
+    """Return AdamW with decoupled weight decay, preceded by Muon for hidden matrices if the recipe selects it.
+
+    Biases and LayerNorm are not decayed. AdamW corrects its bias, which google-research/bert's Adam does not.
+    """
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    matrices = [p for name, p in trained if config.optimizer == "muon" and is_hidden_matrix(name, p)]
+    taken = {id(p) for p in matrices}
+    rest = [(name, p) for name, p in trained if id(p) not in taken]
+    decayed = [p for name, p in rest if not _is_undecayed(name)]
+    others = [p for name, p in rest if _is_undecayed(name)]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    adamw = torch.optim.AdamW(
+        groups, lr=0.0, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_epsilon, fused=True
+    )
+    if not matrices:
+        return [adamw]
+    dtype = compute_dtype(config)
+    return [Muon(matrices, momentum=config.momentum, weight_decay=config.weight_decay, dtype=dtype), adamw]
+
+
+def _is_undecayed(name: str) -> bool:
+    return name.endswith("bias") or "LayerNorm" in name
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
-    """Tell whether a parameter is a matrix between hidden layers."""
+    """Whether a parameter is a matrix between hidden layers."""
     return parameter.ndim == 2 and "embedding" not in name and min(parameter.shape) >= SMALLEST_SIDE
 
 
@@ -34,7 +78,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     """Return matrices with the same singular vectors and singular values near 1, by Newton-Schulz iteration.
 
     Args:
-        matrices: (N, R, C), in the precision to compute in.
+        matrices: (N, R, C), in the precision of the computation.
 
     Returns:
         (N, R, C).
@@ -50,7 +94,7 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, made orthogonal; decoupled weight decay."""
+    """Orthogonalised momentum with decoupled weight decay."""
 
     def __init__(
         self,
@@ -61,21 +105,21 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float = 0.01,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Take over matrices.
+        """Optimize matrices.
 
         Args:
             params: matrices, (R, C) each.
-            lr: as for AdamW.
-            momentum: share of the old momentum in the new one.
-            weight_decay: as for AdamW.
-            dtype: in which the iteration is computed.
+            lr: learning rate, on AdamW's scale.
+            momentum: weight of the old momentum in the new one.
+            weight_decay: on AdamW's scale.
+            dtype: of the iteration.
         """
         self._dtype = dtype
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Move every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         assert closure is None
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = {}
@@ -83,18 +127,18 @@ class Muon(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     shapes.setdefault(parameter.shape, []).append(parameter)
             for parameters in shapes.values():
-                self._move(parameters, group)
+                self._update(parameters, group)
 
-    def _move(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        """Move matrices of one shape."""
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Update matrices of one shape."""
         directions = torch.stack([self._direction(p, group["momentum"]) for p in parameters])  # (N, R, C)
         length = ADAMW_RMS * max(directions.shape[1:]) ** 0.5
         for parameter, step in zip(parameters, orthogonalise(directions).to(parameters[0].dtype), strict=True):
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.add_(_like(step, parameter), alpha=-group["lr"] * length)
+            parameter.add_(_shard_like(step, parameter), alpha=-group["lr"] * length)
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
-        """Take the gradient into the momentum, and return where it leads (Nesterov), whole."""
+        """Update the momentum, and return the direction of Nesterov's step, gathered from all shards."""
         gradient, state = parameter.grad, self.state[parameter]
         assert gradient is not None
         if "momentum" not in state:
@@ -104,8 +148,8 @@ class Muon(torch.optim.Optimizer):
         return (direction.full_tensor() if isinstance(direction, DTensor) else direction).to(self._dtype)
 
 
-def _like(whole: Tensor, parameter: Tensor) -> Tensor:
-    """Divide a matrix over the devices as a parameter is."""
+def _shard_like(whole: Tensor, parameter: Tensor) -> Tensor:
+    """Shard a matrix over the devices as a parameter is."""
     if not isinstance(parameter, DTensor):
         return whole
     return distribute_tensor(whole, parameter.device_mesh, parameter.placements)

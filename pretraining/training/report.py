@@ -1,4 +1,4 @@
-"""What a finished run leaves for people: the loss curve and the model card."""
+"""The loss curve and the model card of a finished run."""
 
 import json
 import unicodedata
@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from corpora.foundation.files import atomic_file
+from corpora.foundation.cards import render_card
+from corpora.foundation.files import atomic_file, package_path
 
 if TYPE_CHECKING:
-    from pretraining.objective import Term
+    from pretraining.objective import LossTerm
     from pretraining.recipe import Recipe
 
-SMOOTHED_OVER = 1 / 20
-"""Share of a curve that its smoothing looks back on."""
+SMOOTHING = 1 / 20
+"""Window of the moving average, as a share of the curve."""
 
 
-def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence["Term"], title: str) -> None:
-    """Draw the first term's loss and every term's accuracy over real tokens seen, training beside held-out, as a PNG.
+def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence["LossTerm"], title: str) -> None:
+    """Draw the loss of the first term and the accuracy of every term over tokens seen, as a PNG.
 
     Args:
         path: of the PNG.
@@ -37,7 +38,7 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence[
     millions = [line["tokens"] / 1e6 for line in lines if "tokens" in line]
 
     def tokens(step: int) -> float:
-        # A held-out evaluation may fall between two lines that count tokens.
+        # A held-out evaluation may lie between two lines with token counts.
         return float(np.interp(step, steps, millions)) if steps else float(step)
 
     for panel, (name, label) in zip(panels, names, strict=True):
@@ -54,7 +55,7 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence[
         if held:
             xs, ys = zip(*held, strict=True)
             panel.plot(xs, ys, color="#c0392b", marker="o", markersize=4, linewidth=1.2, label="held-out")
-            # Beside the curves, which it would cover wherever they rise or fall to their end.
+            # To the right of the curve, so as not to cover it.
             text = {"textcoords": "offset points", "xytext": (6, 0), "va": "center", "color": "#c0392b"}
             panel.annotate(f"{ys[-1]:.3f}", (xs[-1], ys[-1]), **text)
         panel.set_xlabel("real tokens seen (million)")
@@ -64,7 +65,7 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence[
     handles, labels = panels[0].get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    # matplotlib's own font has no Hangul; a picture without a name is better than one with boxes.
+    # matplotlib's default font has no Hangul and would show boxes.
     if not any(unicodedata.name(character, "").startswith(("HANGUL", "CJK")) for character in title):
         figure.suptitle(title, fontsize=12)
     with atomic_file(path, "wb") as file:
@@ -72,8 +73,8 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence[
 
 
 def _smooth(values: Sequence[float]) -> list[float]:
-    """Return the exponential moving average, corrected for its start."""
-    keep = 1 - 1 / max(1.0, SMOOTHED_OVER * len(values))
+    """Return the exponential moving average with bias correction."""
+    keep = 1 - 1 / max(1.0, SMOOTHING * len(values))
     smooth, total, weight = [], 0.0, 0.0
     for value in values:
         total = keep * total + (1 - keep) * value
@@ -82,11 +83,11 @@ def _smooth(values: Sequence[float]) -> list[float]:
     return smooth
 
 
-def pretraining_card(recipe: "Recipe", manifest: Mapping[str, Any], title: str, paper: str) -> str:
+def render_pretraining_card(recipe: "Recipe", manifest: Mapping[str, Any], title: str, paper: str) -> str:
     """Return the README.md of a pretrained folder, with the YAML that model hubs read."""
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import ModelCardData
 
-    card = ModelCardData(
+    head = ModelCardData(
         language="ko",
         library_name="transformers",
         pipeline_tag="fill-mask",
@@ -94,38 +95,12 @@ def pretraining_card(recipe: "Recipe", manifest: Mapping[str, Any], title: str, 
         license_name="that of the corpus it was trained on",
         model_name=title,
     )
-    scores = manifest["held_out"]
-    lines = [
-        f"# {title}",
-        "",
-        f"A Korean BERT pretrained with `{recipe.objective['name']}` ({paper}) by PressBERT.",
-        "",
-        "```python",
-        "from transformers import AutoModel, AutoTokenizer",
-        "",
-        'model, tokenizer = AutoModel.from_pretrained("."), AutoTokenizer.from_pretrained(".")',
-        "```",
-        "",
-        "| | |",
-        "| --- | ---: |",
-        f"| parameters | {manifest['num_parameters']:,} |",
-        f"| documents in the corpus | {manifest['num_documents']:,} |",
-        f"| real tokens seen | {manifest['tokens']:,} |",
-        f"| optimizer steps (skipped) | {manifest['steps']:,} ({manifest['skipped']}) |",
-        f"| time in steps | {manifest['elapsed_s'] / 60:,.1f} min on {manifest['device']} |",
-        *(f"| {name.replace('_', ' ')} | {value:.4f} |" for name, value in scores.items() if value is not None),
-        "",
-        "Perplexity is that of masked tokens and depends on the vocabulary: compare models of the same one only.",
-        "",
-        "![loss curve](loss.png)",
-        "",
-        "## Recipe",
-        "",
-        "```json",
-        json.dumps(recipe.model_dump(), ensure_ascii=False, indent=1),
-        "```",
-        "",
-        "Versions: " + ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()) + ".",
-        "",
-    ]
-    return str(ModelCard(f"---\n{card.to_yaml()}\n---\n\n" + "\n".join(lines)))
+    return render_card(
+        package_path("pretraining", "templates", "card_pretrained.md"),
+        head,
+        title=title,
+        paper=paper,
+        objective=recipe.objective["name"],
+        recipe=json.dumps(recipe.model_dump(), ensure_ascii=False, indent=1),
+        run=manifest,
+    )

@@ -155,7 +155,7 @@ def test_a_second_call_makes_nothing_anew(made: Path, monkeypatch: pytest.Monkey
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("made again")
 
-    monkeypatch.setattr("pretraining.run._finish", refuse)
+    monkeypatch.setattr("pretraining.training.run.Run._finish", refuse)
     monkeypatch.setattr("downstream.finetuning.trainer._train", refuse)
     monkeypatch.setattr("downstream.bundle.train_wordpiece", refuse)
     assert make(made) == 0

@@ -29,7 +29,7 @@ from eval.studies.page import ArmRecord, _draw_course, draw_chart
 from eval.studies.recipe import STUDIES, merge, read_study
 from eval.studies.run import StudyRun
 from eval.study import main
-from pretraining.recipe import Recipe
+from pretraining.training.run import Run
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -198,7 +198,7 @@ def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], mo
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("made again")
 
-    monkeypatch.setattr("pretraining.run._finish", refuse)
+    monkeypatch.setattr("pretraining.training.run.Run._finish", refuse)
     monkeypatch.setattr("eval.cells.run.run_model", refuse)
     assert run(made, "--shard", "1/1") == EXIT_DONE
     assert capsys.readouterr().out == ""
@@ -528,7 +528,7 @@ def test_a_published_study_needs_no_encoder(
     def refuse(*_: object, **__: object) -> None:
         pytest.fail("made again")
 
-    monkeypatch.setattr("pretraining.run._finish", refuse)
+    monkeypatch.setattr("pretraining.training.run.Run._finish", refuse)
     monkeypatch.setattr("eval.cells.run.run_model", refuse)
     assert run(made, *elsewhere) == EXIT_DONE
     assert not list((tmp_path / "work").glob("encoder-*/config.json"))
@@ -574,11 +574,11 @@ def test_arms_along_one_run_are_taken_over_together_or_not_at_all(
     assert study.same_run("mlm-2-decayed") == ["mlm-2-decayed"]
     finished = []
 
-    def note(recipe: Recipe, *_: object) -> None:
-        finished.append(recipe.objective["name"])
+    def note(run: Run, *_: object) -> None:
+        finished.append(run.recipe.objective["name"])
         raise RecipeError("nothing", "runs here", "look")
 
-    monkeypatch.setattr("pretraining.run._finish", note)
+    monkeypatch.setattr("pretraining.training.run.Run._finish", note)
     another = made.with_name("along.toml")
     another.write_text(made.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(RecipeError, match="runs here"):

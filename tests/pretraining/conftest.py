@@ -36,7 +36,7 @@ class Numbered:
     eojeol_starts: np.ndarray
 
     @classmethod
-    def of(cls, shards: Sequence[Structure]) -> "Numbered":
+    def from_structures(cls, shards: Sequence[Structure]) -> "Numbered":
         piece = FIRST_PIECE
         made: list[TokenShard] = []
         starts: tuple[list[int], list[int], list[int]] = ([], [], [])
@@ -56,11 +56,13 @@ class Numbered:
                 TokenShard(
                     ids=Ragged(np.arange(first, piece, dtype=np.int32), np.array(num_tokens)),
                     eojeol_starts=np.array(flags, np.uint8),
-                    sentence_ends=Ragged.of(np.array([len(d) for d in shard], np.int64), np.array(ends, np.int32)),
+                    sentence_ends=Ragged.from_lengths(
+                        np.array([len(d) for d in shard], np.int64), np.array(ends, np.int32)
+                    ),
                 )
             )
         borders = [np.array([*numbers, piece]) for numbers in starts]
-        return cls(Sharded.of(made, [len(shard) for shard in made]), *borders)
+        return cls(Sharded.from_lengths(made, [len(shard) for shard in made]), *borders)
 
     @property
     def specials(self) -> SpecialIds:
@@ -95,7 +97,7 @@ class RowSequence(NamedTuple):
     first_length: int
     label: int
     fed: list[int]
-    masked_at: list[int]
+    masked_positions: list[int]
     row: int
 
     @property
@@ -113,9 +115,9 @@ def _sequences(shard: RowShard) -> list[RowSequence]:
     for row in range(len(shard)):
         fed = shard.ids[row].tolist()
         ids, masked = list(fed), []
-        if shard.masked_at is not None and shard.masked_ids is not None:
-            masked = shard.masked_at[row].tolist()
-            part = slice(int(shard.masked_at.offsets[row]), int(shard.masked_at.offsets[row + 1]))
+        if shard.masked_positions is not None and shard.masked_ids is not None:
+            masked = shard.masked_positions[row].tolist()
+            part = slice(int(shard.masked_positions.offsets[row]), int(shard.masked_positions.offsets[row + 1]))
             for place, piece in zip(masked, shard.masked_ids[part].tolist(), strict=True):
                 ids[place] = piece
         begin = 0
@@ -132,7 +134,7 @@ def _sequences(shard: RowShard) -> list[RowSequence]:
 @pytest.fixture(scope="session")
 def numbered() -> Callable[[Sequence[Structure]], Numbered]:
     """Return a function that makes a corpus of numbered pieces out of the structures of its shards."""
-    return Numbered.of
+    return Numbered.from_structures
 
 
 @pytest.fixture(scope="session")

@@ -102,14 +102,14 @@ def batch_of(rows: Sequence[Sequence[Input]], *, pad: int = 0) -> dict[str, Tens
     width = max(sum(len(s.ids) for s in row) for row in rows)
     names = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
     grids: dict[str, list[list[int]]] = {name: [] for name in names}
-    masked_at, masked_ids, first_at, labels = [], [], [], []
+    masked_positions, masked_ids, sequence_starts, labels = [], [], [], []
     for number, row in enumerate(rows):
         line: dict[str, list[int]] = {name: [] for name in names}
         for k, sequence in enumerate(row, start=1):
             start = number * width + len(line["input_ids"])
-            first_at.append(start)
+            sequence_starts.append(start)
             labels.append(sequence.label)
-            masked_at += [start + place for place in sequence.targets]
+            masked_positions += [start + place for place in sequence.targets]
             masked_ids += list(sequence.targets.values())
             line["input_ids"] += sequence.ids
             line["token_type_ids"] += sequence.types
@@ -117,7 +117,13 @@ def batch_of(rows: Sequence[Sequence[Input]], *, pad: int = 0) -> dict[str, Tens
             line["sequence_ids"] += [k] * len(sequence.ids)
         for name, fill in zip(names, (pad, 0, 0, 0), strict=True):
             grids[name].append(line[name] + [fill] * (width - len(line[name])))
-    lists = {**grids, "masked_at": masked_at, "masked_ids": masked_ids, "first_at": first_at, "next_labels": labels}
+    lists = {
+        **grids,
+        "masked_positions": masked_positions,
+        "masked_ids": masked_ids,
+        "sequence_starts": sequence_starts,
+        "next_labels": labels,
+    }
     return {name: torch.tensor(values, dtype=torch.int64) for name, values in lists.items()}
 
 
@@ -152,7 +158,7 @@ def reference_losses(network: Any, rows: Sequence[Sequence[Input]]) -> dict[str,
 def own_losses(model: MaskedLanguageModel, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the mean losses as the training loop makes them of the sums."""
     outputs = model(**batch)
-    losses = {"mlm_loss": outputs["mlm_loss"] / len(batch["masked_at"])}
+    losses = {"mlm_loss": outputs["mlm_loss"] / len(batch["masked_positions"])}
     if "nsp_loss" in outputs:
         losses["nsp_loss"] = outputs["nsp_loss"] / len(batch["next_labels"])
     return {"loss": torch.stack(list(losses.values())).sum(), **losses}
@@ -173,7 +179,7 @@ def test_losses_are_those_of_transformers(
     monkeypatch.setattr(pretraining.model, "SLICE", slice_size)
     model, rows = make_model(next_sentence=next_sentence), random_rows(1, UNPACKED, share=0.6)
     batch = batch_of(rows)
-    assert len(batch["masked_at"]) > pretraining.model.SLICE
+    assert len(batch["masked_positions"]) > pretraining.model.SLICE
     theirs = reference_losses(plain(model), rows)
     ours = own_losses(model, batch)
     assert ours.keys() == theirs.keys()
@@ -233,7 +239,7 @@ def test_without_gradients_the_outputs_are_the_same() -> None:
 
 def test_a_batch_without_predictions_has_no_loss_and_no_gradient() -> None:
     model, batch = make_model(next_sentence=False), batch_of(random_rows(4, [[9], [4]], share=0.0))
-    assert len(batch["masked_at"]) == 0
+    assert len(batch["masked_positions"]) == 0
     outputs = model(**batch)
     assert (outputs["mlm_loss"].item(), outputs["mlm_correct"].item()) == (0, 0)
     outputs["mlm_loss"].backward()
@@ -370,7 +376,7 @@ def test_correct_predictions_are_those_with_the_highest_score(slice_size: int, m
     batch, inputs = batch_of(rows), transformers_inputs(rows)
     with torch.no_grad():
         logits = plain(model)(**{k: v for k, v in inputs.items() if "label" not in k}).prediction_logits
-    best = logits.flatten(0, 1)[batch["masked_at"]].argmax(-1)
+    best = logits.flatten(0, 1)[batch["masked_positions"]].argmax(-1)
     rng = np.random.default_rng(0)
     hits = torch.from_numpy(rng.random(len(best)) < 0.4)
     batch["masked_ids"] = torch.where(hits, best, (best + 1) % VOCAB_SIZE)
@@ -537,6 +543,6 @@ def test_operations_of_a_step_are_those_that_are_counted() -> None:
     with FlopCounterMode(display=False) as counter:
         model(**batch)["mlm_loss"].backward()
     counted = counter.get_total_flops()
-    padding = 6 * 64 * (VOCAB_MULTIPLE - VOCAB_SIZE % VOCAB_MULTIPLE) * len(batch["masked_at"])
-    formula = model.flops().of_step({"tokens": 6 * 32, "mlm": len(batch["masked_at"])}, 32)
+    padding = 6 * 64 * (VOCAB_MULTIPLE - VOCAB_SIZE % VOCAB_MULTIPLE) * len(batch["masked_positions"])
+    formula = model.flops().total({"tokens": 6 * 32, "mlm": len(batch["masked_positions"])}, 32)
     assert formula == pytest.approx(counted - padding, rel=0.01)

@@ -27,21 +27,22 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForPreTraining, BertModel
 
-import pretraining.run
 import pretraining.training.loop
-import pretraining.training.report
+import pretraining.training.run
 from corpora.documents import read_documents
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
 from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
-from pretraining.run import main, pretrain
-from pretraining.training.loop import Trainer, make_accelerator, read_metrics
+from pretraining.run import main
+from pretraining.training.accelerator import make_accelerator
+from pretraining.training.loop import Trainer, read_metrics
+from pretraining.training.run import Run
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 WriteRecipe = Callable[..., Path]
-Run = Callable[..., tuple[int, str, str]]
+Command = Callable[..., tuple[int, str, str]]
 
 KILLS = int(os.environ.get("PRESSBERT_KILLS", "3"))
 STEPS = 12 * KILLS
@@ -121,7 +122,7 @@ def write_recipe(corpus: Path, small_vocabulary: Path, tmp_path: Path) -> WriteR
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
     """Return a function that runs the command in this process, and gives its exit code, output and errors."""
 
     def run_here(*arguments: object) -> tuple[int, str, str]:
@@ -275,7 +276,7 @@ def test_the_loss_curve_is_a_picture(finished: tuple[Path, Path, str]) -> None:
 
 
 def test_a_finished_run_is_not_done_again(
-    finished: tuple[Path, Path, str], run: Run, monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Path, Path, str], run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, folder, out = finished
     before = content(folder)
@@ -287,7 +288,7 @@ def test_a_finished_run_is_not_done_again(
 
 
 def test_what_is_told_of_a_finished_run_may_be_asked_for_differently(
-    finished: tuple[Path, Path, str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Path, Path, str], run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, folder, out = finished
     shutil.copytree(folder, tmp_path / "copy")
@@ -310,7 +311,7 @@ def test_what_is_told_of_a_finished_run_may_be_asked_for_differently(
     ],
 )
 def test_the_folder_of_another_recipe_is_left_alone(
-    finished: tuple[Path, Path, str], run: Run, setting: str, what: str, monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Path, Path, str], run: Command, setting: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, folder, _ = finished
     before = content(folder)
@@ -327,7 +328,7 @@ def test_the_folder_of_another_recipe_is_left_alone(
 def test_a_run_is_not_continued_on_other_text_or_another_vocabulary(
     write_recipe: WriteRecipe,
     small_vocabulary: Path,
-    run: Run,
+    run: Command,
     tmp_path: Path,
     changed: str,
     is_finished: bool,
@@ -351,13 +352,13 @@ def test_a_run_is_not_continued_on_other_text_or_another_vocabulary(
     with monkeypatch.context() as context:
         context.setattr(Trainer, "train", never)
         outcome = run(recipe, "--out", tmp_path / "out", *QUICK)
-    assert_refused(outcome, "--out", "other text or another vocabulary", "another folder")
+    assert_refused(outcome, "--out", "another corpus or vocabulary", "another folder")
     after = content(tmp_path / "out")
     assert {name: after[name] for name in before} == before
 
 
 def test_without_held_out_text_there_are_no_held_out_scores(
-    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     news = tmp_path / "news.jsonl"
     lines = SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -374,7 +375,7 @@ def test_without_held_out_text_there_are_no_held_out_scores(
 
 
 def test_settings_on_the_command_line_go_before_those_of_the_recipe(
-    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     settings = ("loop.steps=2", "model.num_hidden_layers=1", "objective.mask_rate=0.4", "loop.decay=constant")
     arguments = [part for setting in settings for part in ("--set", setting)]
@@ -387,7 +388,7 @@ def test_settings_on_the_command_line_go_before_those_of_the_recipe(
 
 
 def test_rows_can_be_made_beforehand_and_shared(
-    write_recipe: WriteRecipe, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, cache = write_recipe(steps=2), tmp_path / "cache"
     with monkeypatch.context() as context:
@@ -408,7 +409,7 @@ def test_rows_can_be_made_beforehand_and_shared(
     assert same[0] == same[1]
 
 
-def test_the_recipe_of_the_sample_needs_nothing_else(run: Run, tmp_path: Path) -> None:
+def test_the_recipe_of_the_sample_needs_nothing_else(run: Command, tmp_path: Path) -> None:
     small = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 64}
     settings = [f"model.{key}={value}" for key, value in small.items()]
     settings += ["loop.steps=2", "loop.warmup_steps=1", "loop.precision=fp32", "objective.dupe_factor=1"]
@@ -436,7 +437,7 @@ def test_the_recipe_of_the_sample_needs_nothing_else(run: Run, tmp_path: Path) -
 )
 def test_a_mistake_is_one_line_and_code_2(
     write_recipe: WriteRecipe,
-    run: Run,
+    run: Command,
     tmp_path: Path,
     arguments: tuple[str, ...],
     what: tuple[str, ...],
@@ -447,7 +448,7 @@ def test_a_mistake_is_one_line_and_code_2(
 
 
 def test_an_unknown_recipe_and_a_place_that_is_no_folder_are_told(
-    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     assert_refused(run("minj", "--out", tmp_path / "out"), "minj", "did you mean 'mini'?")
     assert_refused(run("mini"), "--out")
@@ -457,7 +458,7 @@ def test_an_unknown_recipe_and_a_place_that_is_no_folder_are_told(
 
 @pytest.mark.parametrize("wrong", ["text", "tokenizer"])
 def test_a_mistyped_path_can_be_mended_in_the_same_folder(
-    write_recipe: WriteRecipe, run: Run, tmp_path: Path, wrong: str
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, wrong: str
 ) -> None:
     mistyped = {wrong: tmp_path / "missing"}
     assert run(write_recipe(steps=2, **mistyped), "--out", tmp_path / "out", *QUICK)[0] == 2
@@ -473,7 +474,7 @@ STILL = ("--set", "loop.peak_lr=1e-30", "--set", "loop.weight_decay=0.0", "--set
 
 
 def test_a_run_goes_on_from_the_weights_of_another(
-    finished: tuple[Path, Path, str], write_recipe: WriteRecipe, run: Run, tmp_path: Path
+    finished: tuple[Path, Path, str], write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     arguments = (*QUICK, *STILL, "--set", "loop.warmup_steps=0", "--set", f"model.init={finished[1]}")
     for objective in ("static_mlm_nsp", "dynamic_mlm"):
@@ -485,7 +486,7 @@ def test_a_run_goes_on_from_the_weights_of_another(
 
 
 def test_a_bare_encoder_is_taken_over_and_the_heads_are_new(
-    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     torch.manual_seed(9)
     config = BertConfig(
@@ -532,14 +533,14 @@ def test_first_weights_that_do_not_fit_are_refused(
         path.write_bytes(path.read_bytes()[:5000])
     recipe = read_recipe(write_recipe("static_mlm_nsp"), [f"model.init={folder}"])
     with fails(CheckpointError, folder):
-        pretrain(recipe, tmp_path / "out", cpu=True)
+        Run(recipe, tmp_path / "out", cpu=True).train()
 
 
 # --- runs that leave the numbers ------------------------------------------------------------------------------------
 
 
 def test_a_rate_that_is_far_too_high_ends_the_run_in_one_line(
-    write_recipe: WriteRecipe, run: Run, tmp_path: Path
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     settings = ("loop.peak_lr=1e32", "loop.max_skipped=3", "loop.steps=60", "loop.warmup_steps=0", "loop.log_every=100")
     arguments = [part for setting in settings for part in ("--set", setting)]
@@ -553,11 +554,11 @@ def test_a_rate_that_is_far_too_high_ends_the_run_in_one_line(
 
 
 ENDS = {
-    "before the weights": (pretraining.run, "_save_atomically", 1),
-    "before the tokenizer": (pretraining.run, "save_tokenizer", 1),
-    "before the curve": (pretraining.training.report, "draw_curves", 1),
-    "before the card": (pretraining.run, "write_text", 1),
-    "before the manifest": (pretraining.run, "write_json", 3),
+    "before the weights": (Run, "_save", 1),
+    "before the tokenizer": (pretraining.training.run, "save_tokenizer", 1),
+    "before the curve": (pretraining.training.run, "draw_curves", 1),
+    "before the card": (pretraining.training.run, "write_text", 1),
+    "before the manifest": (pretraining.training.run, "write_json", 3),
     "before the checkpoints are deleted": (shutil, "rmtree", -1),
 }
 
@@ -567,15 +568,15 @@ def test_a_run_that_is_killed_at_its_end_is_finished_by_the_next(
     write_recipe: WriteRecipe, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = read_recipe(write_recipe(steps=2))
-    whole = pretrain(recipe, tmp_path / "whole", cpu=True)
+    whole = Run(recipe, tmp_path / "whole", cpu=True).train()
     with monkeypatch.context() as context:
         if moment == "before the checkpoints are deleted":
             kill_before_deletion(context, tmp_path / "parts" / "checkpoints")
         else:
             interrupt(context, *ENDS[moment])
         with pytest.raises(KeyboardInterrupt):
-            pretrain(recipe, tmp_path / "parts", cpu=True)
-    parts = pretrain(recipe, tmp_path / "parts", cpu=True)
+            Run(recipe, tmp_path / "parts", cpu=True).train()
+    parts = Run(recipe, tmp_path / "parts", cpu=True).train()
     clock = {"elapsed_s"}
     assert {k: v for k, v in parts.items() if k not in clock} == {k: v for k, v in whole.items() if k not in clock}
     assert {path.name for path in (tmp_path / "parts").iterdir()} == PRODUCTS | ACCOUNTS
@@ -599,14 +600,14 @@ def test_what_a_kill_left_half_written_is_gone_in_the_end(write_recipe: WriteRec
     (out / ".model.k1ll3d").mkdir(parents=True)
     (out / ".model.k1ll3d" / "model.safetensors").write_bytes(b"half")
     (out / ".metrics.jsonl.k1ll3d.part").write_bytes(b"half")
-    pretrain(read_recipe(write_recipe(steps=1)), out, cpu=True)
+    Run(read_recipe(write_recipe(steps=1)), out, cpu=True).train()
     assert {path.name for path in out.iterdir()} == PRODUCTS | ACCOUNTS
 
 
 def test_a_disk_that_is_full_at_the_end_is_told_in_one_line(
     write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
-    original = pretraining.run._save_atomically
+    original = Run._save
 
     def save_on_full_disk(*arguments: Any) -> None:
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -618,11 +619,11 @@ def test_a_disk_that_is_full_at_the_end_is_told_in_one_line(
 
     recipe = read_recipe(write_recipe(steps=1))
     with monkeypatch.context() as context:
-        context.setattr(pretraining.run, "_save_atomically", save_on_full_disk)
+        context.setattr(Run, "_save", save_on_full_disk)
         with fails(ResultError, tmp_path / "out", "cannot write"):
-            pretrain(recipe, tmp_path / "out", cpu=True)
+            Run(recipe, tmp_path / "out", cpu=True).train()
     assert not {path.name for path in (tmp_path / "out").iterdir()} & (PRODUCTS - {"metrics.jsonl"})
-    assert pretrain(recipe, tmp_path / "out", cpu=True)["steps"] == 1
+    assert Run(recipe, tmp_path / "out", cpu=True).train()["steps"] == 1
 
 
 # --- kills ----------------------------------------------------------------------------------------------------------
@@ -671,13 +672,13 @@ def test_what_is_told_may_change_between_sittings(
     write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_recipe(steps=6)
-    pretrain(read_recipe(path), tmp_path / "whole", cpu=True)
+    Run(read_recipe(path), tmp_path / "whole", cpu=True).train()
     with monkeypatch.context() as context:
         interrupt(context, Trainer, "_step", 4)
         with pytest.raises(KeyboardInterrupt):
-            pretrain(read_recipe(path), tmp_path / "parts", cpu=True)
+            Run(read_recipe(path), tmp_path / "parts", cpu=True).train()
     changes = ["loop.log_every=2", "loop.evaluate_every=6", "loop.evaluate_rows=8", "loop.checkpoint_every=4"]
-    pretrain(read_recipe(path, changes), tmp_path / "parts", cpu=True)
+    Run(read_recipe(path, changes), tmp_path / "parts", cpu=True).train()
     assert weights_are_equal(tmp_path / "parts", tmp_path / "whole")
     steps = [line["step"] for line in read_metrics(tmp_path / "parts" / "metrics.jsonl") if "lr" in line]
     assert steps == [1, 2, 3, 4, 6]
@@ -694,11 +695,11 @@ def test_a_begun_run_of_another_recipe_is_left_alone(
     with monkeypatch.context() as context:
         interrupt(context, Trainer, "_step", 3)
         with pytest.raises(KeyboardInterrupt):
-            pretrain(read_recipe(path), tmp_path / "out", cpu=True)
+            Run(read_recipe(path), tmp_path / "out", cpu=True).train()
     before = content(tmp_path / "out")
     monkeypatch.setattr(Trainer, "train", never)
     with fails(UsageError, "--out", str(tmp_path / "out"), "loop.steps=4 there, 5 here"):
-        pretrain(read_recipe(path, ["loop.steps=5"]), tmp_path / "out", cpu=True)
+        Run(read_recipe(path, ["loop.steps=5"]), tmp_path / "out", cpu=True).train()
     assert content(tmp_path / "out") == before
 
 
@@ -726,7 +727,7 @@ train, step = pretraining.training.loop.Trainer.train, pretraining.training.loop
 
 def told_train(trainer, *arguments):
     kind = type(next(iter(trainer._model.parameters()))).__name__
-    print(f"{trainer._accelerator.num_processes} processes, {kind}", flush=True)
+    print(f"{trainer.accelerator.num_processes} processes, {kind}", flush=True)
     train(trainer, *arguments)
 
 
@@ -765,10 +766,10 @@ def begun(corpus: Path, small_vocabulary: Path, tmp_path_factory: pytest.TempPat
     recipe = read_recipe(path, DEALT)
     with pytest.MonkeyPatch.context() as context:
         context.setattr(pretraining.training.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
-        pretrain(recipe, root / "whole", cpu=True)
+        Run(recipe, root / "whole", cpu=True).train()
         interrupt(context, Trainer, "_step", 5)
         with pytest.raises(KeyboardInterrupt):
-            pretrain(recipe, root / "stopped", cpu=True)
+            Run(recipe, root / "stopped", cpu=True).train()
     return path, root / "stopped", root / "whole"
 
 
@@ -846,7 +847,7 @@ def test_a_model_in_shards_is_trained_like_a_whole_one(begun: tuple[Path, Path, 
     # Steps 4 to 7, and a checkpoint after step 6.
     out = deal(tmp_path / "out", recipe, (str(script),), SHARDED | {"STOP_AT": "7"})
     assert out.count("2 processes, DTensor") == 2
-    pretrain(read_recipe(recipe, DEALT), tmp_path / "out", cpu=True)
+    Run(read_recipe(recipe, DEALT), tmp_path / "out", cpu=True).train()
     assert_lines_are_near(tmp_path / "out", whole, is_of_one_sitting)
     assert_weights_are_near(tmp_path / "out", whole)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretraining.data.packing import pack, permuted, spans
+from pretraining.data.packing import expand_spans, pack, permuted
 from pretraining.data.shards import Ragged
 
 CASES = st.integers(1, 40).flatmap(
@@ -93,12 +93,12 @@ def test_no_sequences_make_no_rows() -> None:
 def test_spans_are_ranges_end_to_end(pairs: list[tuple[int, int]]) -> None:
     starts, lengths = (np.array([pair[side] for pair in pairs], np.int32) for side in (0, 1))
     expected = [position for start, length in pairs for position in range(start, start + length)]
-    assert spans(starts, lengths).tolist() == expected
+    assert expand_spans(starts, lengths).tolist() == expected
 
 
 @given(st.permutations(range(5)))
 def test_arrays_are_put_into_another_order(order: list[int]) -> None:
     arrays = [[1, 2, 3], [], [4], [5, 6], []]
-    ragged = Ragged.of(np.array([3, 0, 1, 2, 0]), np.arange(1, 7))
+    ragged = Ragged.from_lengths(np.array([3, 0, 1, 2, 0]), np.arange(1, 7))
     shuffled = permuted(ragged, np.array(order))
     assert [shuffled[number].tolist() for number in range(5)] == [arrays[number] for number in order]

@@ -55,8 +55,8 @@ def test_stretches_of_several_documents_are_divided_by_a_further_sep(numbered: C
 def test_a_stretch_of_another_shard_keeps_its_pieces_and_eojeol(numbered: Corpus) -> None:
     corpus = numbered([[[[2]]], [[[1, 3, 1]]]])
     builder = SequenceBuilder(corpus.tokens.shards[0], corpus.specials)
-    builder.add([(0, 2)], builder.bring((corpus.tokens.shards[1], (1, 4))))
-    builder.add([(0, 1)], builder.bring((corpus.tokens.shards[1], (4, 5))))
+    builder.add([(0, 2)], builder.append_tokens((corpus.tokens.shards[1], (1, 4))))
+    builder.add([(0, 1)], builder.append_tokens((corpus.tokens.shards[1], (4, 5))))
     rows = build_rows(builder, 9, several=False)
     contents = {tuple(rows.ids[row].tolist()) for row in range(2)}
     assert contents == {(CLS, 10, 11, SEP, 13, 14, 15, SEP), (CLS, 10, SEP, 16, SEP)}
@@ -125,9 +125,9 @@ def test_columns_give_the_rows_back(numbered: Corpus, masked: bool) -> None:
     rows = build_rows(builder, 11, several=True)
     if masked:
         at = type(rows.ids)(np.array([1, 4], np.int32), np.array([0, 2]))
-        rows = RowShard(**vars(rows) | {"masked_at": at, "masked_ids": np.array([7, 8], np.int32)})
+        rows = RowShard(**vars(rows) | {"masked_positions": at, "masked_ids": np.array([7, 8], np.int32)})
     again = RowShard.from_columns(rows.columns())
-    assert (again.masked_at is not None) is masked
+    assert (again.masked_positions is not None) is masked
     for name, column in rows.columns().items():
         assert again.columns()[name].values.tolist() == column.values.tolist()
         assert again.columns()[name].offsets.tolist() == column.offsets.tolist()

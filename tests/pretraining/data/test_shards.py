@@ -19,7 +19,7 @@ ARRAYS = st.lists(st.lists(st.integers(0, 60_000), max_size=5), max_size=6)
 
 def ragged(arrays: list[list[int]], dtype: type = np.int32) -> Ragged:
     lengths = np.array([len(array) for array in arrays], np.int64)
-    return Ragged.of(lengths, np.array([value for array in arrays for value in array], dtype))
+    return Ragged.from_lengths(lengths, np.array([value for array in arrays for value in array], dtype))
 
 
 def arrays_of(column: Ragged) -> list[list[int]]:
@@ -92,7 +92,7 @@ def test_a_shard_that_cannot_be_written_is_told(tmp_path: Path, fails: Fails) ->
 
 @given(st.lists(st.text("abc", max_size=3), max_size=6))
 def test_a_row_is_found_in_its_shard(shards: list[str]) -> None:
-    sharded = Sharded.of(shards, [len(shard) for shard in shards])
+    sharded = Sharded.from_lengths(shards, [len(shard) for shard in shards])
     assert len(sharded) == sum(map(len, shards))
     found = [shard[place] for shard, place in map(sharded.locate, range(len(sharded)))]
     assert found == list("".join(shards))

@@ -209,8 +209,8 @@ def test_forgetting_eojeol_changes_nothing(vocabulary: Path, news: list[str], mo
 
     remembered = tokenise()
     forgotten: list[int] = []
-    forget = EojeolTokenizer._forget
-    monkeypatch.setattr(EojeolTokenizer, "_forget", lambda self: (forgotten.append(1), forget(self))[-1])
+    forget = EojeolTokenizer._reset
+    monkeypatch.setattr(EojeolTokenizer, "_reset", lambda self: (forgotten.append(1), forget(self))[-1])
     monkeypatch.setattr(pretraining.data.tokens, "MAX_KNOWN_EOJEOL", 10)
     for before, after in zip(remembered, tokenise(), strict=True):
         assert documents_of(before) == documents_of(after)
@@ -359,7 +359,7 @@ def test_a_file_is_a_corpus_without_held_out_documents(vocabulary: Path, tmp_pat
 
 def test_a_corpus_without_a_token_is_told(vocabulary: Path, tmp_path: Path, write: Write, fails: Fails) -> None:
     path = write("news.txt", "\u200b\n\n\ufeff\n")
-    with fails(DataError, path, "holds no text"):
+    with fails(DataError, path, "contains no text"):
         tokenize_corpus(path, vocabulary / "tokenizer.json", tmp_path)
 
 

@@ -12,7 +12,7 @@ from pretraining.data.shards import Sharded
 from pretraining.objective import ObjectiveConfig
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.objectives.static_mlm_nsp import StaticMlmNsp, StaticMlmNspConfig
-from pretraining.training.batches import Feed, collate
+from pretraining.training.batches import BatchSource, collate
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]
@@ -23,14 +23,14 @@ KINDS = ["isolated", "across documents", "pairs", "pairs alone"]
 
 def make_feed(
     corpus: Any, kind: str = "isolated", *, batch_size: int = 8, seed: int = 0, max_length: int = MAX_LENGTH
-) -> Feed:
+) -> BatchSource:
     layout = corpus.layout(max_length, isolate_documents=kind in {"isolated", "pairs"}, seed=seed)
     if kind.startswith("pairs"):
         objective: Any = StaticMlmNsp(StaticMlmNspConfig(dupe_factor=1), layout)
     else:
         objective = DynamicMlm(ObjectiveConfig(), layout)
     shards = [objective.make_rows(corpus.tokens, number) for number in range(len(corpus.tokens.shards))]
-    return Feed(Sharded.of(shards, [len(shard) for shard in shards]), objective, batch_size)
+    return BatchSource(Sharded.from_lengths(shards, [len(shard) for shard in shards]), objective, batch_size)
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +39,14 @@ def news(numbered: Corpus, structure: Draw) -> Any:
     return numbered([structure(60, seed=1), [], structure(40, seed=2)])
 
 
-def feed_with_straddling_step(corpus: Any, kind: str) -> tuple[Feed, int]:
+def feed_with_straddling_step(corpus: Any, kind: str) -> tuple[BatchSource, int]:
     """Return a feed, and the step in which its first pass ends and the second begins."""
     num_rows = len(make_feed(corpus, kind).corpus)
     batch_size = next(size for size in range(10, num_rows) if num_rows % size)
     return make_feed(corpus, kind, batch_size=batch_size), num_rows // batch_size
 
 
-def row_of(feed: Feed, row: int) -> list[tuple[list[int], list[int], int, int]]:
+def row_of(feed: BatchSource, row: int) -> list[tuple[list[int], list[int], int, int]]:
     """Return ids and kinds, the length of A and the label of each sequence of a row, from its shard."""
     shard, place = feed.corpus.locate(row)
     sequences, begin = [], 0
@@ -66,14 +66,14 @@ def test_rows_lie_side_by_side_as_their_sequences_say(news: Any, kind: str) -> N
     batch = collate(feed.corpus, rows, np.arange(12), pad_id=0)
     width = max(sum(len(ids) for ids, *_ in row_of(feed, row)) for row in rows.tolist())
     assert batch.input_ids.shape == (12, width)
-    first_at, labels = [], []
+    sequence_starts, labels = [], []
     for line, row in enumerate(rows.tolist()):
         sequences = row_of(feed, row)
         expected: dict[str, list[int]] = {
             name: [] for name in ("input_ids", "kinds", "sequence_ids", "position_ids", "token_type_ids")
         }
         for number, (ids, kinds, first, label) in enumerate(sequences, start=1):
-            first_at.append(line * width + len(expected["input_ids"]))
+            sequence_starts.append(line * width + len(expected["input_ids"]))
             labels.append(label)
             expected["input_ids"] += ids
             expected["kinds"] += kinds
@@ -83,9 +83,9 @@ def test_rows_lie_side_by_side_as_their_sequences_say(news: Any, kind: str) -> N
         padding = [0] * (width - len(expected["input_ids"]))
         for name, values in expected.items():
             assert getattr(batch, name)[line].tolist() == values + padding, name
-    assert batch.first_at.tolist() == first_at
+    assert batch.sequence_starts.tolist() == sequence_starts
     assert batch.labels.tolist() == labels
-    assert (batch.input_ids.ravel()[batch.first_at] == 2).all()
+    assert (batch.input_ids.ravel()[batch.sequence_starts] == 2).all()
 
 
 def test_padding_is_the_pad_token_and_is_special(news: Any) -> None:
@@ -110,17 +110,17 @@ def test_masks_drawn_once_lie_where_the_row_does(news: Any) -> None:
     feed = make_feed(news, "pairs")
     rows = np.arange(len(feed.corpus) - 6, len(feed.corpus))
     batch = collate(feed.corpus, rows, np.zeros(6, np.int64), pad_id=0)
-    assert batch.masked_at is not None
+    assert batch.masked_positions is not None
     assert batch.masked_ids is not None
     restored = batch.input_ids.copy()
-    restored.ravel()[batch.masked_at] = batch.masked_ids
+    restored.ravel()[batch.masked_positions] = batch.masked_ids
     runs = np.diff(restored, axis=1)[(np.diff(batch.token_type_ids) == 0) & (batch.kinds[:, 1:] != SPECIAL)]
     # Within a segment the pieces are numbered one after the other; what follows [CLS] does not count.
     assert (runs[runs < np.median(restored)] == 1).mean() > 0.9
-    assert (batch.kinds.ravel()[batch.masked_at] != SPECIAL).all()
-    assert (batch.input_ids.ravel()[batch.masked_at] == 4).mean() > 0.5
-    counts = [int(shard.masked_at.lengths[place]) for shard, place in map(feed.corpus.locate, rows.tolist())]
-    assert np.bincount(batch.masked_at // batch.input_ids.shape[1]).tolist() == counts
+    assert (batch.kinds.ravel()[batch.masked_positions] != SPECIAL).all()
+    assert (batch.input_ids.ravel()[batch.masked_positions] == 4).mean() > 0.5
+    counts = [int(shard.masked_positions.lengths[place]) for shard, place in map(feed.corpus.locate, rows.tolist())]
+    assert np.bincount(batch.masked_positions // batch.input_ids.shape[1]).tolist() == counts
 
 
 # ---- the data of a step ----
@@ -168,9 +168,11 @@ def taken_apart(batches: list[dict[str, Any]]) -> list[tuple[list[int], list[int
         width = arrays["input_ids"].shape[1]
         for line, sequence_ids in enumerate(arrays["sequence_ids"]):
             length = int((sequence_ids > 0).sum())
-            own = arrays["masked_at"] // width == line
+            own = arrays["masked_positions"] // width == line
             ids, types = (arrays[name][line, :length].tolist() for name in ("input_ids", "token_type_ids"))
-            rows.append((ids, types, (arrays["masked_at"][own] % width).tolist(), arrays["masked_ids"][own].tolist()))
+            rows.append(
+                (ids, types, (arrays["masked_positions"][own] % width).tolist(), arrays["masked_ids"][own].tolist())
+            )
     return rows
 
 
@@ -220,17 +222,17 @@ def test_static_masks_repeat_in_every_epoch_and_dynamic_ones_do_not(news: Any) -
         assert [before == after for before, after in zip(first, second, strict=True)] == [repeats] * 10
 
 
-@pytest.mark.parametrize(("kind", "names"), [("isolated", set()), ("pairs", {"first_at", "next_labels"})])
+@pytest.mark.parametrize(("kind", "names"), [("isolated", set()), ("pairs", {"sequence_starts", "next_labels"})])
 def test_tensors_are_what_the_network_takes(news: Any, kind: str, names: set[str]) -> None:
     import torch
 
     tensors = make_feed(news, kind).micro_batches(0, process=0, num_processes=1, size=8)[0]
-    common = {"input_ids", "token_type_ids", "position_ids", "sequence_ids", "masked_at", "masked_ids"}
+    common = {"input_ids", "token_type_ids", "position_ids", "sequence_ids", "masked_positions", "masked_ids"}
     assert set(tensors) == common | names
     assert {tensor.dtype for tensor in tensors.values()} == {torch.int64}
-    assert len(tensors["masked_at"]) == len(tensors["masked_ids"]) > 0
+    assert len(tensors["masked_positions"]) == len(tensors["masked_ids"]) > 0
     if names:
-        assert len(tensors["first_at"]) == len(tensors["next_labels"]) > 8
+        assert len(tensors["sequence_starts"]) == len(tensors["next_labels"]) > 8
         assert set(tensors["next_labels"].tolist()) == {0, 1}
 
 

@@ -52,7 +52,7 @@ def folders_in(cache: Path, start: str = "") -> set[str]:
 
 
 def ids_of(prepared: Prepared) -> list[int]:
-    return [piece for shard in prepared.feed.corpus.shards for piece in shard.ids.values.tolist()]
+    return [piece for shard in prepared.train.corpus.shards for piece in shard.ids.values.tolist()]
 
 
 # ---- from corpus to rows ----
@@ -66,9 +66,9 @@ def test_the_sample_needs_no_preparation(tmp_path: Path, objective: dict[str, An
     assert 90 < prepared.num_documents < 120
     assert prepared.num_tokens == len(ids_of(prepared)) > 20_000
     assert prepared.held_out is not None
-    assert 0 < len(prepared.held_out.corpus) < len(prepared.feed.corpus)
+    assert 0 < len(prepared.held_out.corpus) < len(prepared.train.corpus)
     tokenizer = Tokenizer.from_file(str(prepared.tokenizer / "tokenizer.json"))
-    batch = prepared.feed.micro_batches(0, process=0, num_processes=1, size=4)[0]
+    batch = prepared.train.micro_batches(0, process=0, num_processes=1, size=4)[0]
     assert len(batch["input_ids"]) == 4
     text = tokenizer.decode(batch["input_ids"][0].tolist(), skip_special_tokens=False)
     assert text.startswith("[CLS]")
@@ -156,7 +156,7 @@ def test_every_document_is_in_the_rows_whole(recipe: Callable[..., Recipe], tmp_
     prepared = prepare(recipe(), tmp_path, num_workers=1)
     tokens = open_tokens(next(path for path in tmp_path.glob("tokens-train-*")))
     assert prepared.num_documents == len(tokens)
-    for shard, rows in zip(tokens.shards, prepared.feed.corpus.shards, strict=True):
+    for shard, rows in zip(tokens.shards, prepared.train.corpus.shards, strict=True):
         ids = rows.ids.values
         assert sorted(ids[ids > 4].tolist()) == sorted(shard.ids.values[shard.ids.values > 4].tolist())
         num_sequences = len(rows.lengths.values)
@@ -169,7 +169,7 @@ def test_held_out_rows_are_made_of_held_out_documents_in_one_pass(
     prepared = prepare(recipe({"name": "static_mlm_nsp", "dupe_factor": 4}), tmp_path, num_workers=1)
     assert prepared.held_out is not None
     assert prepared.held_out.objective.config.dupe_factor == 1
-    assert prepared.feed.objective.config.dupe_factor == 4
+    assert prepared.train.objective.config.dupe_factor == 4
     tokens = open_tokens(next(path for path in tmp_path.glob("tokens-held-out-*")))
     num_tokens = sum(len(shard.ids.values) for shard in tokens.shards)
     num_fed = sum(len(shard.ids.values) for shard in prepared.held_out.corpus.shards)
@@ -200,7 +200,7 @@ def test_a_single_file_is_a_corpus_without_held_out_rows(
     prepared = prepare(recipe(objective, corpus=str(path)), tmp_path / "cache", num_workers=2)
     assert prepared.held_out is None
     assert prepared.num_documents == 2
-    assert len(prepared.feed.corpus) > 0
+    assert len(prepared.train.corpus) > 0
     assert folders_in(tmp_path / "cache", "rows-held-out") == set()
 
 
@@ -219,7 +219,7 @@ def test_another_text_in_the_same_file_has_other_rows(
 
 
 @pytest.mark.parametrize(
-    ("content", "what"), [("\u200b\n\n\ufeff\n", "holds no text"), (" \n\n", "no documents"), ("", "zero bytes")]
+    ("content", "what"), [("\u200b\n\n\ufeff\n", "contains no text"), (" \n\n", "no documents"), ("", "zero bytes")]
 )
 def test_a_corpus_without_text_is_told(
     recipe: Callable[..., Recipe], tmp_path: Path, write: Write, fails: Fails, content: str, what: str
@@ -284,9 +284,9 @@ def test_what_is_fed_of_real_text_holds_no_unused_piece(
     assert isinstance(config, ObjectiveConfig)
     tokens, digest = tokenize_corpus(corpus, vocabulary / "tokenizer.json", tmp_path)
     rows, _ = make_rows(kind(config, layout), tokens, digest, tmp_path, split="train", num_workers=1)
-    feed = pretraining.training.dataset.Feed(rows, kind(config, layout), 1)
+    feed = pretraining.training.dataset.BatchSource(rows, kind(config, layout), 1)
     tensors = feed.tensors(np.arange(50), np.zeros(50, np.int64))
     fed = tensors["input_ids"].numpy().ravel()
     assert not ((fed > 4) & (fed < 15)).any()
-    assert (fed[tensors["masked_at"].numpy()] == 4).mean() > 0.7
+    assert (fed[tensors["masked_positions"].numpy()] == 4).mean() > 0.7
     assert (tensors["masked_ids"].numpy() != 4).all()

@@ -6,6 +6,7 @@ import resource
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from pydantic import ValidationError
 from torch import Tensor
 
+import pretraining.training.accelerator
 import pretraining.training.loop
 import pretraining.training.optimizers
 from corpora.documents import read_documents
@@ -27,26 +29,23 @@ from corpora.foundation.machine import Precision
 from pretraining.model import MaskedLanguageModel
 from pretraining.objective import all_objectives
 from pretraining.recipe import SAMPLE, LoopConfig, Recipe
-from pretraining.run import build_model
-from pretraining.training.batches import Feed
+from pretraining.training.accelerator import make_accelerator
+from pretraining.training.batches import BatchSource
 from pretraining.training.checkpoints import load_checkpoint
-from pretraining.training.dataset import Prepared, prepare
 from pretraining.training.loop import (
     HELD_OUT_EPOCH,
     NonFiniteError,
     Trainer,
-    learning_rate,
-    make_accelerator,
-    make_optimizers,
     read_metrics,
 )
-from pretraining.training.optimizers import orthogonalise
+from pretraining.training.optimizers import learning_rate, make_optimizers, orthogonalise
+from pretraining.training.run import Run
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
 Sources = tuple[Path, Path]
-PreparedFor = Callable[[Recipe], Prepared]
+RunFor = Callable[..., Run]
 MakeTrainer = Callable[..., Trainer]
 
 OBJECTIVES = sorted(all_objectives().keys() - {"distillation"})
@@ -97,30 +96,28 @@ def make_recipe(sources: Sources, objective: str = "dynamic_mlm", **sections: Ma
 
 
 @pytest.fixture(scope="module")
-def prepared_for(tmp_path_factory: pytest.TempPathFactory) -> PreparedFor:
-    """Return a function that makes the rows of a recipe, once for all tests."""
+def run_for(tmp_path_factory: pytest.TempPathFactory) -> RunFor:
+    """Return a function that makes the run of a recipe in a folder; all share one cache of rows."""
     cache = tmp_path_factory.mktemp("cache")
-    return lambda recipe: prepare(recipe, cache, num_workers=1)
+
+    def make(recipe: Recipe, out: Path = cache) -> Run:
+        out.mkdir(exist_ok=True)
+        return Run(recipe, out, cache=cache, cpu=True)
+
+    return make
 
 
 @pytest.fixture
-def make_trainer(sources: Sources, prepared_for: PreparedFor, tmp_path: Path) -> MakeTrainer:
+def make_trainer(sources: Sources, run_for: RunFor, tmp_path: Path) -> MakeTrainer:
     """Return a function that makes a trainer of a tiny recipe with changes, in a folder of a given name."""
 
     def make(
         objective: str = "dynamic_mlm", *, out: str = "out", held_out: bool = True, **sections: Mapping[str, Any]
     ) -> Trainer:
         recipe = make_recipe(sources, objective, **sections)
-        prepared = prepared_for(recipe)
-        (tmp_path / out).mkdir(exist_ok=True)
-        return Trainer(
-            build_model(recipe, prepared),
-            prepared.feed,
-            prepared.held_out if held_out else None,
-            recipe.loop,
-            make_accelerator(recipe.loop, cpu=True),
-            tmp_path / out,
-        )
+        run = run_for(recipe, tmp_path / out)
+        run.data = run.data if held_out else replace(run.data, held_out=None)
+        return run.make_trainer(make_accelerator(recipe.loop, cpu=True))
 
     return make
 
@@ -203,7 +200,7 @@ def test_muon_iterates_in_the_precision_of_the_recipe(
 ) -> None:
     """On a machine that multiplies bf16 fast, too: otherwise "fp32" would be said of what is not."""
     monkeypatch.setattr(
-        pretraining.training.loop, "training_precision", lambda asked: "bf16" if asked == "auto" else asked
+        pretraining.training.accelerator, "training_precision", lambda asked: "bf16" if asked == "auto" else asked
     )
     muon, _ = make_optimizers(torch.nn.Linear(16, 16), LoopConfig(optimizer="muon", precision=precision))
     seen = []
@@ -221,10 +218,10 @@ def test_muon_iterates_in_the_precision_of_the_recipe(
 # --- what a step computes -------------------------------------------------------------------------------------------
 
 
-def reference_run(recipe: Recipe, prepared: Prepared) -> tuple[list[float], dict[str, Tensor]]:
+def reference_run(run: Run) -> tuple[list[float], dict[str, Tensor]]:
     """Train with nothing but transformers and PyTorch: one sequence to a row, labels -100 where nothing is asked."""
-    config = recipe.loop
-    model = build_model(recipe, prepared)
+    config = run.recipe.loop
+    model = run.build_model()
     network: Any = model.export({name: p.detach() for name, p in model.named_parameters()})
     decayed, others = (
         [p for name, p in network.named_parameters() if ("bias" in name or "LayerNorm" in name) == is_other]
@@ -238,9 +235,9 @@ def reference_run(recipe: Recipe, prepared: Prepared) -> tuple[list[float], dict
     )
     means = []
     for step in range(config.steps):
-        (batch,) = prepared.feed.micro_batches(step, process=0, num_processes=1, size=config.batch_size)
+        (batch,) = run.data.train.micro_batches(step, process=0, num_processes=1, size=config.batch_size)
         labels = torch.full_like(batch["input_ids"], -100).flatten()
-        labels[batch["masked_at"]] = batch["masked_ids"]
+        labels[batch["masked_positions"]] = batch["masked_ids"]
         inputs = {
             "input_ids": batch["input_ids"],
             "token_type_ids": batch["token_type_ids"],
@@ -264,7 +261,7 @@ def reference_run(recipe: Recipe, prepared: Prepared) -> tuple[list[float], dict
 def test_training_is_what_plain_pytorch_makes_of_transformers_loss(
     make_trainer: MakeTrainer,
     sources: Sources,
-    prepared_for: PreparedFor,
+    run_for: RunFor,
     objective: str,
     tmp_path: Path,
 ) -> None:
@@ -276,7 +273,7 @@ def test_training_is_what_plain_pytorch_makes_of_transformers_loss(
     trainer = make_trainer(objective, **sections)
     trainer.train()
     recipe = make_recipe(sources, objective, **sections)
-    expected, network = reference_run(recipe, prepared_for(recipe))
+    expected, network = reference_run(run_for(recipe))
     assert [loss for (loss,) in metrics(tmp_path / "out", "loss")] == pytest.approx(expected, rel=1e-5)
     assert expected[-1] < expected[0]
     for name, tensor in weights(trainer).items():
@@ -329,16 +326,12 @@ def test_a_run_has_its_own_precision_whatever_was_trained_before() -> None:
 
 
 def test_a_run_is_the_same_every_time_and_another_with_another_seed(
-    sources: Sources, prepared_for: PreparedFor, tmp_path: Path
+    sources: Sources, run_for: RunFor, tmp_path: Path
 ) -> None:
     ends = []
     for number, seed in enumerate((3, 3, 4)):
         recipe = make_recipe(sources, loop={"steps": 3}).model_copy(update={"seed": seed})
-        prepared = prepared_for(recipe)
-        out = tmp_path / str(number)
-        out.mkdir()
-        accelerator = make_accelerator(recipe.loop, cpu=True)
-        trainer = Trainer(build_model(recipe, prepared), prepared.feed, None, recipe.loop, accelerator, out)
+        trainer = run_for(recipe, tmp_path / str(number)).make_trainer(make_accelerator(recipe.loop, cpu=True))
         trainer.train()
         ends.append(weights(trainer))
     assert equal(ends[0], ends[1])
@@ -347,7 +340,7 @@ def test_a_run_is_the_same_every_time_and_another_with_another_seed(
 
 @pytest.mark.parametrize("seed", [2**32 - 1, 2**63])
 def test_every_seed_that_a_recipe_takes_can_be_trained_with(
-    sources: Sources, prepared_for: PreparedFor, tmp_path: Path, seed: int
+    sources: Sources, run_for: RunFor, tmp_path: Path, seed: int
 ) -> None:
     values = make_recipe(sources, loop={"steps": 2, "warmup_steps": 0}).model_dump() | {"seed": seed}
     try:
@@ -355,16 +348,16 @@ def test_every_seed_that_a_recipe_takes_can_be_trained_with(
     except ValidationError:
         assert seed >= 2**32
         return
-    prepared = prepared_for(recipe)
-    accelerator = make_accelerator(recipe.loop, cpu=True)
-    trainer = Trainer(build_model(recipe, prepared), prepared.feed, None, recipe.loop, accelerator, tmp_path)
+    trainer = run_for(recipe, tmp_path / "out").make_trainer(make_accelerator(recipe.loop, cpu=True))
     trainer.train()
     assert trainer.progress.step == 2
 
 
 def test_dropout_is_another_in_every_step(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rows at a rate of nothing: what is left to differ is dropout."""
-    monkeypatch.setattr(Feed, "rows", lambda feed, _: (np.arange(feed.batch_size), np.zeros(feed.batch_size, np.int64)))
+    monkeypatch.setattr(
+        BatchSource, "rows", lambda feed, _: (np.arange(feed.batch_size), np.zeros(feed.batch_size, np.int64))
+    )
     outs = {}
     for name, rate in (("with", 0.5), ("without", 0.0)):
         dropout = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
@@ -379,7 +372,7 @@ def test_dropout_is_another_in_every_step(make_trainer: MakeTrainer, monkeypatch
 # --- learning -------------------------------------------------------------------------------------------------------
 
 
-def entropy_of_predictions(feed: Feed, steps: int, entry: str) -> float:
+def entropy_of_predictions(feed: BatchSource, steps: int, entry: str) -> float:
     """Return the entropy in nats of the tokens that are asked for: the loss of guessing by frequency alone."""
     counts: Counter[int] = Counter()
     for step in range(steps):
@@ -392,7 +385,7 @@ def entropy_of_predictions(feed: Feed, steps: int, entry: str) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_learns_more_than_the_frequencies_of_tokens(
-    make_trainer: MakeTrainer, sources: Sources, prepared_for: PreparedFor, objective: str, tmp_path: Path
+    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, objective: str, tmp_path: Path
 ) -> None:
     few = tmp_path / "few.jsonl"
     few.write_text("".join(SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
@@ -409,7 +402,7 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
         "settings": settings,
     }
     make_trainer(objective, **sections).train()
-    feed = prepared_for(make_recipe(sources, objective, **sections)).feed
+    feed = run_for(make_recipe(sources, objective, **sections)).data.train
     others = {"replaced_token": ("generator", "replaced_ids"), "left_to_right": ("clm", "masked_ids")}
     term, entry = others.get(objective, ("mlm", "masked_ids"))
     entropy = entropy_of_predictions(feed, loop["steps"], entry)
@@ -419,15 +412,15 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
 
 
 def test_without_next_sentences_the_pairs_are_the_same_and_nothing_is_asked_of_them(
-    make_trainer: MakeTrainer, sources: Sources, prepared_for: PreparedFor, tmp_path: Path
+    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, tmp_path: Path
 ) -> None:
     pairs, masks = (
-        prepared_for(make_recipe(sources, "static_mlm_nsp", settings={"next_sentence": asked}))
+        run_for(make_recipe(sources, "static_mlm_nsp", settings={"next_sentence": asked})).data
         for asked in (True, False)
     )
     assert masks.digest == pairs.digest
-    batch, other = (p.feed.micro_batches(0, process=0, num_processes=1, size=8)[0] for p in (masks, pairs))
-    assert other.keys() - batch.keys() == {"first_at", "next_labels"}
+    batch, other = (p.train.micro_batches(0, process=0, num_processes=1, size=8)[0] for p in (masks, pairs))
+    assert other.keys() - batch.keys() == {"sequence_starts", "next_labels"}
     assert all(torch.equal(batch[name], other[name]) for name in batch)
     trainer = make_trainer("static_mlm_nsp", settings={"next_sentence": False})
     trainer.train()
@@ -458,11 +451,11 @@ def test_a_student_comes_to_expect_what_its_teacher_does(make_trainer: MakeTrain
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_line_of_metrics_is_the_mean_of_its_steps(
-    make_trainer: MakeTrainer, sources: Sources, prepared_for: PreparedFor, objective: str, tmp_path: Path
+    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, objective: str, tmp_path: Path
 ) -> None:
     for name, every in (("each", 1), ("window", 3)):
         make_trainer(objective, out=name, loop={"log_every": every, "micro_batch_size": 5}).train()
-    feed = prepared_for(make_recipe(sources, objective)).feed
+    feed = run_for(make_recipe(sources, objective)).data.train
     batches = [feed.micro_batches(step, process=0, num_processes=1, size=8)[0] for step in range(8)]
     terms = feed.objective.terms
     sizes = {term: [len(b[term.counted_by]) for b in batches] for term in terms}
@@ -508,7 +501,7 @@ def test_a_disk_too_full_for_metrics_is_told_in_one_line(
 # --- held-out text --------------------------------------------------------------------------------------------------
 
 
-def reference_evaluation(trainer: Trainer, recipe: Recipe, feed: Feed, num_rows: int) -> dict[str, float]:
+def reference_evaluation(trainer: Trainer, recipe: Recipe, feed: BatchSource, num_rows: int) -> dict[str, float]:
     """Score held-out rows with transformers' own network, row by row."""
     state = trainer.state()[0]
     network: Any = trainer._model.export(state).eval()
@@ -519,7 +512,7 @@ def reference_evaluation(trainer: Trainer, recipe: Recipe, feed: Feed, num_rows:
         with torch.no_grad():
             outputs = network(**inputs)
         logits = outputs.prediction_logits if "next_labels" in batch else outputs.logits
-        scores = logits[0][batch["masked_at"]]
+        scores = logits[0][batch["masked_positions"]]
         sums["masked"] += len(scores)
         sums["mlm_loss"] += torch.nn.functional.cross_entropy(scores, batch["masked_ids"], reduction="sum").item()
         sums["mlm_correct"] += (scores.argmax(-1) == batch["masked_ids"]).sum().item()
@@ -538,11 +531,11 @@ def reference_evaluation(trainer: Trainer, recipe: Recipe, feed: Feed, num_rows:
 @pytest.mark.parametrize("objective", OF_TRANSFORMERS)
 @pytest.mark.parametrize("num_rows", [21, 10_000])
 def test_held_out_scores_are_those_of_transformers(
-    make_trainer: MakeTrainer, sources: Sources, prepared_for: PreparedFor, objective: str, num_rows: int
+    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, objective: str, num_rows: int
 ) -> None:
     sections: dict[str, Any] = {"data": {"isolate_documents": False}, "loop": {"evaluate_rows": num_rows}}
     trainer, recipe = make_trainer(objective, **sections), make_recipe(sources, objective, **sections)
-    feed = prepared_for(recipe).held_out
+    feed = run_for(recipe).data.held_out
     assert feed is not None
     assert 21 < len(feed.corpus) < 10_000
     expected = reference_evaluation(trainer, recipe, feed, min(num_rows, len(feed.corpus)))

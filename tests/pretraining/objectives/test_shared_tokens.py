@@ -16,7 +16,7 @@ from corpora.foundation.errors import DataError
 from pretraining.data.rows import RowShard
 from pretraining.data.shards import Ragged, Sharded
 from pretraining.objectives.shared_tokens import MIN_EOJEOL, SharedTokens, SharedTokensConfig, SharedTokensModel
-from pretraining.training.batches import Feed
+from pretraining.training.batches import BatchSource
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]
@@ -37,13 +37,13 @@ def make_objective(corpus: Any, **settings: Any) -> SharedTokens:
     return SharedTokens(SharedTokensConfig(**settings), corpus.layout(LENGTH, isolate_documents=True, seed=0))
 
 
-def make_feed(corpus: Any, **settings: Any) -> Feed:
+def make_feed(corpus: Any, **settings: Any) -> BatchSource:
     objective = make_objective(corpus, **settings)
     rows = objective.make_rows(corpus.tokens, 0)
-    return Feed(Sharded.of([rows], [len(rows)]), objective, 16)
+    return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 16)
 
 
-def make_model(feed: Feed, *, seed: int = 0) -> SharedTokensModel:
+def make_model(feed: BatchSource, *, seed: int = 0) -> SharedTokensModel:
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=feed.objective.layout.specials.vocab_size,
@@ -61,7 +61,7 @@ def make_model(feed: Feed, *, seed: int = 0) -> SharedTokensModel:
     return model
 
 
-def batch_of(feed: Feed, step: int = 0) -> dict[str, torch.Tensor]:
+def batch_of(feed: BatchSource, step: int = 0) -> dict[str, torch.Tensor]:
     return feed.micro_batches(step, process=0, num_processes=1, size=feed.batch_size)[0]
 
 
@@ -194,10 +194,10 @@ def test_what_is_found_and_what_is_shared_is_what_the_other_text_holds(news: Any
         fed = batch["input_ids"].numpy()
         width = fed.shape[1]
         original = fed.copy().ravel()
-        original[batch["masked_at"].numpy()] = batch["masked_ids"].numpy()
+        original[batch["masked_positions"].numpy()] = batch["masked_ids"].numpy()
         original = original.reshape(fed.shape)
         masked = np.zeros(fed.size, bool)
-        masked[batch["masked_at"].numpy()] = True
+        masked[batch["masked_positions"].numpy()] = True
         shown = texts_of(batch, np.where(masked.reshape(fed.shape), -1, fed))
         whole = texts_of(batch, original)
         pairs = sorted({key[:2] for key in whole if key[2] == 1})
@@ -208,22 +208,22 @@ def test_what_is_found_and_what_is_shared_is_what_the_other_text_holds(news: Any
             if key in pairs and original[row, place] not in (CLS, SEP) and not masked[at]:
                 other = shown[*key, 1 - int(batch["token_type_ids"][row, place])]
                 found[at] = float(fed[row, place] in other)
-        assert dict(zip(batch["judged_at"].tolist(), batch["found"].tolist(), strict=True)) == found
+        assert dict(zip(batch["judged_positions"].tolist(), batch["found"].tolist(), strict=True)) == found
         assert 0.1 < np.mean(list(found.values())) < 0.7
         shares = []
         for pair in pairs:
             a, b = ([i for i in whole[*pair, segment] if i not in (CLS, SEP)] for segment in (0, 1))
             shares.append((sum(i in b for i in a) + sum(i in a for i in b)) / len(a + b))
         assert batch["shares"].tolist() == pytest.approx(shares)
-        at = batch["pairs_at"].numpy()
+        at = batch["pair_starts"].numpy()
         assert (fed.ravel()[at] == CLS).all()
         assert [(int(place) // width, int(batch["sequence_ids"].flatten()[place])) for place in at] == pairs
 
 
 def test_single_segments_are_masked_and_not_judged(news: Any) -> None:
     batch = batch_of(make_feed(news, pair_rate=1e-9))
-    assert len(batch["masked_at"]) > 0
-    assert [len(batch[name]) for name in ("judged_at", "found", "pairs_at", "shares")] == [0, 0, 0, 0]
+    assert len(batch["masked_positions"]) > 0
+    assert [len(batch[name]) for name in ("judged_positions", "found", "pair_starts", "shares")] == [0, 0, 0, 0]
     outputs = make_model(make_feed(news))(**batch)
     assert outputs["found_loss"].item() == outputs["share_loss"].item() == 0
     assert outputs["mlm_loss"].item() > 0
@@ -236,12 +236,12 @@ def test_the_losses_are_those_of_the_labels(news: Any) -> None:
     layout = [batch[name] for name in ("input_ids", "token_type_ids", "position_ids", "sequence_ids")]
     states = model.encode(*layout).flatten(0, 1).double()
     found = batch["found"]
-    p = torch.sigmoid(states[batch["judged_at"]] @ model.judge.weight[0].double() + model.judge.bias.double())
+    p = torch.sigmoid(states[batch["judged_positions"]] @ model.judge.weight[0].double() + model.judge.bias.double())
     loss = -(found * p.log() + (1 - found) * (1 - p).log()).sum()
     assert outputs["found_loss"].item() == pytest.approx(loss.item(), rel=1e-5)
     assert outputs["found_correct"].item() == ((p > 0.5) == (found > 0.5)).sum().item()
     pooler, head = model.network.bert.pooler.dense, model.network.cls.seq_relationship
-    pooled = torch.tanh(states[batch["pairs_at"]] @ pooler.weight.double().T + pooler.bias.double())
+    pooled = torch.tanh(states[batch["pair_starts"]] @ pooler.weight.double().T + pooler.bias.double())
     q = (pooled @ head.weight.double().T + head.bias.double()).softmax(-1)
     shares = batch["shares"]
     loss = -(shares * q[:, 0].log() + (1 - shares) * q[:, 1].log()).sum()
@@ -259,13 +259,13 @@ def test_an_encoder_learns_to_find_tokens_in_the_other_text(numbered: Corpus, st
     """Better than what frequencies tell; on rows that it was not trained on: it compares and does not remember."""
     corpus = numbered([structure(1000, seed=seed) for seed in (1, 2)])
     few = [replace(shard, ids=Ragged(10 + shard.ids.values % 47, shard.ids.offsets)) for shard in corpus.tokens.shards]
-    tokens = Sharded.of(few, [len(shard.ids) for shard in few])
+    tokens = Sharded.from_lengths(few, [len(shard.ids) for shard in few])
     layout = replace(
         corpus.layout(LENGTH), specials=replace(corpus.specials, vocab_size=57, ordinary=np.arange(10, 57))
     )
     objective = SharedTokens(SharedTokensConfig(pair_rate=1.0, mask_rate=0.1), layout)
     feed, unseen = (
-        Feed(Sharded.of([rows], [len(rows)]), objective, 32)
+        BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 32)
         for rows in (objective.make_rows(tokens, k) for k in (0, 1))
     )
     model = make_model(feed)
@@ -303,7 +303,7 @@ def test_a_run_that_goes_on_has_the_judge_of_the_one_before(news: Any) -> None:
     feed = make_feed(news)
     model, other = make_model(feed, seed=1), make_model(feed, seed=2)
     state = {name: p.detach() for name, p in model.named_parameters()}
-    assert other.load(dict(model.export(state).state_dict()) | model.own_parts(state)) == []
+    assert other.load(dict(model.export(state).state_dict()) | model.objective_parts(state)) == []
     batch = batch_of(feed)
     with torch.no_grad():
         assert {k: v.item() for k, v in other(**batch).items()} == {k: v.item() for k, v in model(**batch).items()}

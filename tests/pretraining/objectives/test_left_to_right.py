@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoModelForCausalLM, BertConfig, BertLMHead
 from pretraining.data.shards import Sharded
 from pretraining.objective import ObjectiveConfig
 from pretraining.objectives.left_to_right import LeftToRight, LeftToRightModel
-from pretraining.training.batches import Feed
+from pretraining.training.batches import BatchSource
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]
@@ -25,13 +25,13 @@ def news(numbered: Corpus, structure: Draw) -> Any:
     return numbered([structure(60, seed=1)])
 
 
-def make_feed(corpus: Any, *, isolate: bool = True) -> Feed:
+def make_feed(corpus: Any, *, isolate: bool = True) -> BatchSource:
     objective = LeftToRight(ObjectiveConfig(), corpus.layout(48, isolate_documents=isolate, seed=0))
     rows = objective.make_rows(corpus.tokens, 0)
-    return Feed(Sharded.of([rows], [len(rows)]), objective, 8)
+    return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 8)
 
 
-def make_model(feed: Feed, attention: str = "eager") -> LeftToRightModel:
+def make_model(feed: BatchSource, attention: str = "eager") -> LeftToRightModel:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=feed.objective.layout.specials.vocab_size,
@@ -50,7 +50,7 @@ def make_model(feed: Feed, attention: str = "eager") -> LeftToRightModel:
     return model.eval()
 
 
-def batch_of(feed: Feed) -> dict[str, torch.Tensor]:
+def batch_of(feed: BatchSource) -> dict[str, torch.Tensor]:
     return feed.micro_batches(0, process=0, num_processes=1, size=feed.batch_size)[0]
 
 
@@ -63,11 +63,11 @@ def hidden_of(model: LeftToRightModel, batch: dict[str, torch.Tensor]) -> torch.
 def test_every_token_but_the_first_of_a_sequence_is_predicted_and_nothing_is_masked(news: Any) -> None:
     batch = batch_of(make_feed(news))
     ids, sequences = batch["input_ids"].flatten(), batch["sequence_ids"].flatten()
-    assert batch["masked_at"].tolist() == [k for k in range(len(ids)) if sequences[k] and ids[k] != CLS]
-    assert torch.equal(ids[batch["masked_at"]], batch["masked_ids"])
+    assert batch["masked_positions"].tolist() == [k for k in range(len(ids)) if sequences[k] and ids[k] != CLS]
+    assert torch.equal(ids[batch["masked_positions"]], batch["masked_ids"])
     assert (batch["masked_ids"] == SEP).sum() == (ids == CLS).sum()
     # The state that tells a token is of the same sequence.
-    assert torch.equal(sequences[batch["masked_at"]], sequences[batch["masked_at"] - 1])
+    assert torch.equal(sequences[batch["masked_positions"]], sequences[batch["masked_positions"] - 1])
 
 
 def test_the_loss_is_that_of_transformers(news: Any) -> None:
@@ -82,7 +82,9 @@ def test_the_loss_is_that_of_transformers(news: Any) -> None:
             input_ids=batch["input_ids"], token_type_ids=batch["token_type_ids"], attention_mask=mask, labels=labels
         )
         ours = model(**batch)
-    assert float(ours["clm_loss"]) / len(batch["masked_at"]) == pytest.approx(float(expected.loss), abs=1e-6, rel=1e-6)
+    assert float(ours["clm_loss"]) / len(batch["masked_positions"]) == pytest.approx(
+        float(expected.loss), abs=1e-6, rel=1e-6
+    )
     guesses = expected.logits[:, :-1].argmax(-1)
     right = (guesses == labels[:, 1:]) & (labels[:, 1:] >= 0)
     assert int(ours["clm_correct"]) == int(right.sum())

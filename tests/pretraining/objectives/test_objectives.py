@@ -180,9 +180,9 @@ def running_batch(num_rows: int, length: int, *, epoch: int = 0, first: int = 0)
         sequence_ids=np.ones_like(ids),
         position_ids=np.tile(np.arange(length), (num_rows, 1)),
         token_type_ids=np.zeros_like(ids),
-        first_at=np.arange(num_rows) * length,
+        sequence_starts=np.arange(num_rows) * length,
         labels=np.zeros(num_rows, np.int64),
-        masked_at=None,
+        masked_positions=None,
         masked_ids=None,
     )
 
@@ -194,14 +194,14 @@ def test_the_share_of_predicted_tokens_is_the_rate(numbered: Corpus, rate: float
     masked = objective.mask(batch)
     num_tokens = int((batch.kinds != SPECIAL).sum())
     assert num_tokens > 1_000_000
-    assert_likely(len(masked.masked_at), num_tokens, rate)
+    assert_likely(len(masked.masked_positions), num_tokens, rate)
     # Each row has the whole part of its share, and one more as often as the rest says.
-    counts = np.bincount(masked.masked_at // 128, minlength=8000)
+    counts = np.bincount(masked.masked_positions // 128, minlength=8000)
     whole = int(rate * 126)
     assert set(counts.tolist()) == {whole, whole + 1}
     assert_likely(int((counts - whole).sum()), 8000, rate * 126 - whole)
     # And every position is as likely as every other.
-    places = np.bincount(masked.masked_at % 128, minlength=128)
+    places = np.bincount(masked.masked_positions % 128, minlength=128)
     assert places[0] == places[-1] == 0
     for count in places[1:-1].tolist():
         assert_likely(count, 8000, rate)
@@ -212,7 +212,7 @@ def test_predicted_tokens_become_masks_random_pieces_or_stay(numbered: Corpus) -
     batch = running_batch(8000, 128)
     masked = objective.mask(batch)
     before, fed = batch.input_ids.ravel(), masked.input_ids.ravel()
-    at = masked.masked_at
+    at = masked.masked_positions
     assert (np.diff(at) > 0).all()
     assert (masked.masked_ids == before[at]).all()
     assert (np.delete(fed, at) == np.delete(before, at)).all()
@@ -226,7 +226,7 @@ def test_predicted_tokens_become_masks_random_pieces_or_stay(numbered: Corpus) -
 
 def masked_places(objective: Any, batch: RowBatch) -> list[list[int]]:
     width = batch.input_ids.shape[1]
-    at = objective.mask(batch).masked_at
+    at = objective.mask(batch).masked_positions
     return [(at[at // width == row] % width).tolist() for row in range(len(batch.rows))]
 
 
@@ -494,7 +494,7 @@ def test_whatever_the_corpus_pairs_are_sound(
         assert is_running(pair.second)
         documents = corpus.document_of(pair.first[0]), corpus.document_of(pair.second[0])
         assert (documents[0] != documents[1]) == pair.label
-        assert not {0, pair.first_length - 1, len(pair.ids) - 1} & set(pair.masked_at)
+        assert not {0, pair.first_length - 1, len(pair.ids) - 1} & set(pair.masked_positions)
 
 
 # ---- static_mlm_nsp: masks ----
@@ -511,12 +511,12 @@ def test_a_pair_has_exactly_as_many_predictions_as_the_paper_counts(
     pairs = pairs_of(objective, news, sequences_of)
     assert {len(pair.ids) for pair in pairs} >= {30, 50, 64}  # 4.5 and 7.5 predictions: 4 and 8
     for pair in pairs:
-        assert len(pair.masked_at) == min(cap, max(1, round(rate * len(pair.ids))))
+        assert len(pair.masked_positions) == min(cap, max(1, round(rate * len(pair.ids))))
 
 
 def test_predicted_tokens_of_pairs_become_masks_random_pieces_or_stay(news: Any, sequences_of: Sequences) -> None:
     pairs = pairs_of(static(news, 64, dupe_factor=3, mask_rate=0.3), news, sequences_of)
-    chosen = [(pair.ids[place], pair.fed[place]) for pair in pairs for place in pair.masked_at]
+    chosen = [(pair.ids[place], pair.fed[place]) for pair in pairs for place in pair.masked_positions]
     num_pieces = len(news.specials.ordinary)
     assert len(chosen) > 30_000
     assert_likely(sum(fed == MASK for _, fed in chosen), len(chosen), 0.8)
@@ -525,10 +525,10 @@ def test_predicted_tokens_of_pairs_become_masks_random_pieces_or_stay(news: Any,
     assert all(fed == MASK or fed >= 10 for _, fed in chosen)
 
 
-def test_pairs_are_masked_at_different_places(news: Any, sequences_of: Sequences) -> None:
+def test_pairs_are_masked_positions_different_places(news: Any, sequences_of: Sequences) -> None:
     pairs = [pair for pair in pairs_of(static(news, 64), news, sequences_of) if len(pair.ids) == 64]
-    assert len({tuple(pair.masked_at) for pair in pairs}) == len(pairs)
-    places = Counter(place for pair in pairs for place in pair.masked_at)
+    assert len({tuple(pair.masked_positions) for pair in pairs}) == len(pairs)
+    places = Counter(place for pair in pairs for place in pair.masked_positions)
     # Where the middle [SEP] may stand, a place is predicted a little less often.
     assert set(places) == set(range(1, 63))
     assert max(places.values()) < 3 * min(places.values())
@@ -536,8 +536,8 @@ def test_pairs_are_masked_at_different_places(news: Any, sequences_of: Sequences
 
 def test_whole_words_of_pairs_are_predicted_whole(news: Any, sequences_of: Sequences) -> None:
     for pair in pairs_of(static(news, 64, whole_word=True), news, sequences_of)[:400]:
-        assert len(pair.masked_at) <= min(10, max(1, round(0.15 * len(pair.ids))))
-        chosen = {pair.ids[place] for place in pair.masked_at}
+        assert len(pair.masked_positions) <= min(10, max(1, round(0.15 * len(pair.ids))))
+        chosen = {pair.ids[place] for place in pair.masked_positions}
         for piece in chosen:
             here = set(pair.first) if piece in pair.first else set(pair.second)
             assert set(news.eojeol_of(piece)) & here <= chosen
@@ -546,8 +546,8 @@ def test_whole_words_of_pairs_are_predicted_whole(news: Any, sequences_of: Seque
 def test_masks_of_pairs_are_the_same_in_every_epoch(news: Any) -> None:
     objective = static(news, 64)
     batch = running_batch(2, 8)
-    given = RowBatch(**vars(batch) | {"masked_at": np.array([3, 9]), "masked_ids": np.array([11, 12])})
+    given = RowBatch(**vars(batch) | {"masked_positions": np.array([3, 9]), "masked_ids": np.array([11, 12])})
     for epoch in (0, 7):
         masked = objective.mask(RowBatch(**vars(given) | {"epochs": np.full(2, epoch)}))
         assert masked.input_ids.tolist() == batch.input_ids.tolist()
-        assert (masked.masked_at.tolist(), masked.masked_ids.tolist()) == ([3, 9], [11, 12])
+        assert (masked.masked_positions.tolist(), masked.masked_ids.tolist()) == ([3, 9], [11, 12])

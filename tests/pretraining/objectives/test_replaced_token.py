@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertConfig
 from pretraining.data.rows import SPECIAL
 from pretraining.data.shards import Sharded
 from pretraining.objectives.replaced_token import ReplacedToken, ReplacedTokenConfig, ReplacedTokenModel
-from pretraining.training.batches import Feed
+from pretraining.training.batches import BatchSource
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]
@@ -27,13 +27,13 @@ def news(numbered: Corpus, structure: Draw) -> Any:
     return numbered([structure(80, seed=1)])
 
 
-def make_feed(corpus: Any, **settings: Any) -> Feed:
+def make_feed(corpus: Any, **settings: Any) -> BatchSource:
     objective = ReplacedToken(ReplacedTokenConfig(**settings), corpus.layout(48, isolate_documents=True, seed=0))
     rows = objective.make_rows(corpus.tokens, 0)
-    return Feed(Sharded.of([rows], [len(rows)]), objective, 8)
+    return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 8)
 
 
-def make_model(feed: Feed, *, seed: int = 0) -> ReplacedTokenModel:
+def make_model(feed: BatchSource, *, seed: int = 0) -> ReplacedTokenModel:
     torch.manual_seed(seed)
     specials = feed.objective.layout.specials
     config = BertConfig(
@@ -52,7 +52,7 @@ def make_model(feed: Feed, *, seed: int = 0) -> ReplacedTokenModel:
     return model
 
 
-def batch_of(feed: Feed, step: int = 0) -> dict[str, torch.Tensor]:
+def batch_of(feed: BatchSource, step: int = 0) -> dict[str, torch.Tensor]:
     return feed.micro_batches(step, process=0, num_processes=1, size=feed.batch_size)[0]
 
 
@@ -66,7 +66,9 @@ def test_every_token_of_text_is_judged_or_masked_and_no_special_one(news: Any) -
         for place, (shard, row) in enumerate(shards)
         for position in np.flatnonzero(shard.columns()["kinds"][row] != SPECIAL)
     ]
-    judged, masked, replaced = (set(batch[name].tolist()) for name in ("judged_at", "masked_at", "replaced_at"))
+    judged, masked, replaced = (
+        set(batch[name].tolist()) for name in ("judged_positions", "masked_positions", "replaced_positions")
+    )
     assert judged | masked == set(text)
     assert not judged & masked
     assert replaced < judged
@@ -75,14 +77,14 @@ def test_every_token_of_text_is_judged_or_masked_and_no_special_one(news: Any) -
 @pytest.mark.parametrize(("mask_rate", "mlm_rate"), [(0.15, 0.0), (0.1, 0.25)])
 def test_the_shares_of_replaced_and_masked_tokens_are_the_rates(news: Any, mask_rate: float, mlm_rate: float) -> None:
     feed = make_feed(news, mask_rate=mask_rate, mlm_rate=mlm_rate)
-    counts = dict.fromkeys(("text", "replaced_at", "masked_at"), 0)
+    counts = dict.fromkeys(("text", "replaced_positions", "masked_positions"), 0)
     for step in range(40):
         batch = batch_of(feed, step)
-        masked = len(batch.get("masked_at", ()))
-        counts["text"] += len(batch["judged_at"]) + masked
-        counts["replaced_at"] += len(batch["replaced_at"])
-        counts["masked_at"] += masked
-    for name, rate in (("replaced_at", mask_rate), ("masked_at", mlm_rate)):
+        masked = len(batch.get("masked_positions", ()))
+        counts["text"] += len(batch["judged_positions"]) + masked
+        counts["replaced_positions"] += len(batch["replaced_positions"])
+        counts["masked_positions"] += masked
+    for name, rate in (("replaced_positions", mask_rate), ("masked_positions", mlm_rate)):
         low, high = stats.binom.ppf([TAIL, 1 - TAIL], counts["text"], rate)
         assert low <= counts[name] <= high
 
@@ -113,7 +115,7 @@ def test_what_the_encoder_is_fed_and_asked_follows_from_the_generators_guesses(
     monkeypatch.setattr(model, "vocabulary_loss", watch_draws)
     outputs = model(**batch)
 
-    places = batch["replaced_at"]
+    places = batch["replaced_positions"]
     own = batch["input_ids"].flatten()
     assert (seen["generator"].flatten()[places] == MASK).all()
     assert torch.equal(seen["encoder"].flatten()[places], seen["drawn"])
@@ -127,8 +129,8 @@ def test_what_the_encoder_is_fed_and_asked_follows_from_the_generators_guesses(
     changed[places] = seen["drawn"] != batch["replaced_ids"]
     assert changed.any()
     layout = [batch[name] for name in ("token_type_ids", "position_ids", "sequence_ids")]
-    scores = model.judge(encode(seen["encoder"], *layout).flatten(0, 1)).squeeze(-1)[batch["judged_at"]]
-    labels = changed[batch["judged_at"]]
+    scores = model.judge(encode(seen["encoder"], *layout).flatten(0, 1)).squeeze(-1)[batch["judged_positions"]]
+    labels = changed[batch["judged_positions"]]
     loss = torch.nn.functional.binary_cross_entropy(scores.double().sigmoid(), labels.double(), reduction="sum")
     assert outputs["rtd_loss"].item() == pytest.approx(loss.item(), rel=1e-5)
     assert outputs["rtd_correct"].item() == ((scores > 0) == labels).sum().item()
@@ -217,7 +219,7 @@ def test_a_run_that_goes_on_has_the_generator_of_the_one_before(news: Any) -> No
     feed = make_feed(news, mlm_rate=0.1)
     model, other = make_model(feed, seed=1), make_model(feed, seed=2)
     state = {name: p.detach() for name, p in model.named_parameters()}
-    weights = dict(model.export(state).state_dict()) | model.own_parts(state)
+    weights = dict(model.export(state).state_dict()) | model.objective_parts(state)
     assert other.load(weights) == []
     batch = batch_of(feed)
     with torch.no_grad():

@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, Bert
 from corpora.foundation.errors import CheckpointError, RecipeError
 from pretraining.data.shards import Sharded
 from pretraining.objectives.distillation import Distillation, DistillationConfig, DistillationModel
-from pretraining.training.batches import Feed
+from pretraining.training.batches import BatchSource
 
 Corpus = Callable[[list[Any]], Any]
 Draw = Callable[..., Any]
@@ -48,13 +48,13 @@ def teacher(vocab_size: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_feed(corpus: Any, **settings: Any) -> Feed:
+def make_feed(corpus: Any, **settings: Any) -> BatchSource:
     objective = Distillation(DistillationConfig(**settings), corpus.layout(48, isolate_documents=True, seed=0))
     rows = objective.make_rows(corpus.tokens, 0)
-    return Feed(Sharded.of([rows], [len(rows)]), objective, 8)
+    return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 8)
 
 
-def make_student(feed: Feed, num_layers: int = 3, **changes: Any) -> DistillationModel:
+def make_student(feed: BatchSource, num_layers: int = 3, **changes: Any) -> DistillationModel:
     specials = feed.objective.layout.specials
     config = BertConfig(vocab_size=specials.vocab_size, num_hidden_layers=num_layers, **(SIZE | changes))
     model = feed.objective.build_model(config)
@@ -63,7 +63,7 @@ def make_student(feed: Feed, num_layers: int = 3, **changes: Any) -> Distillatio
     return model
 
 
-def batch_of(feed: Feed) -> dict[str, torch.Tensor]:
+def batch_of(feed: BatchSource) -> dict[str, torch.Tensor]:
     return feed.micro_batches(0, process=0, num_processes=1, size=8)[0]
 
 
@@ -88,9 +88,9 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_it(news: Any, t
     with torch.no_grad():
         outputs, batch = make_student(feed, 6)(**(batch := batch_of(feed))), batch
     assert outputs["soft_loss"].item() == pytest.approx(0, abs=1e-3)
-    assert outputs["soft_correct"].item() == len(batch["masked_at"])
+    assert outputs["soft_correct"].item() == len(batch["masked_positions"])
     assert outputs["cosine_loss"].item() == pytest.approx(0, abs=1e-3)
-    assert outputs["cosine_correct"].item() == pytest.approx(len(batch["text_at"]), rel=1e-6)
+    assert outputs["cosine_correct"].item() == pytest.approx(len(batch["text_positions"]), rel=1e-6)
 
 
 def test_losses_are_those_of_the_paper(news: Any, teacher: Path) -> None:
@@ -108,7 +108,7 @@ def test_losses_are_those_of_the_paper(news: Any, teacher: Path) -> None:
                 taught, learnt = whole(**inputs), plain(**inputs)
             masked = {
                 int(p) % width: int(i)
-                for p, i in zip(batch["masked_at"], batch["masked_ids"], strict=True)
+                for p, i in zip(batch["masked_positions"], batch["masked_ids"], strict=True)
                 if int(p) // width == row
             }
             for place, position in enumerate(at.tolist()):
@@ -117,7 +117,7 @@ def test_losses_are_those_of_the_paper(news: Any, teacher: Path) -> None:
                     own["mlm"] -= scores.log_softmax(-1)[masked[position]].item()
                     p, q = (target / 3).softmax(-1), (scores / 3).softmax(-1)
                     own["soft"] += 9 * (p * (p / q).log()).sum().item()
-                if row * width + position in set(batch["text_at"].tolist()):
+                if row * width + position in set(batch["text_positions"].tolist()):
                     pair = (taught.hidden_states[-1][0, place].double(), learnt.hidden_states[-1][0, place].double())
                     own["cosine"] += 1 - torch.cosine_similarity(*pair, dim=0).item()
     with torch.no_grad():
@@ -138,7 +138,7 @@ def test_the_teacher_neither_learns_nor_is_saved(news: Any, teacher: Path) -> No
     assert not student._teacher[0].training
     state = {name: p.detach() for name, p in student.named_parameters()}
     assert all(name.startswith("network.") for name in state)
-    assert student.own_parts(state) == {}
+    assert student.objective_parts(state) == {}
 
 
 def test_a_teacher_that_does_not_fit_is_told_before_training(

@@ -1,0 +1,284 @@
+"""A pretraining run: one recipe, its prepared data and its folder, from the corpus to the finished model."""
+
+import contextlib
+import functools
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
+from corpora.foundation.files import fingerprint, write_json, write_text
+from corpora.foundation.machine import no_file_bars, versions
+from pretraining.recipe import Recipe
+from pretraining.training.dataset import Prepared, prepare
+from pretraining.training.estimate import Estimate, sample_corpus
+from pretraining.training.report import draw_curves, render_pretraining_card
+from pretraining.vocabulary.tokenizer import save_tokenizer
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from torch import Tensor
+
+    from pretraining.model import PretrainingModel
+    from pretraining.training.loop import Trainer
+
+RECIPE_FILE, DATA_FILE, MANIFEST_FILE = "recipe.json", "data.json", "manifest.json"
+LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
+REPORTING = {
+    "loop": {"log_every", "evaluate_every", "evaluate_rows", "checkpoint_every", "keep_checkpoints"}
+    | {"export_steps", "max_skipped"},
+}
+"""Settings that do not affect the final weights; a resumed run may change them."""
+
+
+class Run:
+    """One recipe in one folder; every step resumes what an earlier process left."""
+
+    def __init__(
+        self, recipe: Recipe, out: Path, *, cache: Path | None = None, num_workers: int = 1, cpu: bool = False
+    ) -> None:
+        """Describe the run; nothing is read or written yet.
+
+        Args:
+            recipe: from `read_recipe`.
+            out: folder of the model.
+            cache: folder of tokens and rows, which runs may share; default `out/data`.
+            num_workers: processes that prepare the data.
+            cpu: stay on the CPU even if there is a GPU.
+        """
+        self.recipe, self.out, self.cache = recipe, out, cache or out / "data"
+        self.num_workers, self.cpu = num_workers, cpu
+
+    @functools.cached_property
+    def data(self) -> Prepared:
+        """The prepared data; made on first access.
+
+        Raises:
+            SuiteError: corpus or tokenizer are unusable.
+        """
+        return prepare(self.recipe, self.cache, num_workers=self.num_workers)
+
+    def build_model(self) -> "PretrainingModel":
+        """Return the model with its initial weights: random by the recipe's seed, or those of `model.init`.
+
+        Raises:
+            CheckpointError: `model.init` does not fit.
+        """
+        import torch
+
+        objective = self.data.train.objective
+        specials = objective.layout.specials
+        torch.manual_seed(self.recipe.seed)
+        model = objective.build_model(self.recipe.model.bert_config(specials.vocab_size, specials.pad))
+        if self.recipe.model.init:
+            _load_initial_weights(model, Path(self.recipe.model.init))
+        return model
+
+    def make_trainer(self, accelerator: "Accelerator") -> "Trainer":
+        """Return the trainer of the model with its initial weights."""
+        from pretraining.training.loop import Trainer
+
+        data = self.data
+        return Trainer(self.build_model(), data.train, data.held_out, self.recipe.loop, accelerator, self.out)
+
+    def estimate(self) -> Estimate:
+        """Time one step on a sample of the corpus, after one warm-up step; nothing is written to the folder.
+
+        Raises:
+            SuiteError: anything that would stop the run.
+        """
+        from pretraining.training.accelerator import make_accelerator
+
+        with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
+            folder, share, recipe = Path(scratch), 1.0, self.recipe
+            if Path(recipe.data.corpus).is_dir():
+                share = sample_corpus(Path(recipe.data.corpus), folder / "sample.jsonl")
+                data = recipe.data.model_copy(update={"corpus": str(folder / "sample.jsonl")})
+                recipe = recipe.model_copy(update={"data": data})
+            sample = Run(recipe, folder, cache=folder, cpu=self.cpu)
+            started = time.perf_counter()
+            prepared = sample.data
+            preparation_s = (time.perf_counter() - started) / self.num_workers
+            trainer = sample.make_trainer(make_accelerator(recipe.loop, cpu=self.cpu))
+            return Estimate.from_sample(trainer, prepared, recipe.loop, share=share, preparation_s=preparation_s)
+
+    def train(self) -> dict[str, Any]:
+        """Train to the last step, resuming from the newest checkpoint, and save the model.
+
+        Returns:
+            The manifest of the finished run; empty on all processes but the main one.
+
+        Raises:
+            UsageError: the folder holds a run of another recipe or other data.
+            SuiteError: data, tokenizer or checkpoints are unusable, or training diverged.
+        """
+        from pretraining.training.accelerator import make_accelerator
+
+        accelerator = make_accelerator(self.recipe.loop, cpu=self.cpu)
+        self._check_recipe()
+        with accelerator.main_process_first():
+            digest = self.data.digest
+        manifest = self._read(MANIFEST_FILE)
+        if manifest:
+            if manifest["data_sha256"] != digest:
+                raise UsageError(
+                    "--out", f"{self.out} was trained on another corpus or vocabulary", "give another folder"
+                )
+            return self._finished(manifest) if accelerator.is_main_process else {}
+        begun = self._read(DATA_FILE)
+        if begun and begun["sha256"] != digest:
+            raise UsageError("--out", f"{self.out} was begun on another corpus or vocabulary", "give another folder")
+        if accelerator.is_main_process:
+            self._begin()
+        trainer = self.make_trainer(accelerator)
+        trainer.train(functools.partial(self._export, trainer))
+        state, _ = trainer.state()
+        return self._finish(trainer, state) if accelerator.is_main_process else {}
+
+    def _read(self, name: str) -> dict[str, Any]:
+        """Return the content of a JSON file of the folder; empty if there is none."""
+        path = self.out / name
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return content
+
+    def _check_recipe(self) -> None:
+        theirs, own = self._read(RECIPE_FILE), json.loads(json.dumps(self.recipe.model_dump()))
+        difference = theirs and _first_difference(_without_reporting(theirs), _without_reporting(own))
+        if difference:
+            raise UsageError("--out", f"{self.out} holds a run of another recipe ({difference})", "give another folder")
+
+    def _begin(self) -> None:
+        """Write recipe and digest of the data, and delete temporary files of a killed process."""
+        for leftover in [*self.out.glob(".model.*"), *self.out.glob(".*.part")]:
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        write_json(self.out / RECIPE_FILE, self.recipe.model_dump())
+        write_json(self.out / DATA_FILE, {"sha256": self.data.digest})
+
+    def _export(self, trainer: "Trainer", step: int) -> None:
+        """Save the model of an intermediate step."""
+        state, _ = trainer.state()
+        if trainer.accelerator.is_main_process:
+            folder = step_folder(self.out, step)
+            folder.mkdir(exist_ok=True)
+            self._save(trainer.model.export(state), {}, folder)
+            facts = {"steps": step, "tokens": trainer.progress.tokens}
+            write_json(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
+        trainer.accelerator.wait_for_everyone()
+
+    def _finish(self, trainer: "Trainer", state: "Mapping[str, Tensor]") -> dict[str, Any]:
+        """Save the model with card, loss curve and manifest; then delete the checkpoints."""
+        from pretraining.training.loop import METRICS, read_metrics
+
+        exported = trainer.model.export(state)
+        lines = read_metrics(self.out / METRICS)
+        manifest = self._manifest(trainer, exported.num_parameters(), lines)
+        self._save(exported, trainer.model.objective_parts(state), self.out)
+        title = f"PressBERT {self.out.resolve().name}"
+        objective = self.data.train.objective
+        draw_curves(self.out / "loss.png", lines, objective.terms, f"{title} · {objective.name}")
+        write_text(self.out / "README.md", render_pretraining_card(self.recipe, manifest, title, objective.paper))
+        write_json(self.out / MANIFEST_FILE, manifest)
+        self._delete_checkpoints()
+        return manifest
+
+    def _finished(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        self._delete_checkpoints()  # a kill may have come just before
+        sys.stderr.write(f"{self.out}: finished already\n")
+        return manifest
+
+    def _delete_checkpoints(self) -> None:
+        from pretraining.training.loop import CHECKPOINTS
+
+        shutil.rmtree(self.out / CHECKPOINTS, ignore_errors=True)
+
+    def _manifest(self, trainer: "Trainer", num_parameters: int, lines: list[dict[str, Any]]) -> dict[str, Any]:
+        from pretraining.training.accelerator import device_name
+
+        progress, recipe = trainer.progress, self.recipe.model_dump()
+        return {
+            "schema": 1,
+            "recipe": recipe,
+            "recipe_sha256": fingerprint(recipe),
+            "data_sha256": self.data.digest,
+            "num_documents": self.data.num_documents,
+            "num_parameters": num_parameters,
+            "steps": progress.step,
+            "skipped": progress.skipped,
+            "tokens": progress.tokens,
+            "elapsed_s": round(progress.elapsed_s, 1),
+            "processes": trainer.accelerator.num_processes,
+            "precision": trainer.accelerator.mixed_precision,
+            "device": device_name(trainer.accelerator),
+            "held_out": {k: v for line in lines for k, v in line.items() if k.startswith("held_out_")},
+            "versions": versions(*LIBRARIES),
+        }
+
+    def _save(self, model: Any, parts: "Mapping[str, Tensor]", folder: Path) -> None:
+        """Save model, parts of the objective and tokenizer to FOLDER; files are written elsewhere and renamed."""
+        from safetensors.torch import save_file
+        from transformers import BertTokenizer
+
+        from pretraining.model import OBJECTIVE_PARTS_FILE
+
+        with _scratch_folder(folder) as scratch, no_file_bars():
+            model.save_pretrained(scratch)
+            if parts:
+                contiguous = {name: part.contiguous() for name, part in parts.items()}
+                save_file(contiguous, scratch / OBJECTIVE_PARTS_FILE, metadata={"format": "pt"})
+            save_tokenizer(BertTokenizer.from_pretrained(self.data.tokenizer), scratch)
+            for file in sorted(scratch.iterdir()):
+                file.chmod(0o644)
+                file.replace(folder / file.name)
+
+
+def step_folder(out: Path, step: int) -> Path:
+    """Return the folder of the model that a run saves after a step of `export_steps`."""
+    return out / f"step-{step:08d}"
+
+
+@contextlib.contextmanager
+def _scratch_folder(out: Path) -> Iterator[Path]:
+    from safetensors import SafetensorError
+
+    try:
+        with tempfile.TemporaryDirectory(prefix=".model.", dir=out) as scratch:
+            yield Path(scratch)
+    except (OSError, SafetensorError) as error:
+        raise cannot_write(out, error) from error
+
+
+def _load_initial_weights(model: "PretrainingModel", folder: Path) -> None:
+    from pretraining.model import read_weights
+
+    try:
+        missing = model.load(read_weights(folder))
+    except ValueError as error:
+        raise CheckpointError(folder, str(error), "use the shape and the vocabulary of that model") from error
+    # Heads that the checkpoint lacks keep their random weights.
+    encoder = [name for name in missing if name.startswith("bert.") and "pooler" not in name]
+    if encoder:
+        raise CheckpointError(folder, f"{encoder[0]} is missing", "set model.init to a BERT of the same shape")
+
+
+def _without_reporting(recipe: dict[str, Any]) -> dict[str, Any]:
+    return {
+        section: {k: v for k, v in values.items() if k not in REPORTING.get(section, set())}
+        if isinstance(values, dict)
+        else values
+        for section, values in recipe.items()
+    }
+
+
+def _first_difference(theirs: Any, own: Any, key: str = "") -> str:
+    if isinstance(theirs, dict) and isinstance(own, dict):
+        for name in sorted(theirs.keys() | own.keys()):
+            found = _first_difference(theirs.get(name), own.get(name), f"{key}.{name}".lstrip("."))
+            if found:
+                return found
+        return ""
+    return "" if theirs == own else f"{key}={theirs!r} there, {own!r} here"
