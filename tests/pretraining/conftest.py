@@ -1,12 +1,14 @@
-"""A vocabulary, a corpus in shards, and corpora whose every token is another piece, so that rows tell their origin."""
+"""A vocabulary, a corpus in shards, and corpora of consecutive token ids, whose rows reveal their origin."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
+from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from corpora.build import BuildConfig, build
 from corpora.documents import read_documents
@@ -19,19 +21,19 @@ from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
 FIRST_PIECE = 10
-"""Number of the first ordinary piece; below it are the special tokens 0 to 4 and unused slots."""
+"""Id of the first ordinary token; below are the special tokens 0 to 4 and unused slots."""
 
 Structure = Sequence[Sequence[Sequence[int]]]
-"""Documents, of sentences, of the numbers of pieces in their eojeol."""
+"""Documents of sentences of eojeol, each the number of its tokens."""
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """A corpus whose tokens are the pieces 10, 11, 12, … in running order."""
+    """A corpus whose token ids are 10, 11, 12, … in order."""
 
     tokens: TokenizedCorpus
     document_starts: np.ndarray
-    """Piece that begins each document; in the end the number of pieces."""
+    """First token id of each document; then the size of the vocabulary."""
     sentence_starts: np.ndarray
     eojeol_starts: np.ndarray
 
@@ -78,7 +80,7 @@ class Numbered:
         return int(np.searchsorted(self.document_starts, piece, side="right")) - 1
 
     def sentence_of(self, piece: int) -> range:
-        """Return the pieces of the sentence that a piece is in."""
+        """Return the token ids of the sentence that contains PIECE."""
         return _span(self.sentence_starts, piece)
 
     def eojeol_of(self, piece: int) -> range:
@@ -91,7 +93,7 @@ def _span(starts: np.ndarray, piece: int) -> range:
 
 
 class RowSequence(NamedTuple):
-    """A sequence of a row, with its masked tokens put back."""
+    """A sequence of a row, with its masked tokens restored."""
 
     ids: list[int]
     first_length: int
@@ -133,7 +135,7 @@ def _sequences(shard: RowShard) -> list[RowSequence]:
 
 @pytest.fixture(scope="session")
 def numbered() -> Callable[[Sequence[Structure]], Numbered]:
-    """Return a function that makes a corpus of numbered pieces out of the structures of its shards."""
+    """Return a function that builds a corpus of consecutive token ids from the structures of its shards."""
     return Numbered.from_structures
 
 
@@ -170,7 +172,7 @@ def structure() -> Callable[..., Structure]:
 
 @pytest.fixture(scope="session")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a WordPiece vocabulary trained on the sample. Nobody writes into it."""
+    """Return the folder of a WordPiece vocabulary trained on the sample. Tests do not write to it."""
     folder = tmp_path_factory.mktemp("vocabulary")
     texts = (document.text for document in read_documents(SAMPLE_ROOT / "news.jsonl"))
     save_tokenizer(train_wordpiece(texts, 2000, num_unused=10), folder)
@@ -178,9 +180,36 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def small_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a vocabulary of 600 entries, trained on the sample. Tests do not write to it."""
+    folder = tmp_path_factory.mktemp("small") / "vocabulary"
+    texts = (document.text for document in read_documents(SAMPLE_ROOT / "news.jsonl"))
+    save_tokenizer(train_wordpiece(texts, 600), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a corpus of four training shards and one of held-out documents. Nobody writes into it."""
+    """Return the folder of a corpus of four training shards and one of held-out documents. Tests do not write to it."""
     folder = tmp_path_factory.mktemp("corpora") / "corpus"
     manifest = build([SAMPLE_ROOT / "news.jsonl"], folder, BuildConfig(held_out=0.1, shard_mb=0.06))
     assert [shard.split for shard in manifest.shards] == ["train"] * 4 + ["held-out"]
     return folder
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def quick_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Do not measure the machine, and let every test have an accelerator of its own."""
+    monkeypatch.setattr("pretraining.training.loop.matmul_flops_per_s", lambda *_, **__: 1e9)
+    yield
+    for state in (AcceleratorState, PartialState, GradientState):
+        state._reset_state()

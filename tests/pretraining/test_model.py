@@ -1,6 +1,7 @@
 """The pretraining network against transformers' own: losses, gradients, packed rows, export and sizes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,11 @@ import pretraining.model
 from pretraining.model import VOCAB_MULTIPLE, MaskedLanguageModel
 from pretraining.recipe import ModelConfig, find_recipe, read_recipe
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 VOCAB_SIZE = 203
 """No multiple of 64."""
 IGNORED = -100
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def tiny_config(**changes: Any) -> BertConfig:
@@ -72,12 +67,12 @@ def plain(model: MaskedLanguageModel) -> Any:
 
 @dataclass(frozen=True)
 class Input:
-    """One input of the network, as it would be fed alone."""
+    """One sequence, as a single input of the network."""
 
     ids: list[int]
     types: list[int]
     targets: dict[int, int]
-    """What is to be predicted where."""
+    """Position → token to predict."""
     label: int
 
 
@@ -171,37 +166,33 @@ UNPACKED = [[length] for length in (32, 32, 17, 5, 1, 29, 32, 8, 30, 31, 32, 32,
 # --- losses and gradients -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("next_sentence", [True, False], ids=["mlm+nsp", "mlm"])
-@pytest.mark.parametrize("slice_size", [pretraining.model.SLICE, 7])
-def test_losses_are_those_of_transformers(
-    next_sentence: bool, slice_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pretraining.model, "SLICE", slice_size)
-    model, rows = make_model(next_sentence=next_sentence), random_rows(1, UNPACKED, share=0.6)
-    batch = batch_of(rows)
-    assert len(batch["masked_positions"]) > pretraining.model.SLICE
-    theirs = reference_losses(plain(model), rows)
-    ours = own_losses(model, batch)
-    assert ours.keys() == theirs.keys()
-    for name, loss in theirs.items():
-        assert ours[name].item() == pytest.approx(loss.item(), rel=1e-6, abs=1e-6), name
+def test_losses_are_those_of_transformers(monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+    for next_sentence, slice_size in itertools.product([True, False], [pretraining.model.SLICE, 7]):
+        with subtests.test(next_sentence=next_sentence, slice_size=slice_size), monkeypatch.context() as context:
+            context.setattr(pretraining.model, "SLICE", slice_size)
+            model, rows = make_model(next_sentence=next_sentence), random_rows(1, UNPACKED, share=0.6)
+            batch = batch_of(rows)
+            assert len(batch["masked_positions"]) > pretraining.model.SLICE
+            theirs = reference_losses(plain(model), rows)
+            ours = own_losses(model, batch)
+            assert ours.keys() == theirs.keys()
+            for name, loss in theirs.items():
+                assert ours[name].item() == pytest.approx(loss.item(), rel=1e-6, abs=1e-6), name
 
 
-@pytest.mark.parametrize("next_sentence", [True, False], ids=["mlm+nsp", "mlm"])
-@pytest.mark.parametrize("slice_size", [pretraining.model.SLICE, 7])
-def test_gradients_are_those_of_transformers(
-    next_sentence: bool, slice_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pretraining.model, "SLICE", slice_size)
-    model, rows = make_model(next_sentence=next_sentence), random_rows(1, UNPACKED, share=0.6)
-    network = plain(model).double()  # the truth, free of rounding
-    reference_losses(network, rows)["loss"].backward()
-    own_losses(model, batch_of(rows))["loss"].backward()
-    ours = {name.removeprefix("network."): p.grad for name, p in model.named_parameters()}
-    theirs = {name: p.grad for name, p in network.named_parameters()}
-    assert ours.keys() == theirs.keys()
-    own_in_words = {name: ours[name][: len(truth)] for name, truth in theirs.items()}
-    assert max(relative_errors(own_in_words, theirs).values()) <= 1e-6
+def test_gradients_are_those_of_transformers(monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+    for next_sentence, slice_size in itertools.product([True, False], [pretraining.model.SLICE, 7]):
+        with subtests.test(next_sentence=next_sentence, slice_size=slice_size), monkeypatch.context() as context:
+            context.setattr(pretraining.model, "SLICE", slice_size)
+            model, rows = make_model(next_sentence=next_sentence), random_rows(1, UNPACKED, share=0.6)
+            network = plain(model).double()  # the truth, free of rounding
+            reference_losses(network, rows)["loss"].backward()
+            own_losses(model, batch_of(rows))["loss"].backward()
+            ours = {name.removeprefix("network."): p.grad for name, p in model.named_parameters()}
+            theirs = {name: p.grad for name, p in network.named_parameters()}
+            assert ours.keys() == theirs.keys()
+            own_in_words = {name: ours[name][: len(truth)] for name, truth in theirs.items()}
+            assert max(relative_errors(own_in_words, theirs).values()) <= 1e-6
 
 
 def relative_errors(gradients: Mapping[str, Tensor], truths: Mapping[str, Tensor]) -> dict[str, float]:
@@ -284,17 +275,18 @@ def test_the_padded_vocabulary_changes_neither_loss_nor_gradient(monkeypatch: py
     assert not any(ours[name][len(gradient) :].any() for name, gradient in theirs.items())
 
 
-@pytest.mark.parametrize("vocab_size", [128, VOCAB_SIZE])
-def test_the_vocabulary_is_padded_inside_and_not_in_the_export(vocab_size: int) -> None:
-    model = make_model(vocab_size=vocab_size)
-    inside = len(model.network.bert.embeddings.word_embeddings.weight)
-    assert inside % VOCAB_MULTIPLE == 0
-    assert vocab_size <= inside < vocab_size + VOCAB_MULTIPLE
-    exported = plain(model)
-    assert exported.config.vocab_size == vocab_size
-    assert exported.bert.embeddings.word_embeddings.weight.shape == (vocab_size, 32)
-    assert exported.cls.predictions.decoder.weight.shape == (vocab_size, 32)
-    assert exported.cls.predictions.decoder.bias.shape == (vocab_size,)
+def test_the_vocabulary_is_padded_inside_and_not_in_the_export(subtests: pytest.Subtests) -> None:
+    for vocab_size in [128, VOCAB_SIZE]:
+        with subtests.test(vocab_size=vocab_size):
+            model = make_model(vocab_size=vocab_size)
+            inside = len(model.network.bert.embeddings.word_embeddings.weight)
+            assert inside % VOCAB_MULTIPLE == 0
+            assert vocab_size <= inside < vocab_size + VOCAB_MULTIPLE
+            exported = plain(model)
+            assert exported.config.vocab_size == vocab_size
+            assert exported.bert.embeddings.word_embeddings.weight.shape == (vocab_size, 32)
+            assert exported.cls.predictions.decoder.weight.shape == (vocab_size, 32)
+            assert exported.cls.predictions.decoder.bias.shape == (vocab_size,)
 
 
 # --- packed rows ----------------------------------------------------------------------------------------------------
@@ -333,29 +325,31 @@ def test_a_packed_row_gives_what_its_sequences_give_one_by_one(
                 start += len(sequence.ids)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_the_loss_of_a_packed_row_is_that_of_its_sequences(attention: str) -> None:
-    model, rows = make_model(), random_rows(7, [[9, 14, 3], [20], [1, 2]], share=0.5)
-    model.network.set_attn_implementation(attention)
-    packed = model(**batch_of(rows))
-    alone = [model(**batch_of([[sequence]])) for row in rows for sequence in row]
-    assert packed.keys() == {"mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct"}
-    for name, value in packed.items():
-        assert value.item() == pytest.approx(sum(outputs[name].item() for outputs in alone), rel=1e-5), name
+def test_the_loss_of_a_packed_row_is_that_of_its_sequences(subtests: pytest.Subtests) -> None:
+    for attention in ["eager", "sdpa"]:
+        with subtests.test(attention=attention):
+            model, rows = make_model(), random_rows(7, [[9, 14, 3], [20], [1, 2]], share=0.5)
+            model.network.set_attn_implementation(attention)
+            packed = model(**batch_of(rows))
+            alone = [model(**batch_of([[sequence]])) for row in rows for sequence in row]
+            assert packed.keys() == {"mlm_loss", "mlm_correct", "nsp_loss", "nsp_correct"}
+            for name, value in packed.items():
+                assert value.item() == pytest.approx(sum(outputs[name].item() for outputs in alone), rel=1e-5), name
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_what_stands_elsewhere_in_a_row_is_not_seen(attention: str) -> None:
-    model, (first, second, third) = make_model(), random_rows(8, [[6], [7], [8]])
-    model.network.set_attn_implementation(attention)
-    names = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
-    with torch.no_grad():
-        hidden = [
-            model.encode(*(batch_of([[*first, *other]], pad=pad)[name] for name in names))[0, :6]
-            for other, pad in ((second, 0), (third, 0), ((), 9))
-        ]
-    for other in hidden[1:]:
-        torch.testing.assert_close(other, hidden[0], rtol=0, atol=1e-5)
+def test_other_sequences_of_a_row_are_not_attended_to(subtests: pytest.Subtests) -> None:
+    for attention in ["eager", "sdpa"]:
+        with subtests.test(attention=attention):
+            model, (first, second, third) = make_model(), random_rows(8, [[6], [7], [8]])
+            model.network.set_attn_implementation(attention)
+            names = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
+            with torch.no_grad():
+                hidden = [
+                    model.encode(*(batch_of([[*first, *other]], pad=pad)[name] for name in names))[0, :6]
+                    for other, pad in ((second, 0), (third, 0), ((), 9))
+                ]
+            for other in hidden[1:]:
+                torch.testing.assert_close(other, hidden[0], rtol=0, atol=1e-5)
 
 
 def test_the_attention_is_chosen_by_the_device() -> None:
@@ -369,19 +363,22 @@ def test_the_attention_is_chosen_by_the_device() -> None:
 # --- counts of correct predictions ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("slice_size", [pretraining.model.SLICE, 7])
-def test_correct_predictions_are_those_with_the_highest_score(slice_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretraining.model, "SLICE", slice_size)
-    model, rows = make_model(), random_rows(9, UNPACKED, share=0.6)
-    batch, inputs = batch_of(rows), transformers_inputs(rows)
-    with torch.no_grad():
-        logits = plain(model)(**{k: v for k, v in inputs.items() if "label" not in k}).prediction_logits
-    best = logits.flatten(0, 1)[batch["masked_positions"]].argmax(-1)
-    rng = np.random.default_rng(0)
-    hits = torch.from_numpy(rng.random(len(best)) < 0.4)
-    batch["masked_ids"] = torch.where(hits, best, (best + 1) % VOCAB_SIZE)
-    assert 0 < hits.sum() < len(hits)
-    assert model(**batch)["mlm_correct"].item() == hits.sum().item()
+def test_correct_predictions_are_those_with_the_highest_score(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    for slice_size in [pretraining.model.SLICE, 7]:
+        with subtests.test(slice_size=slice_size), monkeypatch.context() as context:
+            context.setattr(pretraining.model, "SLICE", slice_size)
+            model, rows = make_model(), random_rows(9, UNPACKED, share=0.6)
+            batch, inputs = batch_of(rows), transformers_inputs(rows)
+            with torch.no_grad():
+                logits = plain(model)(**{k: v for k, v in inputs.items() if "label" not in k}).prediction_logits
+            best = logits.flatten(0, 1)[batch["masked_positions"]].argmax(-1)
+            rng = np.random.default_rng(0)
+            hits = torch.from_numpy(rng.random(len(best)) < 0.4)
+            batch["masked_ids"] = torch.where(hits, best, (best + 1) % VOCAB_SIZE)
+            assert 0 < hits.sum() < len(hits)
+            assert model(**batch)["mlm_correct"].item() == hits.sum().item()
 
 
 def test_of_words_with_the_same_highest_score_the_first_is_the_prediction() -> None:
@@ -416,30 +413,33 @@ def test_correct_next_sentences_are_counted() -> None:
 # --- saving and loading ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("next_sentence", [True, False], ids=["mlm+nsp", "mlm"])
-def test_an_export_is_loaded_by_transformers(next_sentence: bool, tmp_path: Path) -> None:
-    model = make_model(next_sentence=next_sentence)
-    exported = plain(model)
-    assert type(exported) is (BertForPreTraining if next_sentence else BertForMaskedLM)
-    exported.save_pretrained(tmp_path)
-    (row,) = random_rows(12, [[21]])
-    names = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
-    batch = batch_of([row])
-    inputs = {name: batch[name] for name in ("input_ids", "token_type_ids")}
-    with torch.no_grad():
-        hidden = model.encode(*(batch[name] for name in names))
-        scores = exported.cls.predictions(hidden)
-        torch.testing.assert_close(
-            AutoModel.from_pretrained(tmp_path)(**inputs).last_hidden_state, hidden, rtol=0, atol=1e-5
-        )
-        loaded = AutoModelForMaskedLM.from_pretrained(tmp_path)
-        torch.testing.assert_close(loaded(**inputs).logits, scores, rtol=0, atol=1e-5)
-        if next_sentence:
-            whole, info = BertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
-            assert not info["missing_keys"]
-            assert not info["unexpected_keys"]
-            pairs = model.network.cls.seq_relationship(model.network.bert.pooler(hidden))
-            torch.testing.assert_close(whole(**inputs).seq_relationship_logits, pairs, rtol=0, atol=1e-5)
+def test_an_export_is_loaded_by_transformers(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, next_sentence in enumerate([True, False]):
+        with subtests.test(next_sentence=next_sentence):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            model = make_model(next_sentence=next_sentence)
+            exported = plain(model)
+            assert type(exported) is (BertForPreTraining if next_sentence else BertForMaskedLM)
+            exported.save_pretrained(folder)
+            (row,) = random_rows(12, [[21]])
+            names = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
+            batch = batch_of([row])
+            inputs = {name: batch[name] for name in ("input_ids", "token_type_ids")}
+            with torch.no_grad():
+                hidden = model.encode(*(batch[name] for name in names))
+                scores = exported.cls.predictions(hidden)
+                torch.testing.assert_close(
+                    AutoModel.from_pretrained(folder)(**inputs).last_hidden_state, hidden, rtol=0, atol=1e-5
+                )
+                loaded = AutoModelForMaskedLM.from_pretrained(folder)
+                torch.testing.assert_close(loaded(**inputs).logits, scores, rtol=0, atol=1e-5)
+                if next_sentence:
+                    whole, info = BertForPreTraining.from_pretrained(folder, output_loading_info=True)
+                    assert not info["missing_keys"]
+                    assert not info["unexpected_keys"]
+                    pairs = model.network.cls.seq_relationship(model.network.bert.pooler(hidden))
+                    torch.testing.assert_close(whole(**inputs).seq_relationship_logits, pairs, rtol=0, atol=1e-5)
 
 
 def test_an_export_has_the_parameters_of_transformers_own_class() -> None:
@@ -474,9 +474,8 @@ def test_parameters_that_are_not_given_are_named_and_kept() -> None:
     assert all(torch.equal(after[name], before[name]) for name in missing)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_weights_of_another_shape_are_refused(subtests: pytest.Subtests) -> None:
+    for change in [
         {"hidden_size": 64},
         {"intermediate_size": 64},
         {"max_position_embeddings": 64},
@@ -484,13 +483,11 @@ def test_parameters_that_are_not_given_are_named_and_kept() -> None:
         {"vocab_size": VOCAB_SIZE - 1},
         {"vocab_size": VOCAB_SIZE + 1},
         {"vocab_size": 256},  # as large as ours is with its padding
-    ],
-    ids=str,
-)
-def test_weights_of_another_shape_are_refused(change: dict[str, int]) -> None:
-    weights = plain(make_model(**change)).state_dict()
-    with pytest.raises(ValueError, match=r"is \(.*\), not \("):
-        make_model().load(weights)
+    ]:
+        with subtests.test(change=change):
+            weights = plain(make_model(**change)).state_dict()
+            with pytest.raises(ValueError, match=r"is \(.*\), not \("):
+                make_model().load(weights)
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
-"""Recipes: what comes with the package loads, and a wrong key, value or combination is told in one line."""
+"""Recipes: those of the package load, and a wrong key, value or combination is one error line."""
 
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,20 +34,21 @@ def test_recipes_come_with_the_package() -> None:
     assert (RECIPES / "mini.toml").is_file()
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_a_recipe_of_the_package_needs_nothing_but_corpus_and_vocabulary(path: Path) -> None:
-    assert find_recipe(path.stem) == path
-    recipe = read_recipe(path, PLACES)
-    assert (recipe.data.corpus, recipe.data.tokenizer) == ("corpus", "vocabulary")
-    objective, config = recipe.objective_parts()
-    assert recipe.objective == {"name": objective.name} | config.model_dump()
-    assert path.read_text(encoding="utf-8").startswith("#")
-    own = Recipe(objective={}, data=load_toml(path).get("data", {})).data
-    if own.corpus:
-        assert read_recipe(path).data == own
-    else:
-        with pytest.raises(RecipeError, match="is missing"):
-            read_recipe(path)
+def test_a_recipe_of_the_package_needs_nothing_but_corpus_and_vocabulary(subtests: pytest.Subtests) -> None:
+    for path in sorted(RECIPES.glob("*.toml")):
+        with subtests.test(path=path):
+            assert find_recipe(path.stem) == path
+            recipe = read_recipe(path, PLACES)
+            assert (recipe.data.corpus, recipe.data.tokenizer) == ("corpus", "vocabulary")
+            objective, config = recipe.objective_parts()
+            assert recipe.objective == {"name": objective.name} | config.model_dump()
+            assert path.read_text(encoding="utf-8").startswith("#")
+            own = Recipe(objective={}, data=load_toml(path).get("data", {})).data
+            if own.corpus:
+                assert read_recipe(path).data == own
+            else:
+                with pytest.raises(RecipeError, match="is missing"):
+                    read_recipe(path)
 
 
 def test_a_recipe_may_be_any_file(small: Path) -> None:
@@ -60,7 +60,7 @@ def test_an_unknown_recipe_names_the_nearest(fails: Fails) -> None:
         find_recipe("minni")
 
 
-def test_what_a_recipe_leaves_out_has_the_values_of_the_papers(write: Write) -> None:
+def test_defaults_of_a_recipe_are_the_values_of_the_papers(write: Write) -> None:
     recipe = read_recipe(write("bert.toml", 'objective = "static_mlm_nsp"'), PLACES)
     assert recipe.objective["mask_rate"] == 0.15
     assert (recipe.objective["dupe_factor"], recipe.objective["short_sequence_probability"]) == (10, 0.1)
@@ -92,9 +92,10 @@ def test_a_recipe_read_again_from_what_was_resolved_is_the_same(small: Path) -> 
 # ---- wrong keys and values ----
 
 
-@pytest.mark.parametrize(
-    ("override", "what"),
-    [
+def test_a_wrong_key_or_value_is_an_error_with_a_suggestion(
+    small: Path, fails: Fails, subtests: pytest.Subtests
+) -> None:
+    for override, what in [
         ("loop.stepps=5", ("unknown key 'loop.stepps'", "'steps'")),
         ("model.hiden_size=64", ("unknown key 'model.hiden_size'", "'hidden_size'")),
         ("data.max_lenght=64", ("unknown key 'data.max_lenght'", "'max_length'")),
@@ -114,35 +115,32 @@ def test_a_recipe_read_again_from_what_was_resolved_is_the_same(small: Path) -> 
         ("data=5", ("data=5",)),
         ("seed=-1", ("seed=-1",)),
         ("seed=18446744073709551616", ("seed=18446744073709551616",)),  # 2 ** 64
-    ],
-)
-def test_a_wrong_key_or_value_is_told_with_the_nearest_right_one(
-    small: Path, fails: Fails, override: str, what: tuple[str, ...]
-) -> None:
-    with fails(RecipeError, small, *what):
-        read_recipe(small, [override])
+    ]:
+        with subtests.test(override=override), fails(RecipeError, small, *what):
+            read_recipe(small, [override])
 
 
-def test_a_recipe_without_an_objective_is_told(write: Write, fails: Fails) -> None:
+def test_a_recipe_without_an_objective_is_an_error(write: Write, fails: Fails) -> None:
     path = write("empty.toml", "seed = 1")
     with fails(RecipeError, path, "objective", "required"):
         read_recipe(path, PLACES)
 
 
-def test_an_objective_without_a_name_is_told(write: Write, fails: Fails) -> None:
+def test_an_objective_without_a_name_is_an_error(write: Write, fails: Fails) -> None:
     path = write("nameless.toml", "objective = { mask_rate = 0.2 }")
     with fails(RecipeError, path, "objective.name", "dynamic_mlm", "static_mlm_nsp"):
         read_recipe(path, PLACES)
 
 
-@pytest.mark.parametrize("content", ["objective = ", "objective = 'a'\nobjective = 'b'", b"\xb0\xa1"])
-def test_a_file_that_is_not_toml_is_told(write: Write, fails: Fails, content: str | bytes) -> None:
-    path = write("bad.toml", content)
-    with fails(RecipeError, path, "not a TOML file"):
-        read_recipe(path)
+def test_a_file_that_is_not_toml_is_an_error(write: Write, fails: Fails, subtests: pytest.Subtests) -> None:
+    for content in ["objective = ", "objective = 'a'\nobjective = 'b'", b"\xb0\xa1"]:
+        with subtests.test(content=content):
+            path = write("bad.toml", content)
+            with fails(RecipeError, path, "not a TOML file"):
+                read_recipe(path)
 
 
-def test_a_recipe_that_is_not_there_is_told(tmp_path: Path, fails: Fails) -> None:
+def test_a_missing_recipe_is_an_error(tmp_path: Path, fails: Fails) -> None:
     with fails(RecipeError, tmp_path / "none.toml", "No such file"):
         read_recipe(tmp_path / "none.toml")
 
@@ -150,9 +148,8 @@ def test_a_recipe_that_is_not_there_is_told(tmp_path: Path, fails: Fails) -> Non
 # ---- values that contradict each other ----
 
 
-@pytest.mark.parametrize(
-    ("overrides", "what", "mended"),
-    [
+def test_contradictory_values_are_an_error(small: Path, fails: Fails, subtests: pytest.Subtests) -> None:
+    for overrides, what, mended in [
         (["model.num_attention_heads=3"], ("hidden_size=64", "num_attention_heads=3"), "model.hidden_size=66"),
         (
             ["model.max_position_embeddings=127"],
@@ -169,22 +166,18 @@ def test_a_recipe_that_is_not_there_is_told(tmp_path: Path, fails: Fails) -> Non
         ),
         (["data.corpus="], ("data.corpus is missing", "python -m corpora.build"), "data.corpus=folder"),
         (["data.tokenizer="], ("data.tokenizer is missing", "python -m pretraining.vocab"), "data.corpus=sample"),
-    ],
-)
-def test_two_values_that_contradict_each_other_are_told(
-    small: Path, fails: Fails, overrides: list[str], what: tuple[str, ...], mended: str
-) -> None:
-    with fails(RecipeError, small, *what):
-        read_recipe(small, overrides)
-    read_recipe(small, [*overrides, mended])
+    ]:
+        with subtests.test(overrides=overrides):
+            with fails(RecipeError, small, *what):
+                read_recipe(small, overrides)
+            read_recipe(small, [*overrides, mended])
 
 
 # ---- --set ----
 
 
-@pytest.mark.parametrize(
-    ("override", "section", "key", "value"),
-    [
+def test_a_value_set_on_the_command_line_wins(small: Path, subtests: pytest.Subtests) -> None:
+    for override, section, key, value in [
         ("loop.steps=1_000", "loop", "steps", 1000),
         ("loop.peak_lr=1e-3", "loop", "peak_lr", 1e-3),
         ("loop.compile=true", "loop", "compile", True),
@@ -193,10 +186,9 @@ def test_two_values_that_contradict_each_other_are_told(
         ("data.corpus=/somewhere/말뭉치 1", "data", "corpus", "/somewhere/말뭉치 1"),
         ("data.corpus=a=b", "data", "corpus", "a=b"),
         ("model.init=", "model", "init", ""),
-    ],
-)
-def test_a_value_set_on_the_command_line_wins(small: Path, override: str, section: str, key: str, value: Any) -> None:
-    assert getattr(getattr(read_recipe(small, [override]), section), key) == value
+    ]:
+        with subtests.test(override=override):
+            assert getattr(getattr(read_recipe(small, [override]), section), key) == value
 
 
 def test_the_last_of_two_values_wins(small: Path) -> None:
@@ -205,36 +197,40 @@ def test_the_last_of_two_values_wins(small: Path) -> None:
     assert (recipe.data.corpus, recipe.data.max_length) == ("other", 512)
 
 
-@pytest.mark.parametrize("objective", ['"dynamic_mlm"', '{ name = "dynamic_mlm", mask_rate = 0.3 }'])
-def test_the_objective_can_be_set_by_its_name(write: Write, objective: str) -> None:
-    path = write("r.toml", SMALL.replace('"dynamic_mlm"', objective))
-    kind, config = read_recipe(path, ["objective=static_mlm_nsp", "objective.dupe_factor=3"]).objective_parts()
-    assert kind is StaticMlmNsp
-    assert (config.model_dump()["dupe_factor"], config.mask_rate) == (3, 0.15)
+def test_the_objective_can_be_set_by_its_name(write: Write, subtests: pytest.Subtests) -> None:
+    for objective in ['"dynamic_mlm"', '{ name = "dynamic_mlm", mask_rate = 0.3 }']:
+        with subtests.test(objective=objective):
+            path = write("r.toml", SMALL.replace('"dynamic_mlm"', objective))
+            kind, config = read_recipe(path, ["objective=static_mlm_nsp", "objective.dupe_factor=3"]).objective_parts()
+            assert kind is StaticMlmNsp
+            assert (config.model_dump()["dupe_factor"], config.mask_rate) == (3, 0.15)
 
 
-@pytest.mark.parametrize("objective", ['"dynamic_mlm"', '{ name = "dynamic_mlm" }'])
-def test_a_setting_of_the_objective_can_be_set(write: Write, objective: str) -> None:
-    path = write("r.toml", SMALL.replace('"dynamic_mlm"', objective))
-    kind, config = read_recipe(path, ["objective.whole_word=true"]).objective_parts()
-    assert kind is DynamicMlm
-    assert config.whole_word is True
+def test_a_setting_of_the_objective_can_be_set(write: Write, subtests: pytest.Subtests) -> None:
+    for objective in ['"dynamic_mlm"', '{ name = "dynamic_mlm" }']:
+        with subtests.test(objective=objective):
+            path = write("r.toml", SMALL.replace('"dynamic_mlm"', objective))
+            kind, config = read_recipe(path, ["objective.whole_word=true"]).objective_parts()
+            assert kind is DynamicMlm
+            assert config.whole_word is True
 
 
-@pytest.mark.parametrize("override", ["loop.steps", "", "=5", "loop.steps:5"])
-def test_an_override_that_is_none_is_told(small: Path, fails: Fails, override: str) -> None:
-    with fails(RecipeError, "--set", f"'{override}' is not KEY=VALUE", "--set loop.steps=1000"):
-        read_recipe(small, [override])
+def test_a_malformed_override_is_an_error(small: Path, fails: Fails, subtests: pytest.Subtests) -> None:
+    for override in ["loop.steps", "", "=5", "loop.steps:5"]:
+        told = ("--set", f"'{override}' is not KEY=VALUE", "--set loop.steps=1000")
+        with subtests.test(override=override), fails(RecipeError, *told):
+            read_recipe(small, [override])
 
 
-@pytest.mark.parametrize("override", ["seed.value=5", "loop.steps.value=5"])
-def test_an_override_inside_a_value_is_told(write: Write, fails: Fails, override: str) -> None:
-    with fails(RecipeError, "--set", "is not a section"):
-        read_recipe(write("r.toml", f"seed = 1\n{SMALL}"), [override])
+def test_an_override_inside_a_value_is_an_error(write: Write, fails: Fails, subtests: pytest.Subtests) -> None:
+    for override in ["seed.value=5", "loop.steps.value=5"]:
+        with subtests.test(override=override), fails(RecipeError, "--set", "is not a section"):
+            read_recipe(write("r.toml", f"seed = 1\n{SMALL}"), [override])
 
 
-@pytest.mark.parametrize("name", ["2024", "true"])
-def test_a_folder_whose_name_is_a_value_is_put_in_quotes(small: Path, fails: Fails, name: str) -> None:
-    assert read_recipe(small, [f"data.corpus='{name}'"]).data.corpus == name
-    with fails(RecipeError, small, f"data.corpus={name.capitalize()}", "string"):
-        read_recipe(small, [f"data.corpus={name}"])
+def test_a_folder_whose_name_is_a_value_is_put_in_quotes(small: Path, fails: Fails, subtests: pytest.Subtests) -> None:
+    for name in ["2024", "true"]:
+        with subtests.test(name=name):
+            assert read_recipe(small, [f"data.corpus='{name}'"]).data.corpus == name
+            with fails(RecipeError, small, f"data.corpus={name.capitalize()}", "string"):
+                read_recipe(small, [f"data.corpus={name}"])

@@ -1,4 +1,4 @@
-"""Whole runs: the folder they leave, what is refused, and runs that are killed, continued or dealt to processes."""
+"""Whole runs: the finished folder, refusals, and runs that are killed, resumed or distributed over processes."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType
 from huggingface_hub import ModelCard
 from PIL import Image
@@ -40,10 +39,13 @@ from pretraining.training.run import Run
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_start")
+
 Fails = Callable[..., AbstractContextManager[None]]
 WriteRecipe = Callable[..., Path]
 Command = Callable[..., tuple[int, str, str]]
 
+ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("PRESSBERT_KILLS", "3"))
 STEPS = 12 * KILLS
 VOCAB_SIZE = 600
@@ -60,31 +62,7 @@ PRODUCTS = {
     "vocab.txt",
 }
 ACCOUNTS = {"data", "data.json", "recipe.json"}
-"""What a run keeps to know itself again."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def quick_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Do not measure the machine, and let every test have an accelerator of its own."""
-    monkeypatch.setattr(pretraining.training.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
-    yield
-    for state in (AcceleratorState, PartialState, GradientState):
-        state._reset_state()
-
-
-@pytest.fixture(scope="module")
-def small_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("small") / "vocabulary"
-    save_tokenizer(train_wordpiece((document.text for document in read_documents(SAMPLE)), VOCAB_SIZE), folder)
-    return folder
+"""Files by which a run recognises itself."""
 
 
 def recipe_text(corpus: Path, tokenizer: Path, objective: str, steps: int) -> str:
@@ -146,6 +124,7 @@ def assert_refused(outcome: tuple[int, str, str], *what: str) -> None:
 
 def start(*arguments: object, module: tuple[str, ...] = ("-m", "pretraining.run")) -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, *module, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -192,7 +171,7 @@ def never(*_: object, **__: object) -> None:
 
 @pytest.fixture(scope="module")
 def finished(corpus: Path, small_vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """Return a recipe, the folder that was made of it without a stop, and what was printed. Nobody changes them."""
+    """Return a recipe, the folder of its uninterrupted run, and its output. Tests do not change them."""
     root = tmp_path_factory.mktemp("finished")
     recipe = root / "recipe.toml"
     recipe.write_text(recipe_text(corpus, small_vocabulary, "static_mlm_nsp", STEPS), encoding="utf-8")
@@ -287,7 +266,7 @@ def test_a_finished_run_is_not_done_again(
     assert content(folder) == before
 
 
-def test_what_is_told_of_a_finished_run_may_be_asked_for_differently(
+def test_reporting_settings_may_change_for_a_finished_run(
     finished: tuple[Path, Path, str], run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, folder, out = finished
@@ -298,9 +277,10 @@ def test_what_is_told_of_a_finished_run_may_be_asked_for_differently(
     assert weights(tmp_path / "copy").keys() == weights(folder).keys()
 
 
-@pytest.mark.parametrize(
-    ("setting", "what"),
-    [
+def test_the_folder_of_another_recipe_is_not_overwritten(
+    finished: tuple[Path, Path, str], run: Command, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    for setting, what in [
         ("seed=6", "seed=5 there, 6 here"),
         ("loop.peak_lr=1e-3", "loop.peak_lr=0.005 there, 0.001 here"),
         ("loop.micro_batch_size=2", "loop.micro_batch_size=None there, 2 here"),
@@ -308,53 +288,51 @@ def test_what_is_told_of_a_finished_run_may_be_asked_for_differently(
         ("objective.mask_rate=0.2", "objective.mask_rate=0.15 there, 0.2 here"),
         ("objective=dynamic_mlm", "objective"),
         ("data.max_length=16", "data.max_length=32 there, 16 here"),
-    ],
-)
-def test_the_folder_of_another_recipe_is_left_alone(
-    finished: tuple[Path, Path, str], run: Command, setting: str, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe, folder, _ = finished
-    before = content(folder)
-    monkeypatch.setattr(Trainer, "train", never)
-    assert_refused(run(recipe, "--out", folder, *QUICK, "--set", setting), "--out", str(folder), what)
-    assert content(folder) == before
+    ]:
+        with subtests.test(setting=setting), monkeypatch.context() as context:
+            recipe, folder, _ = finished
+            before = content(folder)
+            context.setattr(Trainer, "train", never)
+            assert_refused(run(recipe, "--out", folder, *QUICK, "--set", setting), "--out", str(folder), what)
+            assert content(folder) == before
 
 
 # --- other text -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "begun"])
-@pytest.mark.parametrize("changed", ["text", "vocabulary"])
 def test_a_run_is_not_continued_on_other_text_or_another_vocabulary(
     write_recipe: WriteRecipe,
     small_vocabulary: Path,
     run: Command,
     tmp_path: Path,
-    changed: str,
-    is_finished: bool,
     monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
 ) -> None:
-    news, tokenizer = tmp_path / "news.jsonl", tmp_path / "vocabulary"
-    lines = SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)
-    news.write_text("".join(lines[:6]), encoding="utf-8")
-    shutil.copytree(small_vocabulary, tokenizer)
-    recipe = write_recipe(text=news, tokenizer=tokenizer, steps=3)
-    with monkeypatch.context() as context:
-        if not is_finished:
-            interrupt(context, Trainer, "_step", 3)
-        assert run(recipe, "--out", tmp_path / "out", *QUICK)[0] == (0 if is_finished else 130)
-    if changed == "text":
-        news.write_text("".join(lines[1:7]), encoding="utf-8")
-    else:
-        texts = (document.text for document in read_documents(SAMPLE))
-        save_tokenizer(train_wordpiece(texts, VOCAB_SIZE + 1), tokenizer)
-    before = {name: data for name, data in content(tmp_path / "out").items() if not name.startswith("data/")}
-    with monkeypatch.context() as context:
-        context.setattr(Trainer, "train", never)
-        outcome = run(recipe, "--out", tmp_path / "out", *QUICK)
-    assert_refused(outcome, "--out", "another corpus or vocabulary", "another folder")
-    after = content(tmp_path / "out")
-    assert {name: after[name] for name in before} == before
+    for number, (is_finished, changed) in enumerate(itertools.product([True, False], ["text", "vocabulary"])):
+        with subtests.test(is_finished=is_finished, changed=changed):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            news, tokenizer = folder / "news.jsonl", folder / "vocabulary"
+            lines = SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)
+            news.write_text("".join(lines[:6]), encoding="utf-8")
+            shutil.copytree(small_vocabulary, tokenizer)
+            recipe = write_recipe(text=news, tokenizer=tokenizer, steps=3)
+            with monkeypatch.context() as context:
+                if not is_finished:
+                    interrupt(context, Trainer, "_step", 3)
+                assert run(recipe, "--out", folder / "out", *QUICK)[0] == (0 if is_finished else 130)
+            if changed == "text":
+                news.write_text("".join(lines[1:7]), encoding="utf-8")
+            else:
+                texts = (document.text for document in read_documents(SAMPLE))
+                save_tokenizer(train_wordpiece(texts, VOCAB_SIZE + 1), tokenizer)
+            before = {name: data for name, data in content(folder / "out").items() if not name.startswith("data/")}
+            with monkeypatch.context() as context:
+                context.setattr(Trainer, "train", never)
+                outcome = run(recipe, "--out", folder / "out", *QUICK)
+            assert_refused(outcome, "--out", "another corpus or vocabulary", "another folder")
+            after = content(folder / "out")
+            assert {name: after[name] for name in before} == before
 
 
 def test_without_held_out_text_there_are_no_held_out_scores(
@@ -387,7 +365,7 @@ def test_settings_on_the_command_line_go_before_those_of_the_recipe(
     assert not [name for name in weights(tmp_path / "out") if "layer.1." in name]
 
 
-def test_rows_can_be_made_beforehand_and_shared(
+def test_rows_can_be_prepared_and_shared(
     write_recipe: WriteRecipe, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, cache = write_recipe(steps=2), tmp_path / "cache"
@@ -420,34 +398,30 @@ def test_the_recipe_of_the_sample_needs_nothing_else(run: Command, tmp_path: Pat
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) > VOCAB_SIZE
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (("--set", "data.tokenizer=missing/vocabulary"), ("missing/vocabulary/tokenizer.json", "no such file")),
-        (("--set", "data.corpus=missing/corpus"), ("missing/corpus", "no such file or folder")),
-        (("--set", "data.corpus="), ("data.corpus is missing",)),
-        (("--set", "loop.stepz=3"), ("loop.stepz", "did you mean 'steps'?")),
-        (("--set", "loop.steps=0"), ("loop.steps=0",)),
-        (("--set", "loop.steps"), ("'loop.steps' is not KEY=VALUE",)),
-        (("--set", "model.init=missing/model"), ("missing/model", "no safetensors weights")),
-        (("--recipe", "x"), ("unknown option '--recipe'",)),
-        (("--workers", "many"), ("--workers",)),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
-)
 def test_a_mistake_is_one_line_and_code_2(
-    write_recipe: WriteRecipe,
-    run: Command,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    what: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    monkeypatch.setattr(Trainer, "train", never)
-    assert_refused(run(write_recipe(), "--out", tmp_path / "out", *QUICK, *arguments), *what)
+    for number, (arguments, what) in enumerate(
+        [
+            (("--set", "data.tokenizer=missing/vocabulary"), ("missing/vocabulary/tokenizer.json", "no such file")),
+            (("--set", "data.corpus=missing/corpus"), ("missing/corpus", "no such file or folder")),
+            (("--set", "data.corpus="), ("data.corpus is missing",)),
+            (("--set", "loop.stepz=3"), ("loop.stepz", "did you mean 'steps'?")),
+            (("--set", "loop.steps=0"), ("loop.steps=0",)),
+            (("--set", "loop.steps"), ("'loop.steps' is not KEY=VALUE",)),
+            (("--set", "model.init=missing/model"), ("missing/model", "no safetensors weights")),
+            (("--recipe", "x"), ("unknown option '--recipe'",)),
+            (("--workers", "many"), ("--workers",)),
+        ]
+    ):
+        with subtests.test(arguments=arguments), monkeypatch.context() as context:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            context.setattr(Trainer, "train", never)
+            assert_refused(run(write_recipe(), "--out", folder / "out", *QUICK, *arguments), *what)
 
 
-def test_an_unknown_recipe_and_a_place_that_is_no_folder_are_told(
+def test_an_unknown_recipe_and_an_output_that_is_a_file_are_errors(
     write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     assert_refused(run("minj", "--out", tmp_path / "out"), "minj", "did you mean 'mini'?")
@@ -456,24 +430,27 @@ def test_an_unknown_recipe_and_a_place_that_is_no_folder_are_told(
     assert_refused(run(write_recipe(), "--out", tmp_path / "file", *QUICK), str(tmp_path / "file"), "cannot write")
 
 
-@pytest.mark.parametrize("wrong", ["text", "tokenizer"])
-def test_a_mistyped_path_can_be_mended_in_the_same_folder(
-    write_recipe: WriteRecipe, run: Command, tmp_path: Path, wrong: str
+def test_a_mistyped_path_can_be_corrected_in_the_same_folder(
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    mistyped = {wrong: tmp_path / "missing"}
-    assert run(write_recipe(steps=2, **mistyped), "--out", tmp_path / "out", *QUICK)[0] == 2
-    code, _, err = run(write_recipe(steps=2), "--out", tmp_path / "out", *QUICK)
-    assert code == 0, err
+    for number, wrong in enumerate(["text", "tokenizer"]):
+        with subtests.test(wrong=wrong):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            mistyped = {wrong: folder / "missing"}
+            assert run(write_recipe(steps=2, **mistyped), "--out", folder / "out", *QUICK)[0] == 2
+            code, _, err = run(write_recipe(steps=2), "--out", folder / "out", *QUICK)
+            assert code == 0, err
 
 
 # --- first weights --------------------------------------------------------------------------------------------------
 
 
 STILL = ("--set", "loop.peak_lr=1e-30", "--set", "loop.weight_decay=0.0", "--set", "loop.steps=1")
-"""What is left of such a run is its start."""
+"""Such a run keeps its initial weights."""
 
 
-def test_a_run_goes_on_from_the_weights_of_another(
+def test_a_run_starts_from_the_weights_of_another(
     finished: tuple[Path, Path, str], write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     arguments = (*QUICK, *STILL, "--set", "loop.warmup_steps=0", "--set", f"model.init={finished[1]}")
@@ -485,7 +462,7 @@ def test_a_run_goes_on_from_the_weights_of_another(
             torch.testing.assert_close(tensor, given[name], rtol=0, atol=1e-12, msg=name)
 
 
-def test_a_bare_encoder_is_taken_over_and_the_heads_are_new(
+def test_a_bare_encoder_is_loaded_and_its_heads_are_random(
     write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     torch.manual_seed(9)
@@ -506,40 +483,44 @@ def test_a_bare_encoder_is_taken_over_and_the_heads_are_new(
     assert found["cls.predictions.transform.dense.weight"].std() > 0.01
 
 
-@pytest.mark.parametrize("kind", ["other vocabulary", "padded vocabulary", "other size", "no encoder", "damaged"])
+@pytest.mark.slow
 def test_first_weights_that_do_not_fit_are_refused(
     finished: tuple[Path, Path, str],
     write_recipe: WriteRecipe,
     tmp_path: Path,
-    kind: str,
     monkeypatch: pytest.MonkeyPatch,
     fails: Fails,
+    subtests: pytest.Subtests,
 ) -> None:
-    monkeypatch.setattr(Trainer, "train", never)
-    stored, folder = weights(finished[1]), tmp_path / "init"
-    folder.mkdir()
-    words = "bert.embeddings.word_embeddings.weight"
-    if kind == "other vocabulary":
-        stored[words] = stored[words][:-1].clone()
-    elif kind == "padded vocabulary":
-        stored[words] = torch.nn.functional.pad(stored[words], (0, 0, 0, 640 - VOCAB_SIZE))
-    elif kind == "other size":
-        stored = {name: tensor[..., :16].clone() for name, tensor in stored.items()}
-    elif kind == "no encoder":
-        stored = {name: tensor for name, tensor in stored.items() if "encoder" not in name}
-    save_file(stored, folder / "model.safetensors")
-    if kind == "damaged":
-        path = folder / "model.safetensors"
-        path.write_bytes(path.read_bytes()[:5000])
-    recipe = read_recipe(write_recipe("static_mlm_nsp"), [f"model.init={folder}"])
-    with fails(CheckpointError, folder):
-        Run(recipe, tmp_path / "out", cpu=True).train()
+    for number, kind in enumerate(["other vocabulary", "padded vocabulary", "other size", "no encoder", "damaged"]):
+        with subtests.test(kind=kind), monkeypatch.context() as context:
+            case_folder = tmp_path / str(number)
+            case_folder.mkdir()
+            context.setattr(Trainer, "train", never)
+            stored, folder = weights(finished[1]), case_folder / "init"
+            folder.mkdir()
+            words = "bert.embeddings.word_embeddings.weight"
+            if kind == "other vocabulary":
+                stored[words] = stored[words][:-1].clone()
+            elif kind == "padded vocabulary":
+                stored[words] = torch.nn.functional.pad(stored[words], (0, 0, 0, 640 - VOCAB_SIZE))
+            elif kind == "other size":
+                stored = {name: tensor[..., :16].clone() for name, tensor in stored.items()}
+            elif kind == "no encoder":
+                stored = {name: tensor for name, tensor in stored.items() if "encoder" not in name}
+            save_file(stored, folder / "model.safetensors")
+            if kind == "damaged":
+                path = folder / "model.safetensors"
+                path.write_bytes(path.read_bytes()[:5000])
+            recipe = read_recipe(write_recipe("static_mlm_nsp"), [f"model.init={folder}"])
+            with fails(CheckpointError, folder):
+                Run(recipe, case_folder / "out", cpu=True).train()
 
 
-# --- runs that leave the numbers ------------------------------------------------------------------------------------
+# --- diverging runs ------------------------------------------------------------------------------------
 
 
-def test_a_rate_that_is_far_too_high_ends_the_run_in_one_line(
+def test_a_far_too_high_learning_rate_ends_the_run_with_one_line(
     write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
     settings = ("loop.peak_lr=1e32", "loop.max_skipped=3", "loop.steps=60", "loop.warmup_steps=0", "loop.log_every=100")
@@ -563,25 +544,31 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("moment", ENDS)
-def test_a_run_that_is_killed_at_its_end_is_finished_by_the_next(
-    write_recipe: WriteRecipe, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+def test_a_run_killed_at_its_end_is_finished_by_the_next(
+    write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    recipe = read_recipe(write_recipe(steps=2))
-    whole = Run(recipe, tmp_path / "whole", cpu=True).train()
-    with monkeypatch.context() as context:
-        if moment == "before the checkpoints are deleted":
-            kill_before_deletion(context, tmp_path / "parts" / "checkpoints")
-        else:
-            interrupt(context, *ENDS[moment])
-        with pytest.raises(KeyboardInterrupt):
-            Run(recipe, tmp_path / "parts", cpu=True).train()
-    parts = Run(recipe, tmp_path / "parts", cpu=True).train()
-    clock = {"elapsed_s"}
-    assert {k: v for k, v in parts.items() if k not in clock} == {k: v for k, v in whole.items() if k not in clock}
-    assert {path.name for path in (tmp_path / "parts").iterdir()} == PRODUCTS | ACCOUNTS
-    for name in ("model.safetensors", "config.json", "tokenizer.json"):
-        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    for number, moment in enumerate(ENDS):
+        with subtests.test(moment=moment):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            recipe = read_recipe(write_recipe(steps=2))
+            whole = Run(recipe, folder / "whole", cpu=True).train()
+            with monkeypatch.context() as context:
+                if moment == "before the checkpoints are deleted":
+                    kill_before_deletion(context, folder / "parts" / "checkpoints")
+                else:
+                    interrupt(context, *ENDS[moment])
+                with pytest.raises(KeyboardInterrupt):
+                    Run(recipe, folder / "parts", cpu=True).train()
+            parts = Run(recipe, folder / "parts", cpu=True).train()
+            clock = {"elapsed_s"}
+            assert {k: v for k, v in parts.items() if k not in clock} == {
+                k: v for k, v in whole.items() if k not in clock
+            }
+            assert {path.name for path in (folder / "parts").iterdir()} == PRODUCTS | ACCOUNTS
+            for name in ("model.safetensors", "config.json", "tokenizer.json"):
+                assert (folder / "parts" / name).read_bytes() == (folder / "whole" / name).read_bytes()
 
 
 def kill_before_deletion(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -595,7 +582,7 @@ def kill_before_deletion(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(shutil, "rmtree", rmtree)
 
 
-def test_what_a_kill_left_half_written_is_gone_in_the_end(write_recipe: WriteRecipe, tmp_path: Path) -> None:
+def test_temporary_files_of_a_kill_are_deleted(write_recipe: WriteRecipe, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / ".model.k1ll3d").mkdir(parents=True)
     (out / ".model.k1ll3d" / "model.safetensors").write_bytes(b"half")
@@ -604,7 +591,7 @@ def test_what_a_kill_left_half_written_is_gone_in_the_end(write_recipe: WriteRec
     assert {path.name for path in out.iterdir()} == PRODUCTS | ACCOUNTS
 
 
-def test_a_disk_that_is_full_at_the_end_is_told_in_one_line(
+def test_a_full_disk_at_the_end_is_one_error_line(
     write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
     original = Run._save
@@ -643,7 +630,7 @@ def wait_for_step(process: subprocess.Popen[str], folder: Path, step: int) -> No
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bytes(
+def test_a_run_killed_many_times_is_bit_identical_to_an_uninterrupted_one(
     finished: tuple[Path, Path, str], tmp_path: Path
 ) -> None:
     recipe, whole, out = finished
@@ -668,7 +655,7 @@ def test_a_run_that_is_killed_again_and_again_ends_in_the_same_bytes(
     assert not (parts / "checkpoints").exists()
 
 
-def test_what_is_told_may_change_between_sittings(
+def test_reporting_settings_may_change_on_resume(
     write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_recipe(steps=6)
@@ -688,7 +675,7 @@ def weights_are_equal(ours: Path, theirs: Path) -> bool:
     return (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
 
 
-def test_a_begun_run_of_another_recipe_is_left_alone(
+def test_a_begun_run_of_another_recipe_is_not_overwritten(
     write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
     path = write_recipe(steps=4)
@@ -793,8 +780,8 @@ def assert_lines_are_near(ours: Path, theirs: Path, is_meant: Callable[[dict[str
         assert own == pytest.approx(their, rel=1e-5, abs=1e-5)
 
 
-def is_of_one_sitting(line: dict[str, Any]) -> bool:
-    """Whether a line is about steps of one sitting: that about step 4 is about step 3 as well, which the first did."""
+def is_of_one_process(line: dict[str, Any]) -> bool:
+    """Whether a line covers steps of one process: the line of step 4 includes step 3, of the first process."""
     return "lr" in line and line["step"] != 4
 
 
@@ -820,7 +807,7 @@ def dealt(begun: tuple[Path, Path, Path], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.slow
 def test_two_processes_train_like_one(begun: tuple[Path, Path, Path], dealt: Path) -> None:
-    assert_lines_are_near(dealt, begun[2], is_of_one_sitting)
+    assert_lines_are_near(dealt, begun[2], is_of_one_process)
     assert_weights_are_near(dealt, begun[2])
     manifest = json.loads((dealt / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["processes"] == 2
@@ -839,7 +826,7 @@ def test_held_out_scores_do_not_depend_on_the_number_of_processes(begun: tuple[P
 
 
 @pytest.mark.slow
-def test_a_model_in_shards_is_trained_like_a_whole_one(begun: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_a_sharded_model_trains_like_an_unsharded_one(begun: tuple[Path, Path, Path], tmp_path: Path) -> None:
     recipe, stopped, whole = begun
     shutil.copytree(stopped, tmp_path / "out")
     script = tmp_path / "launch.py"
@@ -848,13 +835,13 @@ def test_a_model_in_shards_is_trained_like_a_whole_one(begun: tuple[Path, Path, 
     out = deal(tmp_path / "out", recipe, (str(script),), SHARDED | {"STOP_AT": "7"})
     assert out.count("2 processes, DTensor") == 2
     Run(read_recipe(recipe, DEALT), tmp_path / "out", cpu=True).train()
-    assert_lines_are_near(tmp_path / "out", whole, is_of_one_sitting)
+    assert_lines_are_near(tmp_path / "out", whole, is_of_one_process)
     assert_weights_are_near(tmp_path / "out", whole)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take the GPUs there are")
-def test_processes_without_gpus_know_of_each_other_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise each would think it were the only one, and all would write to the same folder."""
+def test_processes_without_gpus_form_a_group_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all would write to the same folder."""
     given = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     for name, value in (given | {"MASTER_PORT": "0"}).items():
         monkeypatch.setenv(name, value)

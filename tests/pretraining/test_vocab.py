@@ -1,24 +1,16 @@
-"""The WordPiece vocabulary: the same text gives the same pieces, cased, and Hangul stays whole; and its command."""
+"""The vocabulary command: its input, its output and its errors."""
 
-import doctest
-import itertools
 import json
 import os
 import subprocess
 import sys
-import unicodedata
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tokenizers import BertWordPieceTokenizer, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-import pretraining.vocabulary.wordpiece
 from corpora import build
 from corpora.corpus import read_manifest
 from corpora.documents import read_documents
@@ -26,13 +18,8 @@ from corpora.foundation.errors import DataError, RecipeError, ResultError, Usage
 from downstream.task import SAMPLE_ROOT
 from pretraining.vocab import main
 from pretraining.vocabulary.build import Documents, open_corpus
-from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, save_tokenizer
 from pretraining.vocabulary.wordpiece import (
-    BOUNDARY,
-    Segmentation,
-    WordCounts,
     count_words,
-    split_eojeol,
     train_wordpiece,
 )
 
@@ -41,299 +28,6 @@ Write = Callable[[str, str | bytes], Path]
 
 ROOT = Path(__file__).resolve().parents[2]
 NEWS = SAMPLE_ROOT / "news.jsonl"
-TRAIN_AND_SAVE = """
-import sys
-from itertools import islice
-from pathlib import Path
-from corpora.documents import read_documents
-from pretraining.vocabulary.wordpiece import train_wordpiece
-for segmentation in ("eojeol", "morpheme"):
-    texts = (document.text for document in islice(read_documents(Path(sys.argv[1])), 20))
-    train_wordpiece(texts, 1500, segmentation=segmentation).save_pretrained(Path(sys.argv[2], segmentation))
-"""
-JAMO = {chr(code) for code in range(0x1100, 0x1200)}
-"""Conjoining jamo, into which NFD takes Hangul apart."""
-
-
-@pytest.fixture(scope="module")
-def lines() -> list[str]:
-    texts = [document.text for document in read_documents(NEWS)]
-    return [line for text in texts for line in text.split("\n") if line.strip()]
-
-
-@pytest.fixture(scope="module")
-def morphemes(lines: list[str]) -> WordCounts:
-    """Return the words of the sample, cut into morphemes."""
-    return count_words(lines, "morpheme")
-
-
-def rejoin(tokens: Sequence[str]) -> str:
-    return "".join(token.removeprefix("##") for token in tokens)
-
-
-def without_blanks(text: str) -> str:
-    return "".join(text.split())
-
-
-def test_the_same_text_gives_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TRAIN_AND_SAVE, str(NEWS), str(tmp_path / "other")]
-    subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "1"}, check=True, timeout=120)
-    texts = [document.text for document in itertools.islice(read_documents(NEWS), 20)]
-    for segmentation in get_args(Segmentation):
-        train_wordpiece(texts, 1500, segmentation=segmentation).save_pretrained(tmp_path / "here" / segmentation)
-        other, here = (tmp_path / folder / segmentation / "tokenizer.json" for folder in ("other", "here"))
-        assert other.read_bytes() == here.read_bytes()
-        assert '"##다"' in here.read_text(encoding="utf-8")
-
-
-def test_texts_may_be_a_generator(lines: list[str]) -> None:
-    assert train_wordpiece(iter(lines[:50]), 500).get_vocab() == train_wordpiece(lines[:50], 500).get_vocab()
-
-
-def test_special_tokens_have_the_ids_of_the_korean_berts(lines: list[str]) -> None:
-    tokenizer = train_wordpiece(lines, 1000)
-    assert [tokenizer.get_vocab()[token] for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
-    assert SPECIAL_TOKENS == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    ids = (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id)
-    assert (*ids, tokenizer.mask_token_id) == (0, 1, 2, 3, 4)
-    assert tokenizer("한국")["input_ids"][0] == 2
-    assert tokenizer("한국")["input_ids"][-1] == 3
-
-
-@pytest.mark.parametrize("size", [7, 8, 100, 1001, 3000])
-def test_the_size_is_kept_to_and_ids_have_no_gaps(lines: list[str], size: int) -> None:
-    vocab = train_wordpiece(lines, size).get_vocab()
-    assert sorted(vocab.values()) == list(range(len(vocab)))
-    assert len(vocab) <= size
-    assert len(vocab) >= size - 1  # this much text fills any of them; an odd place may stay empty beside pairs
-
-
-def test_a_rare_character_gives_way_to_a_frequent_one(lines: list[str]) -> None:
-    vocab = train_wordpiece(lines, 5000, limit_alphabet=10).get_vocab()
-    counts: dict[str, int] = {}
-    for character in "".join(map(without_blanks, lines)):
-        counts[character] = counts.get(character, 0) + 1
-    frequent = sorted(counts, key=lambda character: -counts[character])[:10]
-    assert {piece for piece in vocab if len(piece) == 1} == set(frequent)
-
-
-def test_a_rare_pair_is_not_merged() -> None:
-    texts = ["언론 언론 언론", "기자"]
-    assert "언론" in train_wordpiece(texts, 50, min_frequency=3).get_vocab()
-    assert "기자" not in train_wordpiece(texts, 50, min_frequency=2).get_vocab()
-    assert "기자" in train_wordpiece(texts, 50, min_frequency=1).get_vocab()
-
-
-def test_hangul_is_never_taken_apart(lines: list[str]) -> None:
-    tokenizer = train_wordpiece(lines, 6000)
-    assert not {piece for piece in tokenizer.get_vocab() if JAMO & set(piece)}
-    for line in lines:
-        tokens = tokenizer.tokenize(line)
-        assert "[UNK]" not in tokens
-        assert rejoin(tokens) == without_blanks(line)
-
-
-def test_an_unseen_syllable_is_unknown_and_not_spelt_in_jamo(lines: list[str]) -> None:
-    assert train_wordpiece(lines, 6000).tokenize("뷁") == ["[UNK]"]
-
-
-def test_case_and_accents_are_kept() -> None:
-    tokenizer = train_wordpiece(["Naver NAVER naver Café"] * 3, 100)
-    pieces = set(tokenizer.get_vocab())
-    assert {"N", "n", "A", "##A", "##a", "##é"} <= pieces
-    assert rejoin(tokenizer.tokenize("Naver NAVER naver Café")) == "NaverNAVERnaverCafé"
-    assert tokenizer.tokenize("NAVER") != tokenizer.tokenize("naver")
-    assert tokenizer.do_lower_case is False
-
-
-def test_punctuation_and_hanja_are_words_of_their_own() -> None:
-    tokenizer = train_wordpiece(["大學, 시의회(市議會)는 “확정”"] * 3, 200)
-    assert not {f"##{character}" for character in "大學市議會,()“”"} & set(tokenizer.get_vocab())
-    assert tokenizer.tokenize("大學,") == ["大", "學", ","]
-
-
-@pytest.mark.parametrize("texts", [[], [""], [" \n\t", "\u3000"], ["\x00\u200b"]])
-def test_text_without_characters_is_an_error(texts: list[str], fails: Fails) -> None:
-    with fails(DataError, "vocabulary", "no characters"):
-        train_wordpiece(texts, 100)
-
-
-@pytest.mark.parametrize("size", [-1, 0, 5, 6])
-def test_a_vocabulary_without_room_is_an_error(size: int) -> None:
-    with pytest.raises(ValueError, match=f"vocab_size {size} leaves no room"):
-        train_wordpiece(["한국 언론"], size)
-
-
-@settings(max_examples=40)
-@given(
-    texts=st.lists(st.text(alphabet=st.sampled_from("가각간한국언론 .A大\n"), max_size=30), min_size=1),
-    size=st.integers(min_value=7, max_value=60),
-)
-def test_any_syllable_text_fits_the_size_and_rejoins(texts: list[str], size: int) -> None:
-    if not "".join(texts).split():
-        texts = [*texts, "가"]
-    tokenizer = train_wordpiece(texts, size)
-    vocab = tokenizer.get_vocab()
-    assert len(vocab) <= size
-    assert sorted(vocab.values()) == list(range(len(vocab)))
-    assert [vocab[token] for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
-    for text in texts:
-        tokens = tokenizer.tokenize(text)
-        assert "[UNK]" in tokens or rejoin(tokens) == without_blanks(text)
-
-
-# ---- composition, reading once, unused slots ----
-
-
-@pytest.mark.parametrize("segmentation", ["eojeol", "morpheme"])
-def test_decomposed_hangul_gives_the_same_vocabulary(lines: list[str], segmentation: Segmentation) -> None:
-    decomposed = [unicodedata.normalize("NFD", line) for line in lines[:60]]
-    assert decomposed != lines[:60]
-    vocab = train_wordpiece(decomposed, 700, segmentation=segmentation).get_vocab()
-    assert vocab == train_wordpiece(lines[:60], 700, segmentation=segmentation).get_vocab()
-    assert not {piece for piece in vocab if JAMO & set(piece)}
-
-
-def test_counted_words_train_the_pieces_that_running_text_trains(lines: list[str]) -> None:
-    text = [*lines, "(大學)은 Café에서\u200b 😀\u00a0문을 \x0b열었다…"]
-    vocab = train_wordpiece(text, 4000).get_vocab()
-    reference = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    reference.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
-    reference.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    single = sorted((piece for piece in vocab if len(piece.removeprefix("##")) == 1), key=vocab.__getitem__)
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=4000,
-        min_frequency=2,
-        limit_alphabet=0,
-        special_tokens=[*SPECIAL_TOKENS, *single],
-        show_progress=False,
-    )
-    reference.train_from_iterator(text, trainer)
-    assert reference.get_vocab() == vocab
-
-
-def test_texts_are_read_once_and_let_go() -> None:
-    class Text(str):
-        __slots__ = ("__weakref__",)
-
-    def stream() -> Iterator[str]:
-        for number in range(100):
-            text = Text(f"기자 {number}명이 모였다")
-            read.append(weakref.ref(text))
-            yield text
-            del text
-            assert sum(ref() is not None for ref in read) <= 1
-
-    read: list[weakref.ref[str]] = []
-    counts = count_words(stream())
-    assert (counts.num_texts, counts.num_eojeol, counts.words["기자"]) == (100, 300, 100)
-    assert counts.num_bytes == sum(len(f"기자 {number}명이 모였다".encode()) for number in range(100))
-
-
-def test_unused_slots_stand_behind_the_special_tokens_and_count_as_pieces(lines: list[str]) -> None:
-    vocab = train_wordpiece(lines, 3000, num_unused=500).get_vocab()
-    assert [vocab[f"[unused{k}]"] for k in range(500)] == list(range(5, 505))
-    assert [vocab[token] for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
-    assert len(vocab) == 3000
-    without = train_wordpiece(lines, 2500).get_vocab()
-    ordinary = {piece: id_ - 500 for piece, id_ in vocab.items() if id_ >= 505}
-    assert ordinary == {piece: id_ for piece, id_ in without.items() if id_ >= 5}
-
-
-@pytest.mark.parametrize(("size", "unused", "what"), [(106, 100, "100 unused slots"), (1000, -1, "negative")])
-def test_unused_slots_that_do_not_fit_are_an_error(size: int, unused: int, what: str) -> None:
-    with pytest.raises(ValueError, match=what):
-        train_wordpiece(["한국 언론"], size, num_unused=unused)
-
-
-@pytest.mark.parametrize("segmentation", ["eojeol", "morpheme"])
-def test_every_way_of_loading_gives_the_same_ids(
-    lines: list[str], morphemes: WordCounts, tmp_path: Path, segmentation: Segmentation
-) -> None:
-    from transformers import AutoTokenizer, BertTokenizerFast
-
-    trained = train_wordpiece(morphemes if segmentation == "morpheme" else lines, 3000, num_unused=10)
-    save_tokenizer(trained, tmp_path)
-    expected = trained(lines)["input_ids"]
-    assert BertTokenizerFast.from_pretrained(tmp_path)(lines)["input_ids"] == expected
-    assert AutoTokenizer.from_pretrained(tmp_path)(lines)["input_ids"] == expected
-    vocab_txt = str(tmp_path / "vocab.txt")
-    plain = BertTokenizerFast(vocab=vocab_txt, do_lower_case=False, strip_accents=False)
-    assert plain(lines)["input_ids"] == expected
-    independent = BertWordPieceTokenizer(vocab_txt, lowercase=False, strip_accents=False)
-    assert [encoding.ids for encoding in independent.encode_batch(lines)] == expected
-
-
-# ---- morphemes ----
-
-
-@pytest.mark.parametrize(
-    ("text", "marked"),
-    [
-        ("언론진흥재단 BERT 모델을 공개합니다.", "언론|진흥|재단 BERT 모델|을 공개|합니다|."),
-        ("나는 갔다.", "나|는 갔|다|."),  # 가 + 았 share a syllable
-        ("버스가 달렸다", "버스|가 달렸|다"),  # 달리 ends in the syllable where 었 begins
-        ("그건 친구야", "그건 친구|야"),  # the copula before 야 has no syllable at all
-        ("시의회(市議會)는", "시|의회|(|市議會|)|는"),
-        ("😀한국은행은\n기준금리를", "😀|한국은행|은 기준|금리|를"),
-        ("", ""),
-        (" \n\u3000", ""),
-    ],
-)
-def test_an_eojeol_is_cut_where_a_morpheme_begins_a_syllable(text: str, marked: str) -> None:
-    assert [eojeol.replace(BOUNDARY, "|") for eojeol in split_eojeol(text, "morpheme")] == marked.split()
-
-
-@settings(max_examples=60)
-@given(
-    st.text(
-        alphabet=st.sampled_from("갔다그건을는한국大學 .,(A1ㅋ\n\r\t\x00\x0b\u00a0\u200b\ue000😀👍🏽\u1161"),
-        max_size=40,
-    )
-)
-def test_without_its_borders_text_is_what_it_was(text: str) -> None:
-    marked = split_eojeol(text, "morpheme")
-    assert [eojeol.replace(BOUNDARY, "") for eojeol in marked] == split_eojeol(text)
-    assert all(morpheme for eojeol in marked for morpheme in eojeol.split(BOUNDARY))
-
-
-def test_no_piece_reaches_across_a_morpheme() -> None:
-    texts = ["학교에서 모델을 배웠다. 학교에서 모델을 만들었다."] * 10
-    by_eojeol = set(train_wordpiece(texts, 300).get_vocab())
-    by_morpheme = set(train_wordpiece(texts, 300, segmentation="morpheme").get_vocab())
-    assert {"학교에서", "모델을"} <= by_eojeol
-    assert {"학교", "##에서", "모델", "##을"} <= by_morpheme
-    assert not {"학교에서", "모델을", "##델을", "##교에"} & by_morpheme
-
-
-def test_what_follows_a_border_is_learnt_as_a_continuation_only() -> None:
-    vocab = train_wordpiece(["서울에서 부산에서 대전에서"] * 3, 200, segmentation="morpheme").get_vocab()
-    assert "##에서" in vocab
-    assert "에서" not in vocab
-    # Behind punctuation BERT begins a new word, and so does the piece.
-    vocab = train_wordpiece(["‘서울’에서 ‘부산’에서 ‘대전’에서"] * 3, 200, segmentation="morpheme").get_vocab()
-    assert "에서" in vocab
-    assert "##에서" not in vocab
-
-
-def test_a_morpheme_vocabulary_is_of_the_size_asked_for_and_free_of_borders(morphemes: WordCounts) -> None:
-    assert any(BOUNDARY in word for word in morphemes.words)
-    assert BOUNDARY not in morphemes.characters
-    for size in (2500, 3001):
-        vocab = train_wordpiece(morphemes, size).get_vocab()
-        assert sorted(vocab.values()) == list(range(size))
-        assert not [piece for piece in vocab if any(unicodedata.category(c).startswith("C") for c in piece)]
-
-
-def test_counted_texts_train_like_texts(lines: list[str]) -> None:
-    for segmentation in get_args(Segmentation):
-        counts = count_words(iter(lines[:60]), segmentation)
-        vocab = train_wordpiece(iter(lines[:60]), 900, segmentation=segmentation).get_vocab()
-        assert train_wordpiece(counts, 900).get_vocab() == vocab
-
-
-def test_the_documented_example_holds() -> None:
-    assert doctest.testmod(pretraining.vocabulary.wordpiece).failed == 0
 
 
 # ---- what is read of a corpus ----
@@ -382,34 +76,37 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("segmentation", ["eojeol", "morpheme"])
 def test_the_command_leaves_a_tokenizer_its_report_and_its_manifest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], segmentation: Segmentation
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
 ) -> None:
-    out = tmp_path / "o"
-    news = tmp_path / "news.jsonl"
-    news.write_bytes(b"".join(NEWS.read_bytes().splitlines(keepends=True)[:60]))
-    options = ("--vocab-size", 2000, "--segmentation", segmentation, "--unused", 20, "--min-frequency", 3)
-    assert run(news, out, *options) == 0
-    assert capsys.readouterr().out == f"{out / 'report.md'}\n"
-    assert set(files_of(out)) == {
-        *("tokenizer.json", "vocab.txt", "tokenizer_config.json", "report.md", "report.png", "manifest.json")
-    }
-    trained_on = [document for k, document in enumerate(read_documents(news)) if k % 50]
-    vocab = train_wordpiece(
-        (f"{document.title}\n{document.text}" for document in trained_on),
-        2000,
-        num_unused=20,
-        min_frequency=3,
-        segmentation=segmentation,
-    ).get_vocab()
-    assert (out / "vocab.txt").read_text(encoding="utf-8").splitlines() == sorted(vocab, key=vocab.__getitem__)
-    manifest = manifest_of(out)
-    assert manifest["finished"] is True
-    assert manifest["counts"]["train_documents"] == len(trained_on)
-    assert manifest["counts"]["entries"] == 2000
-    assert {"tokenizers", "transformers", "kiwipiepy", "kiwipiepy_model"} <= set(manifest["versions"])
-    assert "Not compared with kpfbert" in (out / "report.md").read_text(encoding="utf-8")
+    for number, segmentation in enumerate(["eojeol", "morpheme"]):
+        with subtests.test(segmentation=segmentation):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            out = folder / "o"
+            news = folder / "news.jsonl"
+            news.write_bytes(b"".join(NEWS.read_bytes().splitlines(keepends=True)[:60]))
+            options = ("--vocab-size", 2000, "--segmentation", segmentation, "--unused", 20, "--min-frequency", 3)
+            assert run(news, out, *options) == 0
+            assert capsys.readouterr().out == f"{out / 'report.md'}\n"
+            assert set(files_of(out)) == {
+                *("tokenizer.json", "vocab.txt", "tokenizer_config.json", "report.md", "report.png", "manifest.json")
+            }
+            trained_on = [document for k, document in enumerate(read_documents(news)) if k % 50]
+            vocab = train_wordpiece(
+                (f"{document.title}\n{document.text}" for document in trained_on),
+                2000,
+                num_unused=20,
+                min_frequency=3,
+                segmentation=segmentation,
+            ).get_vocab()
+            assert (out / "vocab.txt").read_text(encoding="utf-8").splitlines() == sorted(vocab, key=vocab.__getitem__)
+            manifest = manifest_of(out)
+            assert manifest["finished"] is True
+            assert manifest["counts"]["train_documents"] == len(trained_on)
+            assert manifest["counts"]["entries"] == 2000
+            assert {"tokenizers", "transformers", "kiwipiepy", "kiwipiepy_model"} <= set(manifest["versions"])
+            assert "Not compared with kpfbert" in (out / "report.md").read_text(encoding="utf-8")
 
 
 def test_the_same_command_again_does_nothing_and_another_is_refused(
@@ -441,7 +138,7 @@ def test_two_runs_give_the_same_bytes(tmp_path: Path) -> None:
         assert first[name] == second[name]
 
 
-def test_what_was_not_finished_is_done_anew_and_what_is_not_ours_is_left(tmp_path: Path, fails: Fails) -> None:
+def test_an_unfinished_folder_is_redone_and_foreign_files_are_kept(tmp_path: Path, fails: Fails) -> None:
     out = tmp_path / "o"
     with fails(UsageError, "--vocab-size", "50,000 requested"):
         run(NEWS, out, "--vocab-size", 50_000)
@@ -516,22 +213,24 @@ def test_records_that_hold_no_document_are_counted_in_the_report(write: Write, t
     assert "2 records were rejected, the first because: empty document" in report
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        ("", "zero bytes"),
-        (" \n\n", "no documents in it"),
-        ("기사 하나뿐", "only document is held out"),
-        (b"\xff\xfe", "not UTF-8"),
-    ],
-)
 def test_a_corpus_without_text_to_train_on_is_an_error(
-    write: Write, tmp_path: Path, fails: Fails, content: str | bytes, what: str
+    write: Write, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
 ) -> None:
-    path = write("c.txt", content)
-    with fails(DataError, path, what):
-        run(path, tmp_path / "o", "--vocab-size", 100)
-    assert not (tmp_path / "o").exists()
+    for number, (content, what) in enumerate(
+        [
+            ("", "zero bytes"),
+            (" \n\n", "no documents in it"),
+            ("기사 하나뿐", "only document is held out"),
+            (b"\xff\xfe", "not UTF-8"),
+        ]
+    ):
+        with subtests.test(content=content):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            path = write("c.txt", content)
+            with fails(DataError, path, what):
+                run(path, folder / "o", "--vocab-size", 100)
+            assert not (folder / "o").exists()
 
 
 def test_a_file_of_bad_records_alone_names_the_first(write: Write, tmp_path: Path, fails: Fails) -> None:
@@ -539,7 +238,7 @@ def test_a_file_of_bad_records_alone_names_the_first(write: Write, tmp_path: Pat
         run(path, tmp_path / "o", "--vocab-size", 100)
 
 
-def test_wrong_settings_are_told_by_name(tmp_path: Path, fails: Fails) -> None:
+def test_wrong_settings_are_named(tmp_path: Path, fails: Fails) -> None:
     for option, key in (("--min-frequency", "min_frequency"), ("--unused", "num_unused"), ("--max-bytes", "max_bytes")):
         with fails(RecipeError, "python -m pretraining.vocab", f"{key}=-1"):
             run(NEWS, tmp_path / "o", "--vocab-size", 2500, option, -1)
@@ -553,29 +252,37 @@ def test_an_unwritable_folder_is_found_out_before_training(tmp_path: Path, fails
         run(NEWS, tmp_path / "file" / "o", "--vocab-size", 2500)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (
-            ["no-such.jsonl", "--out", "o", "--vocab-size", "100"],
-            "no-such.jsonl: no such file or folder; check the path",
-        ),
-        ([str(NEWS), "--out", "o", "--vocab-size", "100", "--compare", "kpfbart"], "--compare: no tokenizer folder"),
-        ([str(NEWS), "--out", "o", "--vocab-size", "100", "--segmentation", "syllable"], "invalid choice: 'syllable'"),
-        ([str(NEWS), "--out", "o"], "--vocab-size"),
-    ],
-)
-def test_an_error_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], told: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pretraining.vocab", *arguments],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "o").exists()
+def test_an_error_is_one_line_and_exit_code_2(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (arguments, told) in enumerate(
+        [
+            (
+                ["no-such.jsonl", "--out", "o", "--vocab-size", "100"],
+                "no-such.jsonl: no such file or folder; check the path",
+            ),
+            (
+                [str(NEWS), "--out", "o", "--vocab-size", "100", "--compare", "kpfbart"],
+                "--compare: no tokenizer folder",
+            ),
+            (
+                [str(NEWS), "--out", "o", "--vocab-size", "100", "--segmentation", "syllable"],
+                "invalid choice: 'syllable'",
+            ),
+            ([str(NEWS), "--out", "o"], "--vocab-size"),
+        ]
+    ):
+        with subtests.test(arguments=arguments):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            done = subprocess.run(
+                [sys.executable, "-m", "pretraining.vocab", *arguments],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                check=False,
+            )
+            assert (done.returncode, done.stdout) == (2, "")
+            assert told in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+            assert not (folder / "o").exists()

@@ -40,28 +40,24 @@ def test_draws_are_uniform() -> None:
     assert draws.dtype == np.float64
     assert 0 <= draws.min() < draws.max() < 1
     assert stats.kstest(draws.ravel(), "uniform").pvalue > TAIL
-    for place in (0, 1, 127):  # and so for each position alone, over rows in a row
+    for place in (0, 1, 127):  # consecutive rows at one position
         assert stats.kstest(draws[:, place], "uniform").pvalue > TAIL
 
 
-@pytest.mark.parametrize(
-    ("key", "first", "epoch", "place"),
-    [
-        pytest.param((0, 0), 1, 0, 0, id="next row"),
-        pytest.param((0, 0), 1024, 0, 0, id="other rows"),
-        pytest.param((0, 0), 0, 1, 0, id="next pass"),
-        pytest.param((0, 0), 0, 0, 1, id="next position"),
-        pytest.param((1, 0), 0, 0, 0, id="another seed"),
-        pytest.param((0, 1), 0, 0, 0, id="another purpose"),
-    ],
-)
-def test_draws_of_another_row_pass_place_seed_or_purpose_are_independent(
-    key: tuple[int, int], first: int, epoch: int, place: int
-) -> None:
-    draws, other = draw(1024, 64), draw(1024, 64 + place, key, first=first, epoch=epoch)[:, place:]
-    assert (draws != other).all()
-    counts, _, _ = np.histogram2d(draws.ravel(), other.ravel(), bins=16, range=[[0, 1], [0, 1]])
-    assert stats.chi2_contingency(counts).pvalue > TAIL
+def test_draws_of_another_row_epoch_position_seed_or_purpose_are_independent(subtests: pytest.Subtests) -> None:
+    for case, key, first, epoch, shift in [
+        ("next row", (0, 0), 1, 0, 0),
+        ("other rows", (0, 0), 1024, 0, 0),
+        ("next pass", (0, 0), 0, 1, 0),
+        ("next position", (0, 0), 0, 0, 1),
+        ("another seed", (1, 0), 0, 0, 0),
+        ("another purpose", (0, 1), 0, 0, 0),
+    ]:
+        with subtests.test(case):
+            draws, other = draw(1024, 64), draw(1024, 64 + shift, key, first=first, epoch=epoch)[:, shift:]
+            assert (draws != other).all()
+            counts, _, _ = np.histogram2d(draws.ravel(), other.ravel(), bins=16, range=[[0, 1], [0, 1]])
+            assert stats.chi2_contingency(counts).pvalue > TAIL
 
 
 def test_seed_and_purpose_row_and_pass_do_not_stand_for_each_other() -> None:
@@ -122,7 +118,7 @@ def test_every_set_of_positions_is_equally_likely() -> None:
     whole_word=st.booleans(),
     seed=st.integers(0, 100),
 )
-def test_no_special_token_and_never_more_than_asked_for_is_chosen(
+def test_no_special_token_and_never_more_than_requested_is_chosen(
     rows: list[tuple[list[int], int]], whole_word: bool, seed: int
 ) -> None:
     width = max(len(kinds) for kinds, _ in rows)
@@ -176,7 +172,7 @@ def test_every_eojeol_is_equally_likely() -> None:
     assert_equally_frequent(counts)
 
 
-def test_pieces_of_an_eojeol_are_chosen_apart_without_whole_words() -> None:
+def test_subwords_of_an_eojeol_are_chosen_independently_without_whole_words() -> None:
     kinds = np.tile(np.array([WORD_START, WORD_INSIDE], np.uint8), (1000, 1))
     chosen = choose_positions(kinds, np.ones(1000, np.int64), draw(1000, 2), whole_word=False)
     assert_likely(int(chosen[:, 0].sum()), 1000, 0.5)
@@ -193,7 +189,7 @@ def corrupted(num_tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return ids, chosen, corrupt(ids, chosen, corruption, SPECIALS)
 
 
-def test_eighty_percent_become_masks_ten_another_piece_and_ten_stay() -> None:
+def test_eighty_percent_become_masks_ten_a_random_token_and_ten_stay() -> None:
     ids, chosen, fed = corrupted(1_000_000)
     num_chosen = int(chosen.sum())
     num_pieces = len(SPECIALS.ordinary)
@@ -210,7 +206,7 @@ def test_nothing_but_the_chosen_tokens_changes() -> None:
     assert fed.dtype == ids.dtype
 
 
-def test_random_pieces_are_ordinary_ones_equally_often() -> None:
+def test_random_tokens_are_uniform_over_ordinary_ones() -> None:
     ordinary = np.array([7, 11, 12, 40, 41])
     specials = SpecialIds(pad=0, cls=2, sep=3, mask=4, ordinary=ordinary, vocab_size=50)
     ids = np.full((500, 100), 30)
@@ -221,10 +217,9 @@ def test_random_pieces_are_ordinary_ones_equally_often() -> None:
     assert_equally_frequent(list(counts.values()))
 
 
-@pytest.mark.parametrize(
-    ("fate", "fed"), [(0.0, 4), (0.7999, 4), (0.8, 17), (0.8999, 17), (0.9, 30), (1 - 2.0**-53, 30)]
-)
-def test_fates_lie_in_this_order(fate: float, fed: int) -> None:
-    specials = SpecialIds(pad=0, cls=2, sep=3, mask=4, ordinary=np.array([15, 16, 17]), vocab_size=50)
-    corruption = Corruption(np.array([[fate]]), np.array([[1 - 2.0**-53]]))
-    assert corrupt(np.array([[30]]), np.array([[True]]), corruption, specials).tolist() == [[fed]]
+def test_fates_lie_in_this_order(subtests: pytest.Subtests) -> None:
+    for fate, fed in [(0.0, 4), (0.7999, 4), (0.8, 17), (0.8999, 17), (0.9, 30), (1 - 2.0**-53, 30)]:
+        with subtests.test(fate=fate):
+            specials = SpecialIds(pad=0, cls=2, sep=3, mask=4, ordinary=np.array([15, 16, 17]), vocab_size=50)
+            corruption = Corruption(np.array([[fate]]), np.array([[1 - 2.0**-53]]))
+            assert corrupt(np.array([[30]]), np.array([[True]]), corruption, specials).tolist() == [[fed]]

@@ -41,29 +41,26 @@ def test_two_rows_that_would_fit_into_one_are_one(case: tuple[int, list[int]]) -
     assert len(sizes) < 2 or sizes[0] + sizes[1] > max_length
 
 
-@pytest.mark.parametrize(
-    ("lengths", "max_length", "num_rows"),
-    [
+def test_the_room_behind_a_long_sequence_is_filled_with_short_ones(subtests: pytest.Subtests) -> None:
+    for lengths, max_length, num_rows in [
         ([100] * 10 + [5] * 50, 128, 10),
         ([6, 6, 2, 2, 2, 2], 10, 2),
         ([7, 1, 1, 1], 10, 1),
         ([6, 4, 5, 5, 3, 3, 2, 2], 10, 3),
         ([10] * 3, 10, 3),
         ([1] * 25, 10, 3),
-    ],
-)
-def test_the_room_behind_a_long_sequence_is_filled_with_short_ones(
-    lengths: list[int], max_length: int, num_rows: int
-) -> None:
-    assert len(pack_lengths(lengths, max_length)) == num_rows
+    ]:
+        with subtests.test(lengths=lengths):
+            assert len(pack_lengths(lengths, max_length)) == num_rows
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_rows_of_sentence_lengths_are_full(seed: int) -> None:
-    lengths = lognormal_lengths(20_000, seed)
-    assert 19 < lengths.mean() < 21
-    rows = pack(lengths, 128, np.random.default_rng(seed))
-    assert lengths.sum() / (len(rows) * 128) >= 0.99
+def test_rows_of_sentence_lengths_are_full(subtests: pytest.Subtests) -> None:
+    for seed in range(3):
+        with subtests.test(seed=seed):
+            lengths = lognormal_lengths(20_000, seed)
+            assert 19 < lengths.mean() < 21
+            rows = pack(lengths, 128, np.random.default_rng(seed))
+            assert lengths.sum() / (len(rows) * 128) >= 0.99
 
 
 def test_the_seed_decides() -> None:

@@ -1,4 +1,4 @@
-"""Rows: sequences are put together as asked, packed or one by one, and long sentences are cut where they may be."""
+"""Rows: sequences are built from spans, packed or one per row, and long sentences are split at eojeol."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,7 +52,7 @@ def test_stretches_of_several_documents_are_divided_by_a_further_sep(numbered: C
     assert rows.first_lengths.tolist() == rows.lengths.values.tolist() == [9]
 
 
-def test_a_stretch_of_another_shard_keeps_its_pieces_and_eojeol(numbered: Corpus) -> None:
+def test_a_span_of_another_shard_keeps_its_tokens_and_eojeol(numbered: Corpus) -> None:
     corpus = numbered([[[[2]]], [[[1, 3, 1]]]])
     builder = SequenceBuilder(corpus.tokens.shards[0], corpus.specials)
     builder.add([(0, 2)], builder.append_tokens((corpus.tokens.shards[1], (1, 4))))
@@ -67,28 +67,29 @@ def test_a_stretch_of_another_shard_keeps_its_pieces_and_eojeol(numbered: Corpus
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("several", [False, True])
 def test_every_sequence_is_in_one_row_with_what_belongs_to_it(
-    numbered: Corpus, sequences_of: Sequences, several: bool
+    numbered: Corpus, sequences_of: Sequences, subtests: pytest.Subtests
 ) -> None:
-    corpus = numbered([[[[1] * 40]]])
-    builder = SequenceBuilder(corpus.tokens.shards[0], corpus.specials)
-    expected = set()
-    for number in range(30):
-        length = number % 7 + 1
-        builder.add([(number, number + length)], (0, 2), label=number % 2)
-        expected.add((number + 10, length, number % 2))
-    assert len(builder) == 30
-    rows = build_rows(builder, 20, several=several)
-    sequences = sequences_of(rows)
-    assert {(s.first[0], len(s.first), s.label) for s in sequences} == expected
-    assert all(s.second == [10, 11] and s.first == list(range(s.first[0], s.first[-1] + 1)) for s in sequences)
-    assert rows.ids.lengths.max() <= 20
-    assert len(sequences) == 30
-    assert (len(rows) < 30) is several
+    for several in [False, True]:
+        with subtests.test(several=several):
+            corpus = numbered([[[[1] * 40]]])
+            builder = SequenceBuilder(corpus.tokens.shards[0], corpus.specials)
+            expected = set()
+            for number in range(30):
+                length = number % 7 + 1
+                builder.add([(number, number + length)], (0, 2), label=number % 2)
+                expected.add((number + 10, length, number % 2))
+            assert len(builder) == 30
+            rows = build_rows(builder, 20, several=several)
+            sequences = sequences_of(rows)
+            assert {(s.first[0], len(s.first), s.label) for s in sequences} == expected
+            assert all(s.second == [10, 11] and s.first == list(range(s.first[0], s.first[-1] + 1)) for s in sequences)
+            assert rows.ids.lengths.max() <= 20
+            assert len(sequences) == 30
+            assert (len(rows) < 30) is several
 
 
-def test_rows_come_in_an_order_that_the_generator_decides(numbered: Corpus) -> None:
+def test_the_generator_decides_the_order_of_rows(numbered: Corpus) -> None:
     corpus = numbered([[[[1] * 40]]])
     builder = SequenceBuilder(corpus.tokens.shards[0], corpus.specials)
     for number in range(40):
@@ -99,45 +100,50 @@ def test_rows_come_in_an_order_that_the_generator_decides(numbered: Corpus) -> N
     assert first[1::3] != sorted(first[1::3])
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_no_sequences_make_no_rows(numbered: Corpus, several: bool) -> None:
-    corpus = numbered([[]])
-    rows = build_rows(SequenceBuilder(corpus.tokens.shards[0], corpus.specials), 8, several=several)
-    assert len(rows) == len(rows.ids.values) == len(rows.labels) == 0
+def test_no_sequences_make_no_rows(numbered: Corpus, subtests: pytest.Subtests) -> None:
+    for several in [False, True]:
+        with subtests.test(several=several):
+            corpus = numbered([[]])
+            rows = build_rows(SequenceBuilder(corpus.tokens.shards[0], corpus.specials), 8, several=several)
+            assert len(rows) == len(rows.ids.values) == len(rows.labels) == 0
 
 
-@pytest.mark.parametrize(("vocab_size", "dtype"), [(65_536, np.uint16), (65_537, np.int32)])
-def test_ids_take_two_bytes_where_the_vocabulary_allows(numbered: Corpus, vocab_size: int, dtype: type) -> None:
-    specials = SpecialIds(pad=0, cls=2, sep=vocab_size - 1, mask=4, ordinary=np.arange(5, 9), vocab_size=vocab_size)
-    builder = SequenceBuilder(numbered([[[[2]]]]).tokens.shards[0], specials)
-    builder.add([(0, 2)])
-    rows = build_rows(builder, 8, several=True)
-    assert rows.ids.values.dtype == dtype
-    assert rows.ids.values.tolist() == [2, 10, 11, vocab_size - 1]
+def test_ids_take_two_bytes_where_the_vocabulary_allows(numbered: Corpus, subtests: pytest.Subtests) -> None:
+    for vocab_size, dtype in [(65_536, np.uint16), (65_537, np.int32)]:
+        with subtests.test(vocab_size=vocab_size):
+            specials = SpecialIds(
+                pad=0, cls=2, sep=vocab_size - 1, mask=4, ordinary=np.arange(5, 9), vocab_size=vocab_size
+            )
+            builder = SequenceBuilder(numbered([[[[2]]]]).tokens.shards[0], specials)
+            builder.add([(0, 2)])
+            rows = build_rows(builder, 8, several=True)
+            assert rows.ids.values.dtype == dtype
+            assert rows.ids.values.tolist() == [2, 10, 11, vocab_size - 1]
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_columns_give_the_rows_back(numbered: Corpus, masked: bool) -> None:
-    corpus = numbered([[[[2, 1], [3]]]])
-    builder = SequenceBuilder(corpus.tokens.shards[0], corpus.specials)
-    builder.add([(0, 2)], (3, 6), label=1)
-    builder.add([(0, 1)])
-    rows = build_rows(builder, 11, several=True)
-    if masked:
-        at = type(rows.ids)(np.array([1, 4], np.int32), np.array([0, 2]))
-        rows = RowShard(**vars(rows) | {"masked_positions": at, "masked_ids": np.array([7, 8], np.int32)})
-    again = RowShard.from_columns(rows.columns())
-    assert (again.masked_positions is not None) is masked
-    for name, column in rows.columns().items():
-        assert again.columns()[name].values.tolist() == column.values.tolist()
-        assert again.columns()[name].offsets.tolist() == column.offsets.tolist()
-    assert len(rows.columns()) == len(again.columns()) == (7 if masked else 5)
+def test_columns_give_the_rows_back(numbered: Corpus, subtests: pytest.Subtests) -> None:
+    for masked in [False, True]:
+        with subtests.test(masked=masked):
+            corpus = numbered([[[[2, 1], [3]]]])
+            builder = SequenceBuilder(corpus.tokens.shards[0], corpus.specials)
+            builder.add([(0, 2)], (3, 6), label=1)
+            builder.add([(0, 1)])
+            rows = build_rows(builder, 11, several=True)
+            if masked:
+                at = type(rows.ids)(np.array([1, 4], np.int32), np.array([0, 2]))
+                rows = RowShard(**vars(rows) | {"masked_positions": at, "masked_ids": np.array([7, 8], np.int32)})
+            again = RowShard.from_columns(rows.columns())
+            assert (again.masked_positions is not None) is masked
+            for name, column in rows.columns().items():
+                assert again.columns()[name].values.tolist() == column.values.tolist()
+                assert again.columns()[name].offsets.tolist() == column.offsets.tolist()
+            assert len(rows.columns()) == len(again.columns()) == (7 if masked else 5)
 
 
 # ---- sentences ----
 
 
-def test_a_long_sentence_is_cut_at_the_last_eojeol_border_that_fits(numbered: Corpus) -> None:
+def test_a_long_sentence_is_split_at_the_last_eojeol_boundary_that_fits(numbered: Corpus) -> None:
     corpus = numbered([[[[9]], [[2, 2, 3, 1], [2]]]])
     assert SentenceIndex(corpus.tokens.shards[0], longest=6)[1] == [(9, 13), (13, 17), (17, 19)]
     assert SentenceIndex(corpus.tokens.shards[0], longest=7)[1] == [(9, 16), (16, 17), (17, 19)]

@@ -1,5 +1,6 @@
-"""Arrow shards: what was written is what is read, in place; damage is told; jobs fail in one line, in any process."""
+"""Arrow shards: round trip, memory mapping, damage; and jobs that fail with one line in any process."""
 
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -33,21 +34,25 @@ def test_values_cut_by_lengths_are_the_arrays(arrays: list[list[int]]) -> None:
     assert column.lengths.tolist() == [len(array) for array in arrays]
 
 
-@pytest.mark.parametrize("arrays", [[[5, 6], [], [7]], [[], []], []])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
-def test_what_is_read_is_what_was_written(tmp_path: Path, arrays: list[list[int]], dtype: type) -> None:
-    columns = {"ids": ragged(arrays, dtype), "ends": ragged([[number] for number in range(len(arrays))])}
-    write_shard(tmp_path / "s.arrow", columns)
-    read = read_shard(tmp_path / "s.arrow")
-    assert list(read) == ["ids", "ends"]
-    assert {name: arrays_of(column) for name, column in read.items()} == {
-        "ids": arrays,
-        "ends": [[number] for number in range(len(arrays))],
-    }
-    assert read["ids"].values.dtype == dtype
+def test_what_is_read_is_what_was_written(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (arrays, dtype) in enumerate(
+        itertools.product([[[5, 6], [], [7]], [[], []], []], [np.uint8, np.uint16, np.int32])
+    ):
+        with subtests.test(arrays=arrays, dtype=dtype):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            columns = {"ids": ragged(arrays, dtype), "ends": ragged([[number] for number in range(len(arrays))])}
+            write_shard(folder / "s.arrow", columns)
+            read = read_shard(folder / "s.arrow")
+            assert list(read) == ["ids", "ends"]
+            assert {name: arrays_of(column) for name, column in read.items()} == {
+                "ids": arrays,
+                "ends": [[number] for number in range(len(arrays))],
+            }
+            assert read["ids"].values.dtype == dtype
 
 
-def test_a_shard_is_read_in_place(tmp_path: Path) -> None:
+def test_a_shard_is_memory_mapped(tmp_path: Path) -> None:
     write_shard(tmp_path / "s.arrow", {"ids": ragged([[1, 2], [3]])})
     values = read_shard(tmp_path / "s.arrow")["ids"].values
     assert not values.flags.owndata
@@ -77,14 +82,17 @@ def test_a_file_that_was_cut_short_is_noticed_or_has_lost_nothing(tmp_path: Path
     assert silent == []
 
 
-@pytest.mark.parametrize("content", [b"", b"no arrow file", b"\x00" * 1000, b"\xff\xff\xff\xff\x10\x00\x00\x00" * 20])
-def test_a_file_that_is_no_shard_is_told(tmp_path: Path, fails: Fails, content: bytes) -> None:
-    (tmp_path / "s.arrow").write_bytes(content)
-    with fails(CheckpointError, tmp_path / "s.arrow", "damaged", "delete it"):
-        read_shard(tmp_path / "s.arrow")
+def test_a_file_that_is_not_a_shard_is_an_error(tmp_path: Path, fails: Fails, subtests: pytest.Subtests) -> None:
+    for number, content in enumerate([b"", b"no arrow file", b"\x00" * 1000, b"\xff\xff\xff\xff\x10\x00\x00\x00" * 20]):
+        with subtests.test(content=content):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / "s.arrow").write_bytes(content)
+            with fails(CheckpointError, folder / "s.arrow", "damaged", "delete it"):
+                read_shard(folder / "s.arrow")
 
 
-def test_a_shard_that_cannot_be_written_is_told(tmp_path: Path, fails: Fails) -> None:
+def test_an_unwritable_shard_is_an_error(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "file").write_text("")
     with fails(ResultError, tmp_path / "file", "cannot write"):
         write_shard(tmp_path / "file" / "s.arrow", {"ids": ragged([[1]])})
@@ -119,7 +127,7 @@ def test_a_failed_job_leaves_what_was_finished(tmp_path: Path, fails: Fails) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["1.arrow"]
 
 
-def test_the_error_of_another_process_is_told_like_one_of_this(tmp_path: Path, fails: Fails) -> None:
+def test_the_error_of_a_worker_is_raised_here(tmp_path: Path, fails: Fails) -> None:
     paths = [tmp_path / "a.arrow", tmp_path / "b.arrow"]
     for path in paths:
         path.write_bytes(b"no arrow file")

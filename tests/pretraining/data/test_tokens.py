@@ -131,38 +131,43 @@ def test_any_text_is_tokenised_as_the_library_tokenises_whole_texts(
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("published", [False, True])
 def test_petitions_are_tokenised_as_the_library_tokenises_whole_texts(
-    real_data: Path, vocabulary: Path, published: bool
+    real_data: Path, vocabulary: Path, subtests: pytest.Subtests
 ) -> None:
-    tokenizer_json = (real_data / "kpfbert" if published else vocabulary) / "tokenizer.json"
-    documents = read_documents(real_data / "corpus" / "petitions.jsonl.gz", rejected=[])
-    texts = [pretraining.data.tokens.CONTROL.sub(" ", document.text) for document in itertools.islice(documents, 600)]
-    shard = EojeolTokenizer(tokenizer_json).encode(texts)
-    whole = open_wordpiece(tokenizer_json)
-    assert documents_of(shard) == [ids for ids in (encode(whole, text) for text in texts) if ids]
+    for published in [False, True]:
+        with subtests.test(published=published):
+            tokenizer_json = (real_data / "kpfbert" if published else vocabulary) / "tokenizer.json"
+            documents = read_documents(real_data / "corpus" / "petitions.jsonl.gz", rejected=[])
+            texts = [
+                pretraining.data.tokens.CONTROL.sub(" ", document.text) for document in itertools.islice(documents, 600)
+            ]
+            shard = EojeolTokenizer(tokenizer_json).encode(texts)
+            whole = open_wordpiece(tokenizer_json)
+            assert documents_of(shard) == [ids for ids in (encode(whole, text) for text in texts) if ids]
 
 
-@pytest.mark.parametrize("name", SPECIAL_TOKENS)
-def test_the_name_of_a_special_token_is_text(by_eojeol: EojeolTokenizer, vocabulary: Path, name: str) -> None:
-    whole = Tokenizer.from_file(str(vocabulary / "tokenizer.json"))
-    shard = by_eojeol.encode([f"기사에 {name} 표시가", f"기사{name}"])
-    spelt = " ".join([name[0], name[1:-1], name[-1]])  # punctuation is a word of its own in any case
-    assert documents_of(shard) == [encode(whole, f"기사에 {spelt} 표시가"), encode(whole, f"기사 {spelt}")]
-    assert whole.token_to_id(name) in encode(whole, f"기사에 {name} 표시가")
-    starts = shard.columns()["eojeol_starts"]
-    assert starts[0].sum() == 3
-    assert starts[1].sum() == 1
+def test_the_name_of_a_special_token_is_text(
+    by_eojeol: EojeolTokenizer, vocabulary: Path, subtests: pytest.Subtests
+) -> None:
+    for name in SPECIAL_TOKENS:
+        with subtests.test(name=name):
+            whole = Tokenizer.from_file(str(vocabulary / "tokenizer.json"))
+            shard = by_eojeol.encode([f"기사에 {name} 표시가", f"기사{name}"])
+            spelt = " ".join([name[0], name[1:-1], name[-1]])  # punctuation is a word of its own in any case
+            assert documents_of(shard) == [encode(whole, f"기사에 {spelt} 표시가"), encode(whole, f"기사 {spelt}")]
+            assert whole.token_to_id(name) in encode(whole, f"기사에 {name} 표시가")
+            starts = shard.columns()["eojeol_starts"]
+            assert starts[0].sum() == 3
+            assert starts[1].sum() == 1
 
 
-@pytest.mark.parametrize(
-    "control", ["\x00", "\x07", "\t", "\x0b", "\x0c", "\r", "\x1c", "\x1f", "\x7f", "\x85", "\x9f"]
-)
-def test_a_control_character_is_a_blank(by_eojeol: EojeolTokenizer, control: str) -> None:
-    odd, plain = by_eojeol.encode([f"한국{control}언론"]), by_eojeol.encode(["한국 언론"])
-    assert documents_of(odd) == documents_of(plain)
-    assert starts_of(odd) == starts_of(plain)
-    assert ends_of(odd) == ends_of(plain) == [[len(plain.ids[0])]]
+def test_a_control_character_is_a_blank(by_eojeol: EojeolTokenizer, subtests: pytest.Subtests) -> None:
+    for control in ["\x00", "\x07", "\t", "\x0b", "\x0c", "\r", "\x1c", "\x1f", "\x7f", "\x85", "\x9f"]:
+        with subtests.test(control=control):
+            odd, plain = by_eojeol.encode([f"한국{control}언론"]), by_eojeol.encode(["한국 언론"])
+            assert documents_of(odd) == documents_of(plain)
+            assert starts_of(odd) == starts_of(plain)
+            assert ends_of(odd) == ends_of(plain) == [[len(plain.ids[0])]]
 
 
 def test_a_sentence_ends_with_its_line_or_an_eojeol_that_ends_one(by_eojeol: EojeolTokenizer, whole: Tokenizer) -> None:
@@ -188,12 +193,15 @@ def test_an_eojeol_without_tokens_begins_nothing_and_ends_nothing(by_eojeol: Eoj
     assert ends_of(odd) == [[length, len(plain.ids[0])]]
 
 
-@pytest.mark.parametrize("texts", [[], ["", "\u200b"]])
-def test_a_shard_may_be_empty(by_eojeol: EojeolTokenizer, tmp_path: Path, texts: list[str]) -> None:
-    shard = by_eojeol.encode(texts)
-    assert len(shard) == len(shard.ids.values) == 0
-    write_shard(tmp_path / "empty.arrow", shard.columns())
-    assert len(TokenShard.from_columns(pretraining.data.tokens.read_shard(tmp_path / "empty.arrow"))) == 0
+def test_a_shard_may_be_empty(by_eojeol: EojeolTokenizer, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, texts in enumerate([[], ["", "\u200b"]]):
+        with subtests.test(texts=texts):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            shard = by_eojeol.encode(texts)
+            assert len(shard) == len(shard.ids.values) == 0
+            write_shard(folder / "empty.arrow", shard.columns())
+            assert len(TokenShard.from_columns(pretraining.data.tokens.read_shard(folder / "empty.arrow"))) == 0
 
 
 def test_a_long_word_is_unknown_as_it_is_to_the_library(by_eojeol: EojeolTokenizer, whole: Tokenizer) -> None:
@@ -202,7 +210,9 @@ def test_a_long_word_is_unknown_as_it_is_to_the_library(by_eojeol: EojeolTokeniz
     assert by_eojeol.encode([text]).ids[0][0] == whole.token_to_id("[UNK]")
 
 
-def test_forgetting_eojeol_changes_nothing(vocabulary: Path, news: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resetting_the_cache_changes_nothing(
+    vocabulary: Path, news: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def tokenise() -> list[TokenShard]:
         tokenizer = EojeolTokenizer(vocabulary / "tokenizer.json")
         return [tokenizer.encode(news[begin : begin + 5]) for begin in (0, 5, 0, 10)]
@@ -238,25 +248,26 @@ def edited(vocabulary: Path, write: Write, edit: Callable[[Any], Any]) -> Path:
     return write("edited/tokenizer.json", json.dumps(content, ensure_ascii=False))
 
 
-def test_a_missing_tokenizer_is_told(tmp_path: Path, fails: Fails) -> None:
+def test_a_missing_tokenizer_is_an_error(tmp_path: Path, fails: Fails) -> None:
     with fails(CheckpointError, tmp_path / "tokenizer.json", "no such file", "python -m pretraining.vocab"):
         open_wordpiece(tmp_path / "tokenizer.json")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"model": {}}'])
-def test_a_file_that_is_no_tokenizer_is_told(write: Write, fails: Fails, content: str) -> None:
-    path = write("tokenizer.json", content)
-    with fails(CheckpointError, path, "not a tokenizer file", "python -m pretraining.vocab"):
-        open_wordpiece(path)
+def test_a_file_that_is_not_a_tokenizer_is_an_error(write: Write, fails: Fails, subtests: pytest.Subtests) -> None:
+    for content in ["", "{", "[1]", '{"model": {}}']:
+        with subtests.test(content=content):
+            path = write("tokenizer.json", content)
+            with fails(CheckpointError, path, "not a tokenizer file", "python -m pretraining.vocab"):
+                open_wordpiece(path)
 
 
-def test_a_tokenizer_of_another_kind_is_told(tmp_path: Path, fails: Fails) -> None:
+def test_a_tokenizer_of_another_kind_is_an_error(tmp_path: Path, fails: Fails) -> None:
     Tokenizer(models.BPE({"가": 0}, [])).save(str(tmp_path / "tokenizer.json"))
     with fails(CheckpointError, tmp_path / "tokenizer.json", "a BPE tokenizer, not WordPiece"):
         open_wordpiece(tmp_path / "tokenizer.json")
 
 
-def test_a_tokenizer_without_a_mask_is_told(vocabulary: Path, write: Write, fails: Fails) -> None:
+def test_a_tokenizer_without_a_mask_is_an_error(vocabulary: Path, write: Write, fails: Fails) -> None:
     def drop_mask(content: Any) -> None:
         del content["model"]["vocab"]["[MASK]"]
         content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] != "[MASK]"]
@@ -270,24 +281,21 @@ LOWER = {"type": "Lowercase"}
 PLAIN = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
 
 
-@pytest.mark.parametrize(
-    "normalizer",
-    [
+def test_a_tokenizer_that_changes_letters_is_an_error(
+    vocabulary: Path, write: Write, fails: Fails, subtests: pytest.Subtests
+) -> None:
+    for normalizer in [
         PLAIN | {"strip_accents": None, "lowercase": True},
         PLAIN | {"strip_accents": False, "lowercase": True},
         PLAIN | {"strip_accents": True, "lowercase": False},
         LOWER,
         {"type": "Sequence", "normalizers": [PLAIN | {"strip_accents": False, "lowercase": False}, LOWER]},
         {"type": "NFD"},
-    ],
-    ids=["lower-case", "lower-case only", "strip accents", "lower-case alone", "sequence", "decompose"],
-)
-def test_a_tokenizer_that_changes_letters_is_told(
-    vocabulary: Path, write: Write, fails: Fails, normalizer: dict[str, Any]
-) -> None:
-    path = edited(vocabulary, write, lambda content: content.update(normalizer=normalizer))
-    with fails(CheckpointError, path):
-        open_wordpiece(path)
+    ]:
+        with subtests.test(normalizer=normalizer):
+            path = edited(vocabulary, write, lambda content, new=normalizer: content.update(normalizer=new))
+            with fails(CheckpointError, path):
+                open_wordpiece(path)
 
 
 def test_truncation_and_padding_saved_with_a_tokenizer_do_not_count(vocabulary: Path, tmp_path: Path) -> None:
@@ -343,7 +351,7 @@ def test_a_corpus_is_its_titles_and_texts(corpus: Path, vocabulary: Path, tmp_pa
     assert len(tokens) + len(held_out) == 120
 
 
-def test_a_damaged_shard_is_told(corpus: Path, vocabulary: Path, tmp_path: Path, fails: Fails) -> None:
+def test_a_damaged_shard_is_an_error(corpus: Path, vocabulary: Path, tmp_path: Path, fails: Fails) -> None:
     tokenize_corpus(corpus, vocabulary / "tokenizer.json", tmp_path)
     shard = sorted(tmp_path.rglob("*.arrow"))[1]
     os.truncate(shard, shard.stat().st_size // 2)
@@ -357,7 +365,7 @@ def test_a_file_is_a_corpus_without_held_out_documents(vocabulary: Path, tmp_pat
     assert len(tokenize_corpus(path, vocabulary / "tokenizer.json", tmp_path, split="held-out")[0]) == 0
 
 
-def test_a_corpus_without_a_token_is_told(vocabulary: Path, tmp_path: Path, write: Write, fails: Fails) -> None:
+def test_a_corpus_without_a_token_is_an_error(vocabulary: Path, tmp_path: Path, write: Write, fails: Fails) -> None:
     path = write("news.txt", "\u200b\n\n\ufeff\n")
     with fails(DataError, path, "contains no text"):
         tokenize_corpus(path, vocabulary / "tokenizer.json", tmp_path)
@@ -381,9 +389,7 @@ def test_other_text_another_vocabulary_or_split_has_other_shards(
     assert len(list(tmp_path.glob("tokens-train-*"))) == 4
 
 
-def test_a_vocabulary_made_anew_in_the_same_place_is_read_anew(
-    vocabulary: Path, tmp_path: Path, write: Write, whole: Tokenizer
-) -> None:
+def test_a_replaced_vocabulary_is_read_again(vocabulary: Path, tmp_path: Path, write: Write, whole: Tokenizer) -> None:
     path, tokenizer_json = write("news.txt", "한국은행"), tmp_path / "tokenizer.json"
     shutil.copy(vocabulary / "tokenizer.json", tokenizer_json)
     first, _ = tokenize_corpus(path, tokenizer_json, tmp_path)

@@ -67,20 +67,21 @@ def batch_of(feed: BatchSource) -> dict[str, torch.Tensor]:
     return feed.micro_batches(0, process=0, num_processes=1, size=8)[0]
 
 
-@pytest.mark.parametrize(
-    ("num_layers", "taken"), [(3, [0, 2, 4]), (2, [0, 3]), (6, [0, 1, 2, 3, 4, 5]), (4, [0, 1, 3, 4])]
-)
-def test_a_student_begins_with_every_nth_layer(news: Any, teacher: Path, num_layers: int, taken: list[int]) -> None:
-    student = make_student(make_feed(news, teacher=str(teacher)), num_layers).network
-    whole = AutoModelForMaskedLM.from_pretrained(teacher)
-    for own, source in enumerate(taken):
-        ours, theirs = student.bert.encoder.layer[own], whole.bert.encoder.layer[source]
-        for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-            assert torch.equal(mine, other), name
-    assert torch.equal(
-        student.bert.embeddings.position_embeddings.weight, whole.bert.embeddings.position_embeddings.weight
-    )
-    assert torch.equal(student.cls.predictions.transform.dense.weight, whole.cls.predictions.transform.dense.weight)
+def test_a_student_begins_with_every_nth_layer(news: Any, teacher: Path, subtests: pytest.Subtests) -> None:
+    for num_layers, taken in [(3, [0, 2, 4]), (2, [0, 3]), (6, [0, 1, 2, 3, 4, 5]), (4, [0, 1, 3, 4])]:
+        with subtests.test(num_layers=num_layers):
+            student = make_student(make_feed(news, teacher=str(teacher)), num_layers).network
+            whole = AutoModelForMaskedLM.from_pretrained(teacher)
+            for own, source in enumerate(taken):
+                ours, theirs = student.bert.encoder.layer[own], whole.bert.encoder.layer[source]
+                for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+                    assert torch.equal(mine, other), name
+            assert torch.equal(
+                student.bert.embeddings.position_embeddings.weight, whole.bert.embeddings.position_embeddings.weight
+            )
+            assert torch.equal(
+                student.cls.predictions.transform.dense.weight, whole.cls.predictions.transform.dense.weight
+            )
 
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_it(news: Any, teacher: Path) -> None:
@@ -141,10 +142,10 @@ def test_the_teacher_neither_learns_nor_is_saved(news: Any, teacher: Path) -> No
     assert student.objective_parts(state) == {}
 
 
-def test_a_teacher_that_does_not_fit_is_told_before_training(
+def test_a_teacher_that_does_not_fit_is_an_error_before_training(
     news: Any, teacher: Path, vocab_size: int, tmp_path: Path, fails: Fails
 ) -> None:
-    with fails(RecipeError, "objective.teacher", "no model folder"):
+    with fails(RecipeError, "objective.teacher", "not a model folder"):
         make_student(make_feed(news, teacher=str(tmp_path)))
     with fails(RecipeError, "recipe", "model.hidden_size=16", "32"):
         make_student(make_feed(news, teacher=str(teacher)), hidden_size=16)

@@ -90,30 +90,32 @@ def test_the_loss_is_that_of_transformers(news: Any) -> None:
     assert int(ours["clm_correct"]) == int(right.sum())
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_later_token_changes_nothing_before_it(news: Any, attention: str) -> None:
-    feed = make_feed(news, isolate=False)
-    model, batch = make_model(feed, attention), batch_of(feed)
-    before = hidden_of(model, batch)
-    place = 9
-    after = hidden_of(model, batch | {"input_ids": batch["input_ids"].index_fill(1, torch.tensor([place]), 11)})
-    torch.testing.assert_close(after[:, :place], before[:, :place], rtol=0, atol=1e-6)
-    assert ((after - before)[:, place:].abs().amax(-1) > 1e-4)[:, 0].all()
-    assert ((after - before)[0, place + 1 :].abs().amax(-1) > 1e-6).any()
+def test_a_later_token_changes_nothing_before_it(news: Any, subtests: pytest.Subtests) -> None:
+    for attention in ["eager", "sdpa"]:
+        with subtests.test(attention=attention):
+            feed = make_feed(news, isolate=False)
+            model, batch = make_model(feed, attention), batch_of(feed)
+            before = hidden_of(model, batch)
+            place = 9
+            after = hidden_of(model, batch | {"input_ids": batch["input_ids"].index_fill(1, torch.tensor([place]), 11)})
+            torch.testing.assert_close(after[:, :place], before[:, :place], rtol=0, atol=1e-6)
+            assert ((after - before)[:, place:].abs().amax(-1) > 1e-4)[:, 0].all()
+            assert ((after - before)[0, place + 1 :].abs().amax(-1) > 1e-6).any()
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_packed_sequence_is_what_it_is_alone(news: Any, attention: str) -> None:
-    feed = make_feed(news)
-    model, batch = make_model(feed, attention), batch_of(feed)
-    assert int(batch["sequence_ids"].max()) > 1
-    packed = hidden_of(model, batch)
-    for row in range(len(packed)):
-        for number in range(1, int(batch["sequence_ids"][row].max()) + 1):
-            places = np.flatnonzero((batch["sequence_ids"][row] == number).numpy())
-            names = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
-            alone = hidden_of(model, {name: batch[name][row : row + 1, places] for name in names})
-            torch.testing.assert_close(packed[row, places], alone[0], rtol=0, atol=1e-5)
+def test_a_packed_sequence_is_what_it_is_alone(news: Any, subtests: pytest.Subtests) -> None:
+    for attention in ["eager", "sdpa"]:
+        with subtests.test(attention=attention):
+            feed = make_feed(news)
+            model, batch = make_model(feed, attention), batch_of(feed)
+            assert int(batch["sequence_ids"].max()) > 1
+            packed = hidden_of(model, batch)
+            for row in range(len(packed)):
+                for number in range(1, int(batch["sequence_ids"][row].max()) + 1):
+                    places = np.flatnonzero((batch["sequence_ids"][row] == number).numpy())
+                    names = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
+                    alone = hidden_of(model, {name: batch[name][row : row + 1, places] for name in names})
+                    torch.testing.assert_close(packed[row, places], alone[0], rtol=0, atol=1e-5)
 
 
 def test_the_saved_folder_is_causal_for_whoever_loads_it(news: Any, tmp_path: Path) -> None:

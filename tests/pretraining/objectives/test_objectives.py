@@ -1,6 +1,7 @@
 """The objectives: which sequences they make of a corpus, and what of them is to be predicted."""
 
 import inspect
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -43,15 +44,16 @@ def is_running(pieces: list[int]) -> bool:
 # ---- the registry ----
 
 
-@pytest.mark.parametrize("name", sorted(all_objectives()))
-def test_an_objective_is_found_by_its_name_and_names_its_paper(name: str) -> None:
-    objective = get_objective(name, "recipe")
-    assert objective.name == name
-    assert objective.paper
-    assert issubclass(objective.settings, ObjectiveConfig)
-    assert objective.settings() == objective.settings()
-    assert inspect.getdoc(inspect.getmodule(objective))
-    assert name in all_objectives()
+def test_an_objective_is_found_by_its_name_and_names_its_paper(subtests: pytest.Subtests) -> None:
+    for name in sorted(all_objectives()):
+        with subtests.test(name=name):
+            objective = get_objective(name, "recipe")
+            assert objective.name == name
+            assert objective.paper
+            assert issubclass(objective.settings, ObjectiveConfig)
+            assert objective.settings() == objective.settings()
+            assert inspect.getdoc(inspect.getmodule(objective))
+            assert name in all_objectives()
 
 
 def test_an_unknown_objective_names_the_nearest(fails: Fails) -> None:
@@ -92,7 +94,7 @@ def test_isolated_rows_hold_every_token_once_and_break_where_they_may(
 
 
 def assert_broken_well(corpus: Any, before: list[int], begin: int, room: int) -> None:
-    """A stretch ends with a document or a sentence that leaves no room for the next, or within one that is too long."""
+    """A segment ends with a document, with the last sentence that fits, or inside a sentence that is too long."""
     if begin in corpus.document_starts:
         return
     sentence = corpus.sentence_of(begin)
@@ -116,7 +118,7 @@ def test_a_long_document_is_cut_behind_sentences_and_a_long_sentence_between_eoj
 
 
 @given(structure=SHORT_DOCUMENTS, max_length=st.integers(8, 20))
-def test_rows_across_documents_are_full_sentences_with_one_sep_at_each_border(
+def test_rows_across_documents_are_full_sentences_with_one_sep_at_each_boundary(
     numbered: Corpus, sequences_of: Sequences, structure: Any, max_length: int
 ) -> None:
     corpus = numbered([structure])
@@ -150,24 +152,26 @@ def test_rows_run_across_documents(numbered: Corpus) -> None:
     ]
 
 
-@pytest.mark.parametrize("isolate", [True, False])
 def test_the_same_seed_makes_the_same_rows_and_another_shuffles_them(
-    numbered: Corpus, structure: Draw, isolate: bool
+    numbered: Corpus, structure: Draw, subtests: pytest.Subtests
 ) -> None:
     corpus = numbered([structure(40)])
 
-    def rows(seed: int) -> list[int]:
-        ids: list[int] = dynamic(corpus, 32, isolate=isolate, seed=seed).make_rows(corpus.tokens, 0).ids.values.tolist()
+    def rows(seed: int, *, isolate: bool) -> list[int]:
+        objective = dynamic(corpus, 32, isolate=isolate, seed=seed)
+        ids: list[int] = objective.make_rows(corpus.tokens, 0).ids.values.tolist()
         return ids
 
-    assert rows(5) == rows(5) != rows(6)
+    for isolate in (True, False):
+        with subtests.test(isolate=isolate):
+            assert rows(5, isolate=isolate) == rows(5, isolate=isolate) != rows(6, isolate=isolate)
 
 
 # ---- dynamic_mlm: masks ----
 
 
 def running_batch(num_rows: int, length: int, *, epoch: int = 0, first: int = 0) -> RowBatch:
-    """Return rows of one sequence without any data behind them, whose eojeol have three pieces."""
+    """Return synthetic rows of one sequence each, whose eojeol have three tokens."""
     kinds = np.tile(np.where(np.arange(length) % 3 == 1, WORD_START, WORD_INSIDE), (num_rows, 1))
     kinds[:, [0, -1]] = SPECIAL
     ids = 10 + np.arange(num_rows * length).reshape(num_rows, length) % 5000
@@ -187,27 +191,28 @@ def running_batch(num_rows: int, length: int, *, epoch: int = 0, first: int = 0)
     )
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.3])
-def test_the_share_of_predicted_tokens_is_the_rate(numbered: Corpus, rate: float) -> None:
-    objective = dynamic(numbered([[[[1] * 5000]]]), 128, mask_rate=rate)
-    batch = running_batch(8000, 128)
-    masked = objective.mask(batch)
-    num_tokens = int((batch.kinds != SPECIAL).sum())
-    assert num_tokens > 1_000_000
-    assert_likely(len(masked.masked_positions), num_tokens, rate)
-    # Each row has the whole part of its share, and one more as often as the rest says.
-    counts = np.bincount(masked.masked_positions // 128, minlength=8000)
-    whole = int(rate * 126)
-    assert set(counts.tolist()) == {whole, whole + 1}
-    assert_likely(int((counts - whole).sum()), 8000, rate * 126 - whole)
-    # And every position is as likely as every other.
-    places = np.bincount(masked.masked_positions % 128, minlength=128)
-    assert places[0] == places[-1] == 0
-    for count in places[1:-1].tolist():
-        assert_likely(count, 8000, rate)
+def test_the_share_of_predicted_tokens_is_the_masking_rate(numbered: Corpus, subtests: pytest.Subtests) -> None:
+    for rate in [0.15, 0.3]:
+        with subtests.test(rate=rate):
+            objective = dynamic(numbered([[[[1] * 5000]]]), 128, mask_rate=rate)
+            batch = running_batch(8000, 128)
+            masked = objective.mask(batch)
+            num_tokens = int((batch.kinds != SPECIAL).sum())
+            assert num_tokens > 1_000_000
+            assert_likely(len(masked.masked_positions), num_tokens, rate)
+            # Each row has the whole part of its share, and one more as often as the rest says.
+            counts = np.bincount(masked.masked_positions // 128, minlength=8000)
+            whole = int(rate * 126)
+            assert set(counts.tolist()) == {whole, whole + 1}
+            assert_likely(int((counts - whole).sum()), 8000, rate * 126 - whole)
+            # And every position is as likely as every other.
+            places = np.bincount(masked.masked_positions % 128, minlength=128)
+            assert places[0] == places[-1] == 0
+            for count in places[1:-1].tolist():
+                assert_likely(count, 8000, rate)
 
 
-def test_predicted_tokens_become_masks_random_pieces_or_stay(numbered: Corpus) -> None:
+def test_predicted_tokens_become_masks_random_tokens_or_stay(numbered: Corpus) -> None:
     objective = dynamic(numbered([[[[1] * 5000]]]), 128, mask_rate=0.3)
     batch = running_batch(8000, 128)
     masked = objective.mask(batch)
@@ -230,7 +235,7 @@ def masked_places(objective: Any, batch: RowBatch) -> list[list[int]]:
     return [(at[at // width == row] % width).tolist() for row in range(len(batch.rows))]
 
 
-def test_masks_are_drawn_anew_in_each_epoch_and_are_the_same_again_in_the_same(numbered: Corpus) -> None:
+def test_masks_differ_between_epochs_and_are_reproducible_within_one(numbered: Corpus) -> None:
     corpus = numbered([[[[1] * 5000]]])
     objective = dynamic(corpus, 64)
     first, again, second = (masked_places(objective, running_batch(200, 64, epoch=epoch)) for epoch in (3, 3, 4))
@@ -243,7 +248,7 @@ def test_masks_are_drawn_anew_in_each_epoch_and_are_the_same_again_in_the_same(n
     assert_likely(overlap, sum(map(len, first)), 0.15)
 
 
-def test_a_row_is_masked_alike_in_any_batch(numbered: Corpus) -> None:
+def test_a_row_has_the_same_masks_in_any_batch(numbered: Corpus) -> None:
     objective = dynamic(numbered([[[[1] * 5000]]]), 64, whole_word=False)
     together = masked_places(objective, running_batch(20, 40))
     assert [masked_places(objective, running_batch(1, 40, first=row))[0] for row in range(20)] == together
@@ -377,22 +382,24 @@ def test_random_texts_begin_with_a_sentence_anywhere_in_their_document(news: Any
     assert 0 < at_front < 0.3 * len(begins)
 
 
-@pytest.mark.parametrize("shards", [[2], [1, 1], [1, 0, 1]])
-def test_two_documents_are_enough(numbered: Corpus, sequences_of: Sequences, shards: list[int]) -> None:
-    document = [[2, 1], [3], [1, 1, 1]]
-    corpus = numbered([[document] * number for number in shards])
-    pairs = pairs_of(static(corpus, 16, dupe_factor=20), corpus, sequences_of)
-    assert {pair.label for pair in pairs} == {REAL_NEXT, RANDOM_NEXT}
-    for pair in pairs:
-        documents = corpus.document_of(pair.first[0]), corpus.document_of(pair.second[0])
-        assert (documents[0] != documents[1]) == pair.label
+def test_two_documents_are_enough(numbered: Corpus, sequences_of: Sequences, subtests: pytest.Subtests) -> None:
+    for shards in [[2], [1, 1], [1, 0, 1]]:
+        with subtests.test(shards=shards):
+            document = [[2, 1], [3], [1, 1, 1]]
+            corpus = numbered([[document] * number for number in shards])
+            pairs = pairs_of(static(corpus, 16, dupe_factor=20), corpus, sequences_of)
+            assert {pair.label for pair in pairs} == {REAL_NEXT, RANDOM_NEXT}
+            for pair in pairs:
+                documents = corpus.document_of(pair.first[0]), corpus.document_of(pair.second[0])
+                assert (documents[0] != documents[1]) == pair.label
 
 
-@pytest.mark.parametrize("shards", [[[[[2, 1], [3]]]], [[[[2, 1], [3]]], []]])
-def test_one_document_is_told(numbered: Corpus, fails: Fails, shards: list[Any]) -> None:
-    corpus = numbered(shards)
-    with fails(DataError, "corpus", "one document"):
-        static(corpus, 16).make_rows(corpus.tokens, 0)
+def test_one_document_is_an_error(numbered: Corpus, fails: Fails, subtests: pytest.Subtests) -> None:
+    for shards in [[[[[2, 1], [3]]]], [[[[2, 1], [3]]], []]]:
+        with subtests.test(shards=shards):
+            corpus = numbered(shards)
+            with fails(DataError, "corpus", "one document"):
+                static(corpus, 16).make_rows(corpus.tokens, 0)
 
 
 def test_a_chunk_of_one_sentence_is_split_between_two_eojeol(
@@ -425,25 +432,28 @@ def test_single_sentences_can_always_be_random_pairs(
         assert bool(sum(labels) > stats.binom.ppf(1 - TAIL, len(labels), 0.5)) is is_tipped
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.1, 1.0])
-def test_as_many_document_passes_as_asked_for_aim_at_a_shorter_length(
-    numbered: Corpus, structure: Draw, sequences_of: Sequences, probability: float
+def test_short_sequences_have_the_configured_probability(
+    numbered: Corpus, structure: Draw, sequences_of: Sequences, subtests: pytest.Subtests
 ) -> None:
-    # Sentences of one token: a real pair that does not end its document has exactly the target's length.
-    corpus = numbered([structure(500, sentences=(60, 60), eojeol=(1, 1), pieces=(1, 1))])
-    objective = static(corpus, 13, short_sequence_probability=probability)
-    targets: dict[int, set[int]] = {}
-    for pair in pairs_of(objective, corpus, sequences_of):
-        if pair.label == REAL_NEXT and pair.second[-1] + 1 not in corpus.document_starts:
-            targets.setdefault(corpus.document_of(pair.first[0]), set()).add(len(pair.first) + len(pair.second))
-    assert all(len(lengths) == 1 for lengths in targets.values())
-    assert len(targets) > 450
-    counts = Counter(length for lengths in targets.values() for length in lengths)
-    assert_likely(len(targets) - counts[10], len(targets), probability * 8 / 9)  # 2 … 10, and 10 is the whole room
-    if probability:
-        assert set(counts) == set(range(2, 11))
-    if probability == 1:
-        assert stats.chisquare(list(counts.values())).pvalue > TAIL
+    for probability in [0.0, 0.1, 1.0]:
+        with subtests.test(probability=probability):
+            # Sentences of one token: a real pair that does not end its document has exactly the target's length.
+            corpus = numbered([structure(500, sentences=(60, 60), eojeol=(1, 1), pieces=(1, 1))])
+            objective = static(corpus, 13, short_sequence_probability=probability)
+            targets: dict[int, set[int]] = {}
+            for pair in pairs_of(objective, corpus, sequences_of):
+                if pair.label == REAL_NEXT and pair.second[-1] + 1 not in corpus.document_starts:
+                    targets.setdefault(corpus.document_of(pair.first[0]), set()).add(len(pair.first) + len(pair.second))
+            assert all(len(lengths) == 1 for lengths in targets.values())
+            assert len(targets) > 450
+            counts = Counter(length for lengths in targets.values() for length in lengths)
+            assert_likely(
+                len(targets) - counts[10], len(targets), probability * 8 / 9
+            )  # 2 … 10, and 10 is the whole room
+            if probability:
+                assert set(counts) == set(range(2, 11))
+            if probability == 1:
+                assert stats.chisquare(list(counts.values())).pvalue > TAIL
 
 
 def test_each_pass_over_the_corpus_makes_other_pairs(news: Any, sequences_of: Sequences) -> None:
@@ -457,16 +467,17 @@ def test_each_pass_over_the_corpus_makes_other_pairs(news: Any, sequences_of: Se
     assert len(three) > 0.9 * three.total()
 
 
-@pytest.mark.parametrize("isolate", [True, False])
 def test_pairs_share_rows_only_where_they_do_not_see_each_other(
-    news: Any, sequences_of: Sequences, isolate: bool
+    news: Any, sequences_of: Sequences, subtests: pytest.Subtests
 ) -> None:
-    rows = static(news, 64, isolate=isolate).make_rows(news.tokens, 0)
-    pairs = sequences_of(rows)
-    contents = sorted(pair.ids for pair in pairs)
-    assert (len(rows) < len(pairs)) is isolate
-    other = sequences_of(static(news, 64, isolate=not isolate).make_rows(news.tokens, 0))
-    assert sorted(pair.ids for pair in other) == contents
+    for isolate in [True, False]:
+        with subtests.test(isolate=isolate):
+            rows = static(news, 64, isolate=isolate).make_rows(news.tokens, 0)
+            pairs = sequences_of(rows)
+            contents = sorted(pair.ids for pair in pairs)
+            assert (len(rows) < len(pairs)) is isolate
+            other = sequences_of(static(news, 64, isolate=not isolate).make_rows(news.tokens, 0))
+            assert sorted(pair.ids for pair in other) == contents
 
 
 def test_the_seed_decides_about_pairs_and_masks(news: Any) -> None:
@@ -500,21 +511,23 @@ def test_whatever_the_corpus_pairs_are_sound(
 # ---- static_mlm_nsp: masks ----
 
 
-@pytest.mark.parametrize("settings", [{}, {"max_predictions": 5}, {"mask_rate": 0.4}, {"mask_rate": 0.02}])
-@pytest.mark.parametrize("isolate", [True, False])
 def test_a_pair_has_exactly_as_many_predictions_as_the_paper_counts(
-    news: Any, sequences_of: Sequences, settings: dict[str, Any], isolate: bool
+    news: Any, sequences_of: Sequences, subtests: pytest.Subtests
 ) -> None:
-    objective = static(news, 64, isolate=isolate, short_sequence_probability=0.5, **settings)
-    rate = settings.get("mask_rate", 0.15)
-    cap = settings.get("max_predictions", {0.15: 10, 0.4: 26, 0.02: 2}[rate])  # 9.6, 25.6 and 1.28, rounded up
-    pairs = pairs_of(objective, news, sequences_of)
-    assert {len(pair.ids) for pair in pairs} >= {30, 50, 64}  # 4.5 and 7.5 predictions: 4 and 8
-    for pair in pairs:
-        assert len(pair.masked_positions) == min(cap, max(1, round(rate * len(pair.ids))))
+    for changes, isolate in itertools.product(
+        [{}, {"max_predictions": 5}, {"mask_rate": 0.4}, {"mask_rate": 0.02}], [True, False]
+    ):
+        with subtests.test(changes=changes, isolate=isolate):
+            objective = static(news, 64, isolate=isolate, short_sequence_probability=0.5, **changes)
+            rate = changes.get("mask_rate", 0.15)
+            cap = changes.get("max_predictions", {0.15: 10, 0.4: 26, 0.02: 2}[rate])  # 9.6, 25.6 and 1.28, rounded up
+            pairs = pairs_of(objective, news, sequences_of)
+            assert {len(pair.ids) for pair in pairs} >= {30, 50, 64}  # 4.5 and 7.5 predictions: 4 and 8
+            for pair in pairs:
+                assert len(pair.masked_positions) == min(cap, max(1, round(rate * len(pair.ids))))
 
 
-def test_predicted_tokens_of_pairs_become_masks_random_pieces_or_stay(news: Any, sequences_of: Sequences) -> None:
+def test_predicted_tokens_of_pairs_become_masks_random_tokens_or_stay(news: Any, sequences_of: Sequences) -> None:
     pairs = pairs_of(static(news, 64, dupe_factor=3, mask_rate=0.3), news, sequences_of)
     chosen = [(pair.ids[place], pair.fed[place]) for pair in pairs for place in pair.masked_positions]
     num_pieces = len(news.specials.ordinary)
@@ -525,7 +538,7 @@ def test_predicted_tokens_of_pairs_become_masks_random_pieces_or_stay(news: Any,
     assert all(fed == MASK or fed >= 10 for _, fed in chosen)
 
 
-def test_pairs_are_masked_positions_different_places(news: Any, sequences_of: Sequences) -> None:
+def test_pairs_are_masked_at_different_positions(news: Any, sequences_of: Sequences) -> None:
     pairs = [pair for pair in pairs_of(static(news, 64), news, sequences_of) if len(pair.ids) == 64]
     assert len({tuple(pair.masked_positions) for pair in pairs}) == len(pairs)
     places = Counter(place for pair in pairs for place in pair.masked_positions)

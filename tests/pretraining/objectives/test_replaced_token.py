@@ -1,4 +1,4 @@
-"""ELECTRA: what is replaced and what is judged, by whom, and that the encoder comes out plain."""
+"""ELECTRA: replaced and judged tokens, the two networks, and that the exported encoder is plain."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -74,22 +74,23 @@ def test_every_token_of_text_is_judged_or_masked_and_no_special_one(news: Any) -
     assert replaced < judged
 
 
-@pytest.mark.parametrize(("mask_rate", "mlm_rate"), [(0.15, 0.0), (0.1, 0.25)])
-def test_the_shares_of_replaced_and_masked_tokens_are_the_rates(news: Any, mask_rate: float, mlm_rate: float) -> None:
-    feed = make_feed(news, mask_rate=mask_rate, mlm_rate=mlm_rate)
-    counts = dict.fromkeys(("text", "replaced_positions", "masked_positions"), 0)
-    for step in range(40):
-        batch = batch_of(feed, step)
-        masked = len(batch.get("masked_positions", ()))
-        counts["text"] += len(batch["judged_positions"]) + masked
-        counts["replaced_positions"] += len(batch["replaced_positions"])
-        counts["masked_positions"] += masked
-    for name, rate in (("replaced_positions", mask_rate), ("masked_positions", mlm_rate)):
-        low, high = stats.binom.ppf([TAIL, 1 - TAIL], counts["text"], rate)
-        assert low <= counts[name] <= high
+def test_replaced_and_masked_tokens_have_the_configured_rates(news: Any, subtests: pytest.Subtests) -> None:
+    for mask_rate, mlm_rate in [(0.15, 0.0), (0.1, 0.25)]:
+        with subtests.test(mask_rate=mask_rate):
+            feed = make_feed(news, mask_rate=mask_rate, mlm_rate=mlm_rate)
+            counts = dict.fromkeys(("text", "replaced_positions", "masked_positions"), 0)
+            for step in range(40):
+                batch = batch_of(feed, step)
+                masked = len(batch.get("masked_positions", ()))
+                counts["text"] += len(batch["judged_positions"]) + masked
+                counts["replaced_positions"] += len(batch["replaced_positions"])
+                counts["masked_positions"] += masked
+            for name, rate in (("replaced_positions", mask_rate), ("masked_positions", mlm_rate)):
+                low, high = stats.binom.ppf([TAIL, 1 - TAIL], counts["text"], rate)
+                assert low <= counts[name] <= high
 
 
-def test_what_the_encoder_is_fed_and_asked_follows_from_the_generators_guesses(
+def test_inputs_and_labels_of_the_encoder_follow_from_the_samples_of_the_generator(
     news: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed = make_feed(news, mlm_rate=0.15)
@@ -136,8 +137,8 @@ def test_what_the_encoder_is_fed_and_asked_follows_from_the_generators_guesses(
     assert outputs["rtd_correct"].item() == ((scores > 0) == labels).sum().item()
 
 
-def test_pieces_are_drawn_as_often_as_the_generator_expects_them() -> None:
-    """Ten thousand draws from one distribution, against its probabilities, by a chi-square test."""
+def test_tokens_are_sampled_with_the_probabilities_of_the_generator() -> None:
+    """Ten thousand samples from one distribution against its probabilities, by a chi-square test."""
     torch.manual_seed(0)
     config = BertConfig(vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
     model = ReplacedTokenModel(config, ReplacedTokenConfig(), mask_id=MASK)
@@ -156,7 +157,7 @@ def test_pieces_are_drawn_as_often_as_the_generator_expects_them() -> None:
     assert (drawn[order].diff() >= 0).all()  # the same draw, the same piece, on every machine
 
 
-def test_extreme_draws_are_pieces_of_the_vocabulary() -> None:
+def test_extreme_draws_are_tokens_of_the_vocabulary() -> None:
     config = BertConfig(vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
     model = ReplacedTokenModel(config, ReplacedTokenConfig(), mask_id=MASK)
     draws = torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64)
@@ -184,7 +185,7 @@ def test_embeddings_are_shared_and_learn_from_both(news: Any) -> None:
     assert all(gradient is not None and bool(gradient.any()) for gradient in words)
 
 
-def test_the_generator_is_as_wide_and_deep_as_asked(news: Any) -> None:
+def test_the_generator_has_the_configured_width_and_depth(news: Any) -> None:
     model = make_model(make_feed(news, generator_size=0.5, generator_layers=1))
     config = model.generator.config
     assert (config.hidden_size, config.num_attention_heads, config.intermediate_size) == (16, 2, 32)
@@ -198,24 +199,27 @@ def test_the_terms_are_those_of_the_paper_and_one_more_where_the_encoder_predict
     assert names == ["mlm", "rtd", "generator"]
 
 
-@pytest.mark.parametrize("mlm_rate", [0.0, 0.1])
 def test_what_is_saved_is_a_plain_encoder_with_a_head_only_if_it_was_trained(
-    news: Any, mlm_rate: float, tmp_path: Path
+    news: Any, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    feed = make_feed(news, mlm_rate=mlm_rate)
-    model = make_model(feed)
-    model.export({name: p.detach() for name, p in model.named_parameters()}).save_pretrained(tmp_path)
-    loaded, info = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False, output_loading_info=True)
-    assert not info["missing_keys"]
-    _, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
-    assert bool(info["missing_keys"]) == (mlm_rate == 0)
-    ids = torch.arange(5, 15)[None]
-    positions, ones = torch.arange(10)[None], torch.ones(1, 10, dtype=torch.int64)
-    ours = model.eval().encode(ids, torch.zeros_like(ids), positions, ones)
-    torch.testing.assert_close(loaded.eval()(ids).last_hidden_state, ours, rtol=0, atol=1e-5)
+    for number, mlm_rate in enumerate([0.0, 0.1]):
+        with subtests.test(mlm_rate=mlm_rate):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            feed = make_feed(news, mlm_rate=mlm_rate)
+            model = make_model(feed)
+            model.export({name: p.detach() for name, p in model.named_parameters()}).save_pretrained(folder)
+            loaded, info = AutoModel.from_pretrained(folder, add_pooling_layer=False, output_loading_info=True)
+            assert not info["missing_keys"]
+            _, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+            assert bool(info["missing_keys"]) == (mlm_rate == 0)
+            ids = torch.arange(5, 15)[None]
+            positions, ones = torch.arange(10)[None], torch.ones(1, 10, dtype=torch.int64)
+            ours = model.eval().encode(ids, torch.zeros_like(ids), positions, ones)
+            torch.testing.assert_close(loaded.eval()(ids).last_hidden_state, ours, rtol=0, atol=1e-5)
 
 
-def test_a_run_that_goes_on_has_the_generator_of_the_one_before(news: Any) -> None:
+def test_a_continued_run_keeps_the_generator(news: Any) -> None:
     feed = make_feed(news, mlm_rate=0.1)
     model, other = make_model(feed, seed=1), make_model(feed, seed=2)
     state = {name: p.detach() for name, p in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""Shared tokens: what pairs are made of, what is asked of them, and that the encoder comes out plain."""
+"""Shared tokens: the pairs, their labels, and that the exported encoder is plain."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -83,7 +83,7 @@ def is_running(pieces: list[int]) -> bool:
 
 
 def eojeol_of(corpus: Any, pieces: list[int]) -> list[list[int]]:
-    """Cut pieces where they cease to run on or an eojeol begins."""
+    """Split tokens where they are not consecutive or an eojeol starts."""
     starts = set(corpus.eojeol_starts.tolist())
     words: list[list[int]] = []
     for piece in pieces:
@@ -299,7 +299,7 @@ def test_what_is_saved_is_a_plain_encoder_with_its_heads(news: Any, tmp_path: Pa
     torch.testing.assert_close(loaded.eval()(ids).last_hidden_state, ours, rtol=0, atol=1e-5)
 
 
-def test_a_run_that_goes_on_has_the_judge_of_the_one_before(news: Any) -> None:
+def test_a_continued_run_keeps_the_judge(news: Any) -> None:
     feed = make_feed(news)
     model, other = make_model(feed, seed=1), make_model(feed, seed=2)
     state = {name: p.detach() for name, p in model.named_parameters()}

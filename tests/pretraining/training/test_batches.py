@@ -1,5 +1,6 @@
 """Batches: rows side by side with the positions of their sequences; the data of a step, whoever asks for it."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -59,33 +60,34 @@ def row_of(feed: BatchSource, row: int) -> list[tuple[list[int], list[int], int,
     return sequences
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_lie_side_by_side_as_their_sequences_say(news: Any, kind: str) -> None:
-    feed = make_feed(news, kind)
-    rows = np.random.default_rng(0).permutation(len(feed.corpus))[:12]
-    batch = collate(feed.corpus, rows, np.arange(12), pad_id=0)
-    width = max(sum(len(ids) for ids, *_ in row_of(feed, row)) for row in rows.tolist())
-    assert batch.input_ids.shape == (12, width)
-    sequence_starts, labels = [], []
-    for line, row in enumerate(rows.tolist()):
-        sequences = row_of(feed, row)
-        expected: dict[str, list[int]] = {
-            name: [] for name in ("input_ids", "kinds", "sequence_ids", "position_ids", "token_type_ids")
-        }
-        for number, (ids, kinds, first, label) in enumerate(sequences, start=1):
-            sequence_starts.append(line * width + len(expected["input_ids"]))
-            labels.append(label)
-            expected["input_ids"] += ids
-            expected["kinds"] += kinds
-            expected["sequence_ids"] += [number] * len(ids)
-            expected["position_ids"] += range(len(ids))
-            expected["token_type_ids"] += [0] * first + [1] * (len(ids) - first)
-        padding = [0] * (width - len(expected["input_ids"]))
-        for name, values in expected.items():
-            assert getattr(batch, name)[line].tolist() == values + padding, name
-    assert batch.sequence_starts.tolist() == sequence_starts
-    assert batch.labels.tolist() == labels
-    assert (batch.input_ids.ravel()[batch.sequence_starts] == 2).all()
+def test_rows_lie_side_by_side_as_their_sequences_say(news: Any, subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            feed = make_feed(news, kind)
+            rows = np.random.default_rng(0).permutation(len(feed.corpus))[:12]
+            batch = collate(feed.corpus, rows, np.arange(12), pad_id=0)
+            width = max(sum(len(ids) for ids, *_ in row_of(feed, row)) for row in rows.tolist())
+            assert batch.input_ids.shape == (12, width)
+            sequence_starts, labels = [], []
+            for line, row in enumerate(rows.tolist()):
+                sequences = row_of(feed, row)
+                expected: dict[str, list[int]] = {
+                    name: [] for name in ("input_ids", "kinds", "sequence_ids", "position_ids", "token_type_ids")
+                }
+                for number, (ids, kinds, first, label) in enumerate(sequences, start=1):
+                    sequence_starts.append(line * width + len(expected["input_ids"]))
+                    labels.append(label)
+                    expected["input_ids"] += ids
+                    expected["kinds"] += kinds
+                    expected["sequence_ids"] += [number] * len(ids)
+                    expected["position_ids"] += range(len(ids))
+                    expected["token_type_ids"] += [0] * first + [1] * (len(ids) - first)
+                padding = [0] * (width - len(expected["input_ids"]))
+                for name, values in expected.items():
+                    assert getattr(batch, name)[line].tolist() == values + padding, name
+            assert batch.sequence_starts.tolist() == sequence_starts
+            assert batch.labels.tolist() == labels
+            assert (batch.input_ids.ravel()[batch.sequence_starts] == 2).all()
 
 
 def test_padding_is_the_pad_token_and_is_special(news: Any) -> None:
@@ -135,7 +137,7 @@ def test_every_epoch_feeds_every_row_once_in_another_order(news: Any) -> None:
     assert [int(feed.rows(step)[1][0]) for step in (0, size - 1, size, 3 * size)] == [0, 0, 1, 3]
 
 
-def test_the_rows_of_a_step_do_not_depend_on_what_was_asked_before(news: Any) -> None:
+def test_the_rows_of_a_step_do_not_depend_on_earlier_calls(news: Any) -> None:
     steps = [40, 3, 41, 2, 90, 40]
     feed = make_feed(news)
     for step in steps:
@@ -161,7 +163,7 @@ def test_a_batch_may_be_larger_than_the_corpus(news: Any) -> None:
 
 
 def taken_apart(batches: list[dict[str, Any]]) -> list[tuple[list[int], list[int], list[int], list[int]]]:
-    """Return ids, segments, places and pieces to predict of every row, without its padding."""
+    """Return ids, segments, masked positions and masked ids of every row, without its padding."""
     rows = []
     for batch in batches:
         arrays = {name: tensor.numpy() for name, tensor in batch.items()}
@@ -176,19 +178,21 @@ def taken_apart(batches: list[dict[str, Any]]) -> list[tuple[list[int], list[int
     return rows
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("num_processes", [2, 3])
-def test_every_number_of_processes_feeds_the_same_step(news: Any, kind: str, num_processes: int) -> None:
-    feed, straddling = feed_with_straddling_step(news, kind)
-    for step in (0, straddling):
-        alone = taken_apart(feed.micro_batches(step, process=0, num_processes=1, size=100))
-        together = []
-        for process in range(num_processes):
-            own = make_feed(news, kind, batch_size=feed.batch_size)
-            together.append(taken_apart(own.micro_batches(step, process=process, num_processes=num_processes, size=3)))
-        assert len(alone) == feed.batch_size
-        assert sorted(row for rows in together for row in rows) == sorted(alone)
-        assert max(map(len, together)) - min(map(len, together)) <= 1
+def test_every_number_of_processes_feeds_the_same_step(news: Any, subtests: pytest.Subtests) -> None:
+    for kind, num_processes in itertools.product(KINDS, [2, 3]):
+        with subtests.test(kind=kind, num_processes=num_processes):
+            feed, straddling = feed_with_straddling_step(news, kind)
+            for step in (0, straddling):
+                alone = taken_apart(feed.micro_batches(step, process=0, num_processes=1, size=100))
+                together = []
+                for process in range(num_processes):
+                    own = make_feed(news, kind, batch_size=feed.batch_size)
+                    together.append(
+                        taken_apart(own.micro_batches(step, process=process, num_processes=num_processes, size=3))
+                    )
+                assert len(alone) == feed.batch_size
+                assert sorted(row for rows in together for row in rows) == sorted(alone)
+                assert max(map(len, together)) - min(map(len, together)) <= 1
 
 
 def test_micro_batches_are_as_large_as_allowed(news: Any) -> None:
@@ -196,21 +200,22 @@ def test_micro_batches_are_as_large_as_allowed(news: Any) -> None:
     assert [len(batch["input_ids"]) for batch in batches] == [4, 4, 2]
 
 
-@pytest.mark.parametrize("kind", ["isolated", "across documents"])
-def test_a_batch_between_two_epochs_masks_each_row_by_its_own(news: Any, kind: str) -> None:
-    feed, step = feed_with_straddling_step(news, kind)
-    rows, epochs = feed.rows(step)
-    assert set(epochs.tolist()) == {0, 1}
-    fed = taken_apart([feed.tensors(rows, epochs)])
-    num_others = 0
-    for place in range(len(rows)):
-        row = rows[place : place + 1]
-        own, other = (
-            taken_apart([feed.tensors(row, np.array([epoch]))]) for epoch in (epochs[place], epochs[place] ^ 1)
-        )
-        assert fed[place] == own[0]
-        num_others += own[0] != other[0]
-    assert num_others >= 8  # a short row may have no prediction in either
+def test_a_batch_between_two_epochs_masks_each_row_by_its_own(news: Any, subtests: pytest.Subtests) -> None:
+    for kind in ["isolated", "across documents"]:
+        with subtests.test(kind=kind):
+            feed, step = feed_with_straddling_step(news, kind)
+            rows, epochs = feed.rows(step)
+            assert set(epochs.tolist()) == {0, 1}
+            fed = taken_apart([feed.tensors(rows, epochs)])
+            num_others = 0
+            for place in range(len(rows)):
+                row = rows[place : place + 1]
+                own, other = (
+                    taken_apart([feed.tensors(row, np.array([epoch]))]) for epoch in (epochs[place], epochs[place] ^ 1)
+                )
+                assert fed[place] == own[0]
+                num_others += own[0] != other[0]
+            assert num_others >= 8  # a short row may have no prediction in either
 
 
 def test_static_masks_repeat_in_every_epoch_and_dynamic_ones_do_not(news: Any) -> None:
@@ -222,21 +227,22 @@ def test_static_masks_repeat_in_every_epoch_and_dynamic_ones_do_not(news: Any) -
         assert [before == after for before, after in zip(first, second, strict=True)] == [repeats] * 10
 
 
-@pytest.mark.parametrize(("kind", "names"), [("isolated", set()), ("pairs", {"sequence_starts", "next_labels"})])
-def test_tensors_are_what_the_network_takes(news: Any, kind: str, names: set[str]) -> None:
-    import torch
+def test_tensors_are_what_the_network_takes(news: Any, subtests: pytest.Subtests) -> None:
+    for kind, names in [("isolated", set()), ("pairs", {"sequence_starts", "next_labels"})]:
+        with subtests.test(kind=kind):
+            import torch
 
-    tensors = make_feed(news, kind).micro_batches(0, process=0, num_processes=1, size=8)[0]
-    common = {"input_ids", "token_type_ids", "position_ids", "sequence_ids", "masked_positions", "masked_ids"}
-    assert set(tensors) == common | names
-    assert {tensor.dtype for tensor in tensors.values()} == {torch.int64}
-    assert len(tensors["masked_positions"]) == len(tensors["masked_ids"]) > 0
-    if names:
-        assert len(tensors["sequence_starts"]) == len(tensors["next_labels"]) > 8
-        assert set(tensors["next_labels"].tolist()) == {0, 1}
+            tensors = make_feed(news, kind).micro_batches(0, process=0, num_processes=1, size=8)[0]
+            common = {"input_ids", "token_type_ids", "position_ids", "sequence_ids", "masked_positions", "masked_ids"}
+            assert set(tensors) == common | names
+            assert {tensor.dtype for tensor in tensors.values()} == {torch.int64}
+            assert len(tensors["masked_positions"]) == len(tensors["masked_ids"]) > 0
+            if names:
+                assert len(tensors["sequence_starts"]) == len(tensors["next_labels"]) > 8
+                assert set(tensors["next_labels"].tolist()) == {0, 1}
 
 
-def test_rows_are_fed_with_the_pad_token_of_the_vocabulary(news: Any) -> None:
+def test_rows_are_padded_with_the_pad_token_of_the_vocabulary(news: Any) -> None:
     feed = make_feed(news, "pairs alone")
     tensors = feed.tensors(np.arange(10), np.zeros(10, np.int64))
     padding = tensors["sequence_ids"] == 0

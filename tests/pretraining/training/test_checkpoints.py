@@ -1,6 +1,7 @@
-"""Checkpoints that come back to the bit, and what a kill, a full disk or a flipped bit leaves of them."""
+"""Checkpoints: bit-identical after loading, and safe from kills, full disks and flipped bits."""
 
 import contextlib
+import itertools
 import logging
 import os
 import resource
@@ -69,7 +70,7 @@ def two(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return such a folder that nobody changes."""
+    """Return such a folder that tests do not change."""
     folder = tmp_path_factory.mktemp("originals")
     for step in (5, 10):
         save_checkpoint(folder, make_checkpoint(step), keep=2)
@@ -79,7 +80,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- what is saved --------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_comes_back_to_the_bit(tmp_path: Path) -> None:
+def test_a_checkpoint_is_loaded_bit_identically(tmp_path: Path) -> None:
     path = save_checkpoint(tmp_path / "new" / "folder", make_checkpoint(7), keep=2)
     assert names(path) == sorted(FILES)
     assert_same(load_checkpoint(tmp_path / "new" / "folder"), make_checkpoint(7))
@@ -90,7 +91,7 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path: Path) -> None:
     bits=st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=6),
 )
 @hypothesis.settings(max_examples=25)
-def test_numbers_of_every_kind_come_back_to_the_bit(
+def test_numbers_of_every_kind_are_loaded_bit_identically(
     tmp_path_factory: pytest.TempPathFactory, numbers: list[float], bits: list[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("bits")
@@ -163,7 +164,7 @@ def test_a_changed_byte_is_noticed_and_the_checkpoint_before_is_loaded(
 
 @contextlib.contextmanager
 def warnings_of(name: str) -> Iterator[list[str]]:
-    """Collect the warnings of a logger; `caplog` is not for functions that run many examples."""
+    """Collect the warnings of a logger; Hypothesis does not allow `caplog`."""
     lines: list[str] = []
 
     class Collector(logging.Handler):
@@ -178,37 +179,42 @@ def warnings_of(name: str) -> Iterator[list[str]]:
         logging.getLogger(name).removeHandler(collector)
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("kind", ["first byte", "last byte", "cut short", "emptied", "deleted", "of the one before"])
 def test_each_kind_of_damage_to_each_file_is_noticed(
-    two: Path, name: str, kind: str, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture, originals: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    path = two / "checkpoint-00000010" / name
-    data = path.read_bytes()
-    first, last = bytes([data[0] ^ 1]) + data[1:], data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
-    if kind == "deleted":
-        path.unlink()
-    else:
-        older = (two / "checkpoint-00000005" / name).read_bytes()
-        path.write_bytes(
-            {
-                "first byte": first,
-                "last byte": last,
-                "cut short": data[: len(data) // 2],
-                "emptied": b"",
-                "of the one before": older,
-            }[kind]
-        )
-    if (name, kind) == ("state.json", "of the one before"):
-        name = "model.safetensors"  # to whose digest it does not belong
-    assert_same(load_checkpoint(two), make_checkpoint(5))
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert "checkpoint-00000010" in record.getMessage()
-    assert name in record.getMessage()
+    for number, (name, kind) in enumerate(
+        itertools.product(FILES, ["first byte", "last byte", "cut short", "emptied", "deleted", "of the one before"])
+    ):
+        with subtests.test(name=name, kind=kind):
+            two = tmp_path / str(number)
+            shutil.copytree(originals, two)
+            caplog.clear()
+            path = two / "checkpoint-00000010" / name
+            data = path.read_bytes()
+            first, last = bytes([data[0] ^ 1]) + data[1:], data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
+            if kind == "deleted":
+                path.unlink()
+            else:
+                older = (two / "checkpoint-00000005" / name).read_bytes()
+                path.write_bytes(
+                    {
+                        "first byte": first,
+                        "last byte": last,
+                        "cut short": data[: len(data) // 2],
+                        "emptied": b"",
+                        "of the one before": older,
+                    }[kind]
+                )
+            if (name, kind) == ("state.json", "of the one before"):
+                name = "model.safetensors"  # to whose digest it does not belong
+            assert_same(load_checkpoint(two), make_checkpoint(5))
+            (record,) = caplog.records
+            assert record.levelno == logging.WARNING
+            assert "checkpoint-00000010" in record.getMessage()
+            assert name in record.getMessage()
 
 
-def test_if_all_are_damaged_that_is_told(two: Path, fails: Fails) -> None:
+def test_only_damaged_checkpoints_are_an_error(two: Path, fails: Fails) -> None:
     for folder, name in (("checkpoint-00000010", "model.safetensors"), ("checkpoint-00000005", "state.json")):
         damage(two / folder / name, 0.5, 0x40)
     before = content(two)
@@ -224,22 +230,27 @@ def test_a_damaged_checkpoint_is_replaced_by_a_new_one_of_its_step(two: Path) ->
     assert names(two) == ["checkpoint-00000005", "checkpoint-00000010"]
 
 
-@pytest.mark.parametrize("keep", [1, 2])
-def test_a_new_checkpoint_is_never_deleted_in_favour_of_a_damaged_one(two: Path, keep: int) -> None:
-    damage(two / "checkpoint-00000010" / "model.safetensors", 0.9, 1)
-    save_checkpoint(two, make_checkpoint(6), keep=keep)
-    assert_same(load_checkpoint(two), make_checkpoint(6))
+def test_a_new_checkpoint_is_never_deleted_in_favour_of_a_damaged_one(
+    originals: Path, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, keep in enumerate([1, 2]):
+        with subtests.test(keep=keep):
+            two = tmp_path / str(number)
+            shutil.copytree(originals, two)
+            damage(two / "checkpoint-00000010" / "model.safetensors", 0.9, 1)
+            save_checkpoint(two, make_checkpoint(6), keep=keep)
+            assert_same(load_checkpoint(two), make_checkpoint(6))
 
 
 # --- kills ----------------------------------------------------------------------------------------------------------
 
 
 class KilledError(BaseException):
-    """Stands for a signal that no code outlives."""
+    """A signal that ends the process."""
 
 
 class DyingOs:
-    """The functions by which a checkpoint reaches the disk; the process is killed at a certain call of one of them."""
+    """Kills the process at a certain call of a function that writes a checkpoint."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -271,26 +282,34 @@ KILLS = {
 }
 
 
-@pytest.mark.parametrize("moment", KILLS)
-def test_a_kill_while_saving_leaves_the_older_ones(
-    two: Path, moment: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_kill_while_saving_keeps_the_older_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    originals: Path,
+    tmp_path: Path,
+    subtests: pytest.Subtests,
 ) -> None:
-    damage(two / "checkpoint-00000010" / "model.safetensors", 0.9, 1)  # so that there is one of the same step
-    older = content(two / "checkpoint-00000005")
-    owner, name, call = KILLS[moment]
-    target: Any = __import__(owner, fromlist=["_"]) if isinstance(owner, str) else owner
-    with monkeypatch.context() as context:
-        DyingOs(context).kill_at(target, name, call)
-        with pytest.raises(KilledError):
+    for number, moment in enumerate(KILLS):
+        with subtests.test(moment=moment):
+            two = tmp_path / str(number)
+            shutil.copytree(originals, two)
+            caplog.clear()
+            damage(two / "checkpoint-00000010" / "model.safetensors", 0.9, 1)  # so that there is one of the same step
+            older = content(two / "checkpoint-00000005")
+            owner, name, call = KILLS[moment]
+            target: Any = __import__(owner, fromlist=["_"]) if isinstance(owner, str) else owner
+            with monkeypatch.context() as context:
+                DyingOs(context).kill_at(target, name, call)
+                with pytest.raises(KilledError):
+                    save_checkpoint(two, make_checkpoint(10), keep=2)
+            assert content(two / "checkpoint-00000005") == older
+            is_done = moment == "before its name is on the disk"
+            assert_same(load_checkpoint(two), make_checkpoint(10 if is_done else 5))
+            caplog.clear()
             save_checkpoint(two, make_checkpoint(10), keep=2)
-    assert content(two / "checkpoint-00000005") == older
-    is_done = moment == "before its name is on the disk"
-    assert_same(load_checkpoint(two), make_checkpoint(10 if is_done else 5))
-    caplog.clear()
-    save_checkpoint(two, make_checkpoint(10), keep=2)
-    assert names(two) == ["checkpoint-00000005", "checkpoint-00000010"]
-    assert_same(load_checkpoint(two), make_checkpoint(10))
-    assert not caplog.records
+            assert names(two) == ["checkpoint-00000005", "checkpoint-00000010"]
+            assert_same(load_checkpoint(two), make_checkpoint(10))
+            assert not caplog.records
 
 
 def test_a_kill_before_old_ones_are_deleted_leaves_too_many_and_not_too_few(
@@ -306,7 +325,7 @@ def test_a_kill_before_old_ones_are_deleted_leaves_too_many_and_not_too_few(
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power cut can take away what was written but not yet brought to the disk."""
+    """A power cut can lose data that is written but not synced."""
     events: list[str] = []
     to_disk, rename = os.fsync, Path.rename
 
@@ -333,7 +352,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(two: Path, monkeypatch
 
 @pytest.fixture
 def full_disk() -> Iterator[Path]:
-    """Return a folder of a file system of 1 MB, mounted where nobody else sees it; skip where that is not allowed."""
+    """Return a folder on a private file system of 1 MB; skip where mounting is not allowed."""
     script = "d=$(mktemp -d) && mount -t tmpfs -o size=1m tmpfs $d && echo $d && cat; rmdir $d"
     command = ["unshare", "--mount", "sh", "-c", script]
     try:
@@ -357,7 +376,7 @@ def full_disk() -> Iterator[Path]:
         Path(place).rmdir()
 
 
-def test_a_full_disk_is_told_in_one_line_and_takes_nothing_away(full_disk: Path, fails: Fails) -> None:
+def test_a_full_disk_is_one_error_line_and_keeps_older_checkpoints(full_disk: Path, fails: Fails) -> None:
     folder = full_disk / "checkpoints"
     for step in (5, 10):
         save_checkpoint(folder, make_checkpoint(step, size=10_000), keep=2)
@@ -397,7 +416,7 @@ def file_size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_file_that_may_not_grow_is_told_in_one_line_and_takes_nothing_away(two: Path, fails: Fails) -> None:
+def test_a_file_size_limit_is_one_error_line_and_keeps_older_checkpoints(two: Path, fails: Fails) -> None:
     before = content(two)
     with fails(ResultError, two / "checkpoint-00000015", "cannot write"), file_size_limit(100_000):
         save_checkpoint(two, make_checkpoint(15, size=30_000), keep=2)
@@ -407,7 +426,7 @@ def test_a_file_that_may_not_grow_is_told_in_one_line_and_takes_nothing_away(two
     assert_same(load_checkpoint(two), make_checkpoint(15, size=30_000))
 
 
-def test_a_place_that_cannot_be_written_is_told_in_one_line(tmp_path: Path, fails: Fails) -> None:
+def test_an_unwritable_folder_is_one_error_line(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "file").write_text("in the way")
     with fails(ResultError, tmp_path / "file" / "checkpoint-00000001", "cannot write"):
         save_checkpoint(tmp_path / "file", make_checkpoint(1), keep=2)

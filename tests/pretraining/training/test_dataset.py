@@ -1,5 +1,6 @@
 """A recipe's data: from a corpus to rows, each step done once, the same bytes however many processes do it."""
 
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +16,7 @@ from corpora.build import BuildConfig, build
 from corpora.cleaning import text_digest
 from corpora.foundation.errors import CheckpointError, DataError
 from pretraining.data.tokens import tokenize_corpus
-from pretraining.objective import Objective, ObjectiveConfig, RowLayout
+from pretraining.objective import ObjectiveConfig, RowLayout
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.objectives.static_mlm_nsp import StaticMlmNsp, StaticMlmNspConfig
 from pretraining.recipe import Recipe
@@ -58,22 +59,25 @@ def ids_of(prepared: Prepared) -> list[int]:
 # ---- from corpus to rows ----
 
 
-@pytest.mark.parametrize("objective", [{"name": "dynamic_mlm"}, PAIRS])
-def test_the_sample_needs_no_preparation(tmp_path: Path, objective: dict[str, Any]) -> None:
-    recipe = Recipe(objective=objective, data={"corpus": "sample", "max_length": 128}, loop={"batch_size": 4})
-    prepared = prepare(recipe, tmp_path, num_workers=1)
-    assert len(folders_in(tmp_path)) == 6  # corpus, vocabulary, tokens and rows of both splits
-    assert 90 < prepared.num_documents < 120
-    assert prepared.num_tokens == len(ids_of(prepared)) > 20_000
-    assert prepared.held_out is not None
-    assert 0 < len(prepared.held_out.corpus) < len(prepared.train.corpus)
-    tokenizer = Tokenizer.from_file(str(prepared.tokenizer / "tokenizer.json"))
-    batch = prepared.train.micro_batches(0, process=0, num_processes=1, size=4)[0]
-    assert len(batch["input_ids"]) == 4
-    text = tokenizer.decode(batch["input_ids"][0].tolist(), skip_special_tokens=False)
-    assert text.startswith("[CLS]")
-    assert "[MASK]" in text
-    assert "[SEP]" in text
+def test_the_sample_needs_no_preparation(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, objective in enumerate([{"name": "dynamic_mlm"}, PAIRS]):
+        with subtests.test(objective=objective):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            recipe = Recipe(objective=objective, data={"corpus": "sample", "max_length": 128}, loop={"batch_size": 4})
+            prepared = prepare(recipe, folder, num_workers=1)
+            assert len(folders_in(folder)) == 6  # corpus, vocabulary, tokens and rows of both splits
+            assert 90 < prepared.num_documents < 120
+            assert prepared.num_tokens == len(ids_of(prepared)) > 20_000
+            assert prepared.held_out is not None
+            assert 0 < len(prepared.held_out.corpus) < len(prepared.train.corpus)
+            tokenizer = Tokenizer.from_file(str(prepared.tokenizer / "tokenizer.json"))
+            batch = prepared.train.micro_batches(0, process=0, num_processes=1, size=4)[0]
+            assert len(batch["input_ids"]) == 4
+            text = tokenizer.decode(batch["input_ids"][0].tolist(), skip_special_tokens=False)
+            assert text.startswith("[CLS]")
+            assert "[MASK]" in text
+            assert "[SEP]" in text
 
 
 def test_what_was_prepared_is_kept_and_opened_again(
@@ -93,26 +97,27 @@ def test_what_was_prepared_is_kept_and_opened_again(
     assert ids_of(second) == ids_of(first)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": 1},
-        {"max_length": 80},
-        {"isolate_documents": False},
-        {"objective": PAIRS},
-    ],
-    ids=lambda change: next(iter(change)),
-)
 def test_other_settings_have_other_rows_of_the_same_tokens(
-    recipe: Callable[..., Recipe], tmp_path: Path, change: dict[str, Any]
+    recipe: Callable[..., Recipe], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    first, other = (prepare(recipe(**changes), tmp_path, num_workers=1) for changes in ({}, change))
-    assert first.digest != other.digest
-    assert len(folders_in(tmp_path, "tokens-")) == 2
-    assert len(folders_in(tmp_path, "rows-")) == 4
-    again = prepare(recipe(), tmp_path, num_workers=1)
-    assert again.digest == first.digest
-    assert ids_of(again) == ids_of(first)
+    for number, change in enumerate(
+        [
+            {"seed": 1},
+            {"max_length": 80},
+            {"isolate_documents": False},
+            {"objective": PAIRS},
+        ]
+    ):
+        with subtests.test(change=change):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            first, other = (prepare(recipe(**changes), folder, num_workers=1) for changes in ({}, change))
+            assert first.digest != other.digest
+            assert len(folders_in(folder, "tokens-")) == 2
+            assert len(folders_in(folder, "rows-")) == 4
+            again = prepare(recipe(), folder, num_workers=1)
+            assert again.digest == first.digest
+            assert ids_of(again) == ids_of(first)
 
 
 def test_objectives_that_differ_in_masks_alone_share_their_rows(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
@@ -138,6 +143,7 @@ def test_an_interrupted_preparation_is_completed_with_the_same_bytes(
     assert shards_in(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_four_processes_write_the_same_bytes_as_one(corpus: Path, vocabulary: Path, tmp_path: Path) -> None:
     tokenizer_json = vocabulary / "tokenizer.json"
     layout = RowLayout(64, isolate_documents=True, seed=5, specials=special_ids(tokenizer_json))
@@ -163,9 +169,7 @@ def test_every_document_is_in_the_rows_whole(recipe: Callable[..., Recipe], tmp_
         assert len(ids) == len(shard.ids.values) + 2 * num_sequences
 
 
-def test_held_out_rows_are_made_of_held_out_documents_in_one_pass(
-    recipe: Callable[..., Recipe], tmp_path: Path
-) -> None:
+def test_held_out_rows_are_one_pass_over_held_out_documents(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
     prepared = prepare(recipe({"name": "static_mlm_nsp", "dupe_factor": 4}), tmp_path, num_workers=1)
     assert prepared.held_out is not None
     assert prepared.held_out.objective.config.dupe_factor == 1
@@ -192,16 +196,19 @@ def test_held_out_documents_that_make_no_row_are_no_held_out_rows(
     assert prepared.held_out is None
 
 
-@pytest.mark.parametrize("objective", [{"name": "dynamic_mlm"}, PAIRS])
 def test_a_single_file_is_a_corpus_without_held_out_rows(
-    recipe: Callable[..., Recipe], tmp_path: Path, write: Write, objective: dict[str, Any]
+    recipe: Callable[..., Recipe], tmp_path: Path, write: Write, subtests: pytest.Subtests
 ) -> None:
-    path = write("news.txt", "금리가 올랐다. 총재는 말을 아꼈다.\n\n비가 온다. 우산을 챙기자.\n")
-    prepared = prepare(recipe(objective, corpus=str(path)), tmp_path / "cache", num_workers=2)
-    assert prepared.held_out is None
-    assert prepared.num_documents == 2
-    assert len(prepared.train.corpus) > 0
-    assert folders_in(tmp_path / "cache", "rows-held-out") == set()
+    for number, objective in enumerate([{"name": "dynamic_mlm"}, PAIRS]):
+        with subtests.test(objective=objective):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            path = write("news.txt", "금리가 올랐다. 총재는 말을 아꼈다.\n\n비가 온다. 우산을 챙기자.\n")
+            prepared = prepare(recipe(objective, corpus=str(path)), folder / "cache", num_workers=2)
+            assert prepared.held_out is None
+            assert prepared.num_documents == 2
+            assert len(prepared.train.corpus) > 0
+            assert folders_in(folder / "cache", "rows-held-out") == set()
 
 
 def test_another_text_in_the_same_file_has_other_rows(
@@ -218,18 +225,21 @@ def test_another_text_in_the_same_file_has_other_rows(
 # ---- corpora and vocabularies that do not suit ----
 
 
-@pytest.mark.parametrize(
-    ("content", "what"), [("\u200b\n\n\ufeff\n", "contains no text"), (" \n\n", "no documents"), ("", "zero bytes")]
-)
-def test_a_corpus_without_text_is_told(
-    recipe: Callable[..., Recipe], tmp_path: Path, write: Write, fails: Fails, content: str, what: str
+def test_a_corpus_without_text_is_an_error(
+    recipe: Callable[..., Recipe], tmp_path: Path, write: Write, fails: Fails, subtests: pytest.Subtests
 ) -> None:
-    path = write("news.txt", content)
-    with fails(DataError, path, what):
-        prepare(recipe(corpus=str(path)), tmp_path / "cache", num_workers=1)
+    for number, (content, what) in enumerate(
+        [("\u200b\n\n\ufeff\n", "contains no text"), (" \n\n", "no documents"), ("", "zero bytes")]
+    ):
+        with subtests.test(content=content):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            path = write("news.txt", content)
+            with fails(DataError, path, what):
+                prepare(recipe(corpus=str(path)), folder / "cache", num_workers=1)
 
 
-def test_a_corpus_that_makes_no_row_is_told(
+def test_a_corpus_without_a_row_is_an_error(
     recipe: Callable[..., Recipe], tmp_path: Path, write: Write, fails: Fails
 ) -> None:
     path = write("news.txt", "금리\n\n비\n")  # no document has two eojeol to make a pair of
@@ -245,7 +255,7 @@ def test_a_single_document_makes_no_pairs(
         prepare(recipe(PAIRS, corpus=str(path)), tmp_path / "cache", num_workers=1)
 
 
-def test_a_corpus_or_vocabulary_that_is_not_there_is_told(
+def test_a_missing_corpus_or_vocabulary_is_an_error(
     recipe: Callable[..., Recipe], tmp_path: Path, fails: Fails
 ) -> None:
     with fails(DataError, tmp_path / "none", "no such"):
@@ -254,7 +264,7 @@ def test_a_corpus_or_vocabulary_that_is_not_there_is_told(
         prepare(recipe(tokenizer=str(tmp_path / "none")), tmp_path / "cache", num_workers=1)
 
 
-def test_damaged_rows_are_told(recipe: Callable[..., Recipe], tmp_path: Path, fails: Fails) -> None:
+def test_damaged_rows_are_an_error(recipe: Callable[..., Recipe], tmp_path: Path, fails: Fails) -> None:
     prepare(recipe(), tmp_path, num_workers=1)
     shard = sorted(tmp_path.glob("rows-train-*/*.arrow"))[2]
     shard.write_bytes(shard.read_bytes()[:-400])
@@ -265,7 +275,7 @@ def test_damaged_rows_are_told(recipe: Callable[..., Recipe], tmp_path: Path, fa
 # ---- the ids of a vocabulary ----
 
 
-def test_random_pieces_are_neither_special_nor_unused(vocabulary: Path) -> None:
+def test_random_tokens_are_neither_special_nor_unused(vocabulary: Path) -> None:
     specials = special_ids(vocabulary / "tokenizer.json")
     assert (specials.pad, specials.cls, specials.sep, specials.mask) == (0, 2, 3, 4)
     tokenizer = Tokenizer.from_file(str(vocabulary / "tokenizer.json"))
@@ -274,19 +284,21 @@ def test_random_pieces_are_neither_special_nor_unused(vocabulary: Path) -> None:
     assert specials.vocab_size == tokenizer.get_vocab_size()
 
 
-@pytest.mark.parametrize("whole_word", [False, True])
-@pytest.mark.parametrize("kind", [DynamicMlm, StaticMlmNsp])
-def test_what_is_fed_of_real_text_holds_no_unused_piece(
-    corpus: Path, vocabulary: Path, tmp_path: Path, kind: type[Objective], whole_word: bool
+def test_inputs_of_real_text_contain_no_unused_token(
+    corpus: Path, vocabulary: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    layout = RowLayout(64, isolate_documents=True, seed=0, specials=special_ids(vocabulary / "tokenizer.json"))
-    config = kind.settings(mask_rate=0.5, whole_word=whole_word)
-    assert isinstance(config, ObjectiveConfig)
-    tokens, digest = tokenize_corpus(corpus, vocabulary / "tokenizer.json", tmp_path)
-    rows, _ = make_rows(kind(config, layout), tokens, digest, tmp_path, split="train", num_workers=1)
-    feed = pretraining.training.dataset.BatchSource(rows, kind(config, layout), 1)
-    tensors = feed.tensors(np.arange(50), np.zeros(50, np.int64))
-    fed = tensors["input_ids"].numpy().ravel()
-    assert not ((fed > 4) & (fed < 15)).any()
-    assert (fed[tensors["masked_positions"].numpy()] == 4).mean() > 0.7
-    assert (tensors["masked_ids"].numpy() != 4).all()
+    for number, (whole_word, kind) in enumerate(itertools.product([False, True], [DynamicMlm, StaticMlmNsp])):
+        with subtests.test(whole_word=whole_word, kind=kind):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            layout = RowLayout(64, isolate_documents=True, seed=0, specials=special_ids(vocabulary / "tokenizer.json"))
+            config = kind.settings(mask_rate=0.5, whole_word=whole_word)
+            assert isinstance(config, ObjectiveConfig)
+            tokens, digest = tokenize_corpus(corpus, vocabulary / "tokenizer.json", folder)
+            rows, _ = make_rows(kind(config, layout), tokens, digest, folder, split="train", num_workers=1)
+            feed = pretraining.training.dataset.BatchSource(rows, kind(config, layout), 1)
+            tensors = feed.tensors(np.arange(50), np.zeros(50, np.int64))
+            fed = tensors["input_ids"].numpy().ravel()
+            assert not ((fed > 4) & (fed < 15)).any()
+            assert (fed[tensors["masked_positions"].numpy()] == 4).mean() > 0.7
+            assert (tensors["masked_ids"].numpy() != 4).all()

@@ -1,10 +1,11 @@
-"""The pretraining loop: what a step computes, what is written about it, and that it can stop and go on anywhere."""
+"""The pretraining loop: steps, metrics, and that it can stop and resume anywhere."""
 
 import itertools
 import math
 import resource
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +17,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState, GradientState, PartialState
 from pydantic import ValidationError
 from torch import Tensor
 
 import pretraining.training.accelerator
 import pretraining.training.loop
 import pretraining.training.optimizers
-from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, RecipeError, ResultError
 from corpora.foundation.machine import Precision
 from pretraining.model import MaskedLanguageModel
@@ -40,8 +39,8 @@ from pretraining.training.loop import (
 )
 from pretraining.training.optimizers import learning_rate, make_optimizers, orthogonalise
 from pretraining.training.run import Run
-from pretraining.vocabulary.tokenizer import save_tokenizer
-from pretraining.vocabulary.wordpiece import train_wordpiece
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_start")
 
 Fails = Callable[..., AbstractContextManager[None]]
 Sources = tuple[Path, Path]
@@ -49,7 +48,7 @@ RunFor = Callable[..., Run]
 MakeTrainer = Callable[..., Trainer]
 
 OBJECTIVES = sorted(all_objectives().keys() - {"distillation"})
-"""What needs a teacher is tried with one of its own."""
+"""Distillation needs a teacher and has a test of its own."""
 OF_TRANSFORMERS = ["dynamic_mlm", "static_mlm_nsp"]
 """Objectives whose loss transformers computes too."""
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 32}
@@ -57,29 +56,10 @@ LOOP = {"steps": 8, "batch_size": 8, "peak_lr": 1e-2, "warmup_steps": 2, "precis
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def quick_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Do not measure the machine, and let every test have an accelerator of its own."""
-    monkeypatch.setattr(pretraining.training.loop, "matmul_flops_per_s", lambda *_, **__: 1e9)
-    yield
-    for state in (AcceleratorState, PartialState, GradientState):
-        state._reset_state()
-
-
 @pytest.fixture(scope="module")
-def sources(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Sources:
+def sources(corpus: Path, small_vocabulary: Path) -> Sources:
     """Return the sample corpus and a small vocabulary for it."""
-    folder = tmp_path_factory.mktemp("small") / "vocabulary"
-    save_tokenizer(train_wordpiece((document.text for document in read_documents(SAMPLE)), 600), folder)
-    return corpus, folder
+    return corpus, small_vocabulary
 
 
 def make_recipe(sources: Sources, objective: str = "dynamic_mlm", **sections: Mapping[str, Any]) -> Recipe:
@@ -128,6 +108,12 @@ def metrics(folder: Path, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(line[name] for name in names) for line in lines]
 
 
+def clear(folder: Path) -> None:
+    """Delete what the case before left."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def losses(folder: Path) -> list[float]:
     return [loss for (loss,) in metrics(folder, "mlm_loss")]
 
@@ -143,23 +129,21 @@ def equal(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
 # --- the learning rate ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("decay", "rates"),
-    [
+def test_the_learning_rate_warms_up_and_decays(subtests: pytest.Subtests) -> None:
+    for decay, rates in [
         ("linear", [0.2, 0.4, 0.6, 0.8, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
         ("constant", [0.2, 0.4, 0.6, 0.8, 1, 1, 1, 1, 1, 1]),
         ("cosine", [0.2, 0.4, 0.6, 0.8, 1, *((1 + math.cos(math.pi * k / 6)) / 2 for k in range(1, 6))]),
-    ],
-)
-def test_the_rate_warms_up_and_decays(decay: Any, rates: list[float]) -> None:
-    config = LoopConfig(steps=10, warmup_steps=4, peak_lr=3e-4, decay=decay)
-    assert [learning_rate(config, step) for step in range(10)] == pytest.approx([3e-4 * rate for rate in rates])
+    ]:
+        with subtests.test(decay=decay):
+            config = LoopConfig(steps=10, warmup_steps=4, peak_lr=3e-4, decay=decay)
+            assert [learning_rate(config, step) for step in range(10)] == pytest.approx([3e-4 * rate for rate in rates])
 
 
 @hypothesis.given(
     steps=st.integers(1, 200), share=st.floats(0, 0.99), decay=st.sampled_from(["linear", "cosine", "constant"])
 )
-def test_every_step_has_a_rate_and_none_exceeds_the_peak(steps: int, share: float, decay: Any) -> None:
+def test_every_learning_rate_is_positive_and_none_exceeds_the_peak(steps: int, share: float, decay: Any) -> None:
     config = LoopConfig(steps=steps, warmup_steps=int(share * steps), peak_lr=2.0, decay=decay)
     rates = [learning_rate(config, step) for step in range(steps)]
     assert min(rates) > 0
@@ -192,34 +176,35 @@ def test_muon_takes_the_matrices_between_hidden_layers_and_adamw_the_rest(make_t
     assert [(group["weight_decay"], group["momentum"]) for group in muon.param_groups] == [(0.125, 0.5)]
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("auto", torch.bfloat16), ("bf16", torch.bfloat16), ("fp32", torch.float32)]
-)
 def test_muon_iterates_in_the_precision_of_the_recipe(
-    precision: Precision, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    """On a machine that multiplies bf16 fast, too: otherwise "fp32" would be said of what is not."""
+    """Even on a machine with fast bf16, where the recipe says fp32."""
     monkeypatch.setattr(
         pretraining.training.accelerator, "training_precision", lambda asked: "bf16" if asked == "auto" else asked
     )
-    muon, _ = make_optimizers(torch.nn.Linear(16, 16), LoopConfig(optimizer="muon", precision=precision))
-    seen = []
+    seen: list[torch.dtype] = []
 
     def watched(matrices: Tensor) -> Tensor:
         seen.append(matrices.dtype)
         return orthogonalise(matrices)
 
     monkeypatch.setattr(pretraining.training.optimizers, "orthogonalise", watched)
-    muon.param_groups[0]["params"][0].grad = torch.ones(16, 16)
-    muon.step()
-    assert seen == [dtype]
+    precisions: tuple[Precision, ...] = ("auto", "bf16", "fp32")
+    for precision in precisions:
+        with subtests.test(precision=precision):
+            muon, _ = make_optimizers(torch.nn.Linear(16, 16), LoopConfig(optimizer="muon", precision=precision))
+            muon.param_groups[0]["params"][0].grad = torch.ones(16, 16)
+            muon.step()
+            assert seen == [torch.float32 if precision == "fp32" else torch.bfloat16]
+            seen.clear()
 
 
 # --- what a step computes -------------------------------------------------------------------------------------------
 
 
 def reference_run(run: Run) -> tuple[list[float], dict[str, Tensor]]:
-    """Train with nothing but transformers and PyTorch: one sequence to a row, labels -100 where nothing is asked."""
+    """Train with transformers and PyTorch alone: one sequence per row, labels -100 where nothing is predicted."""
     config = run.recipe.loop
     model = run.build_model()
     network: Any = model.export({name: p.detach() for name, p in model.named_parameters()})
@@ -257,44 +242,47 @@ def reference_run(run: Run) -> tuple[list[float], dict[str, Tensor]]:
     return means, {f"network.{name}": p.detach() for name, p in network.named_parameters()}
 
 
-@pytest.mark.parametrize("objective", OF_TRANSFORMERS)
 def test_training_is_what_plain_pytorch_makes_of_transformers_loss(
-    make_trainer: MakeTrainer,
-    sources: Sources,
-    run_for: RunFor,
-    objective: str,
-    tmp_path: Path,
+    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    sections: dict[str, Any] = {
-        "model": STILL,
-        "data": {"isolate_documents": False},
-        "loop": {"decay": "constant", "weight_decay": 0.1, "clip": 0.5, "peak_lr": 3e-3},
-    }
-    trainer = make_trainer(objective, **sections)
-    trainer.train()
-    recipe = make_recipe(sources, objective, **sections)
-    expected, network = reference_run(run_for(recipe))
-    assert [loss for (loss,) in metrics(tmp_path / "out", "loss")] == pytest.approx(expected, rel=1e-5)
-    assert expected[-1] < expected[0]
-    for name, tensor in weights(trainer).items():
-        torch.testing.assert_close(tensor[: len(network[name])], network[name], rtol=0, atol=1e-4, msg=name)
+    for objective in OF_TRANSFORMERS:
+        with subtests.test(objective=objective):
+            clear(tmp_path)
+            sections: dict[str, Any] = {
+                "model": STILL,
+                "data": {"isolate_documents": False},
+                "loop": {"decay": "constant", "weight_decay": 0.1, "clip": 0.5, "peak_lr": 3e-3},
+            }
+            trainer = make_trainer(objective, **sections)
+            trainer.train()
+            recipe = make_recipe(sources, objective, **sections)
+            expected, network = reference_run(run_for(recipe))
+            assert [loss for (loss,) in metrics(tmp_path / "out", "loss")] == pytest.approx(expected, rel=1e-5)
+            assert expected[-1] < expected[0]
+            for name, tensor in weights(trainer).items():
+                torch.testing.assert_close(tensor[: len(network[name])], network[name], rtol=0, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_batch_computed_in_parts_gives_the_same_losses(
-    make_trainer: MakeTrainer, objective: str, tmp_path: Path
+@pytest.mark.slow
+def test_micro_batches_give_the_same_losses(
+    make_trainer: MakeTrainer, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    loop = {"steps": 5, "peak_lr": 3e-3}
-    whole = make_trainer(objective, out="whole", model=STILL, loop=loop)
-    whole.train()
-    parts = make_trainer(objective, out="parts", model=STILL, loop=loop | {"micro_batch_size": 3})
-    parts.train()
-    names = ("loss", "tokens", *(f"{term.name}_loss" for term in whole._terms))
-    for ours, theirs in zip(metrics(tmp_path / "parts", *names), metrics(tmp_path / "whole", *names), strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-5)
+    for objective in OBJECTIVES:
+        with subtests.test(objective=objective):
+            clear(tmp_path)
+            loop = {"steps": 5, "peak_lr": 3e-3}
+            whole = make_trainer(objective, out="whole", model=STILL, loop=loop)
+            whole.train()
+            parts = make_trainer(objective, out="parts", model=STILL, loop=loop | {"micro_batch_size": 3})
+            parts.train()
+            names = ("loss", "tokens", *(f"{term.name}_loss" for term in whole._terms))
+            for ours, theirs in zip(
+                metrics(tmp_path / "parts", *names), metrics(tmp_path / "whole", *names), strict=True
+            ):
+                assert ours == pytest.approx(theirs, rel=1e-5)
 
 
-def test_parts_are_no_larger_than_asked(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_micro_batches_have_the_configured_size(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     original = MaskedLanguageModel.forward
 
@@ -307,7 +295,7 @@ def test_parts_are_no_larger_than_asked(make_trainer: MakeTrainer, monkeypatch: 
     assert sizes == [3, 3, 2] * 2
 
 
-def test_a_batch_that_cannot_be_dealt_evenly_is_refused(
+def test_a_batch_that_the_processes_cannot_share_evenly_is_refused(
     make_trainer: MakeTrainer, fails: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in = SimpleNamespace(num_processes=3, process_index=0, device=torch.device("cpu"))
@@ -338,23 +326,26 @@ def test_a_run_is_the_same_every_time_and_another_with_another_seed(
     assert not equal(ends[0], ends[2])
 
 
-@pytest.mark.parametrize("seed", [2**32 - 1, 2**63])
 def test_every_seed_that_a_recipe_takes_can_be_trained_with(
-    sources: Sources, run_for: RunFor, tmp_path: Path, seed: int
+    sources: Sources, run_for: RunFor, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    values = make_recipe(sources, loop={"steps": 2, "warmup_steps": 0}).model_dump() | {"seed": seed}
-    try:
-        recipe = Recipe(**values)
-    except ValidationError:
-        assert seed >= 2**32
-        return
-    trainer = run_for(recipe, tmp_path / "out").make_trainer(make_accelerator(recipe.loop, cpu=True))
-    trainer.train()
-    assert trainer.progress.step == 2
+    for number, seed in enumerate([2**32 - 1, 2**63]):
+        with subtests.test(seed=seed):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            values = make_recipe(sources, loop={"steps": 2, "warmup_steps": 0}).model_dump() | {"seed": seed}
+            try:
+                recipe = Recipe(**values)
+            except ValidationError:
+                assert seed >= 2**32
+                return
+            trainer = run_for(recipe, folder / "out").make_trainer(make_accelerator(recipe.loop, cpu=True))
+            trainer.train()
+            assert trainer.progress.step == 2
 
 
 def test_dropout_is_another_in_every_step(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rows at a rate of nothing: what is left to differ is dropout."""
+    """The same rows at a learning rate of almost 0: only dropout differs."""
     monkeypatch.setattr(
         BatchSource, "rows", lambda feed, _: (np.arange(feed.batch_size), np.zeros(feed.batch_size, np.int64))
     )
@@ -373,7 +364,7 @@ def test_dropout_is_another_in_every_step(make_trainer: MakeTrainer, monkeypatch
 
 
 def entropy_of_predictions(feed: BatchSource, steps: int, entry: str) -> float:
-    """Return the entropy in nats of the tokens that are asked for: the loss of guessing by frequency alone."""
+    """Return the entropy of the tokens to predict, in nats: the loss of predicting by frequency alone."""
     counts: Counter[int] = Counter()
     for step in range(steps):
         for batch in feed.micro_batches(step, process=0, num_processes=1, size=feed.batch_size):
@@ -383,35 +374,44 @@ def entropy_of_predictions(feed: BatchSource, steps: int, entry: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_learns_more_than_the_frequencies_of_tokens(
-    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, objective: str, tmp_path: Path
+    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    few = tmp_path / "few.jsonl"
-    few.write_text("".join(SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
-    # Masks that are drawn once, a generator that is wide and has the embeddings to itself, and an encoder that is asked
-    # little else, learn the fastest.
-    quick = {"dupe_factor": 1, "generator_size": 1.0, "generator_layers": 1, "rtd_weight": 0.5}
-    quick |= {"pair_rate": 0.1, "found_weight": 0.01, "share_weight": 0.01}
-    settings = {k: v for k, v in quick.items() if k in all_objectives()[objective].settings.model_fields}
-    loop = {"steps": 200, "batch_size": 16, "peak_lr": 3e-3, "warmup_steps": 20, "adam_beta2": 0.98, "log_every": 20}
-    sections = {
-        "model": STILL | {"hidden_size": 64},
-        "data": {"corpus": str(few)},
-        "loop": loop,
-        "settings": settings,
-    }
-    make_trainer(objective, **sections).train()
-    feed = run_for(make_recipe(sources, objective, **sections)).data.train
-    others = {"replaced_token": ("generator", "replaced_ids"), "left_to_right": ("clm", "masked_ids")}
-    term, entry = others.get(objective, ("mlm", "masked_ids"))
-    entropy = entropy_of_predictions(feed, loop["steps"], entry)
-    curve = [loss for (loss,) in metrics(tmp_path / "out", f"{term}_loss")]
-    assert curve[0] > entropy
-    assert curve[-1] < entropy - 0.1
+    for objective in OBJECTIVES:
+        with subtests.test(objective=objective):
+            clear(tmp_path)
+            few = tmp_path / "few.jsonl"
+            few.write_text("".join(SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
+            # Static masks, a wide generator that the embeddings serve alone, and an encoder with small weights on its
+            # other losses learn fastest.
+            quick = {"dupe_factor": 1, "generator_size": 1.0, "generator_layers": 1, "rtd_weight": 0.5}
+            quick |= {"pair_rate": 0.1, "found_weight": 0.01, "share_weight": 0.01}
+            settings = {k: v for k, v in quick.items() if k in all_objectives()[objective].settings.model_fields}
+            loop = {
+                "steps": 200,
+                "batch_size": 16,
+                "peak_lr": 3e-3,
+                "warmup_steps": 20,
+                "adam_beta2": 0.98,
+                "log_every": 20,
+            }
+            sections = {
+                "model": STILL | {"hidden_size": 64},
+                "data": {"corpus": str(few)},
+                "loop": loop,
+                "settings": settings,
+            }
+            make_trainer(objective, **sections).train()
+            feed = run_for(make_recipe(sources, objective, **sections)).data.train
+            others = {"replaced_token": ("generator", "replaced_ids"), "left_to_right": ("clm", "masked_ids")}
+            term, entry = others.get(objective, ("mlm", "masked_ids"))
+            entropy = entropy_of_predictions(feed, loop["steps"], entry)
+            curve = [loss for (loss,) in metrics(tmp_path / "out", f"{term}_loss")]
+            assert curve[0] > entropy
+            assert curve[-1] < entropy - 0.1
 
 
-def test_without_next_sentences_the_pairs_are_the_same_and_nothing_is_asked_of_them(
+def test_without_next_sentences_the_pairs_are_the_same_and_have_no_labels(
     make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, tmp_path: Path
 ) -> None:
     pairs, masks = (
@@ -430,7 +430,7 @@ def test_without_next_sentences_the_pairs_are_the_same_and_nothing_is_asked_of_t
 
 
 @pytest.mark.slow
-def test_a_student_comes_to_expect_what_its_teacher_does(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+def test_a_student_learns_the_predictions_of_its_teacher(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     loop = {"steps": 120, "batch_size": 16, "peak_lr": 3e-3, "warmup_steps": 10, "log_every": 20}
     sections: dict[str, Any] = {"model": STILL, "loop": loop}
     make_trainer(out="teacher", **sections).train()
@@ -446,47 +446,48 @@ def test_a_student_comes_to_expect_what_its_teacher_does(make_trainer: MakeTrain
     assert cosine[-1] < 0.95 * cosine[0]
 
 
-# --- what is told ---------------------------------------------------------------------------------------------------
+# --- metrics ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.slow
 def test_a_line_of_metrics_is_the_mean_of_its_steps(
-    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, objective: str, tmp_path: Path
+    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    for name, every in (("each", 1), ("window", 3)):
-        make_trainer(objective, out=name, loop={"log_every": every, "micro_batch_size": 5}).train()
-    feed = run_for(make_recipe(sources, objective)).data.train
-    batches = [feed.micro_batches(step, process=0, num_processes=1, size=8)[0] for step in range(8)]
-    terms = feed.objective.terms
-    sizes = {term: [len(b[term.counted_by]) for b in batches] for term in terms}
-    tokens = np.cumsum([int((b["sequence_ids"] > 0).sum()) for b in batches])
-    each = {line["step"]: line for line in read_metrics(tmp_path / "each" / "metrics.jsonl") if "lr" in line}
-    window = [line for line in read_metrics(tmp_path / "window" / "metrics.jsonl") if "lr" in line]
-    assert [line["step"] for line in window] == [3, 6, 8]
-    for line, first in zip(window, (1, 4, 7), strict=True):
-        steps = range(first, line["step"] + 1)
-        for term, what in itertools.product(terms, ("loss", "accuracy")):
-            values = [each[step][f"{term.name}_{what}"] for step in steps]
-            shares = [sizes[term][step - 1] for step in steps]
-            assert line[f"{term.name}_{what}"] == pytest.approx(np.average(values, weights=shares), rel=1e-5)
-        assert line["loss"] == pytest.approx(sum(term.weight * line[f"{term.name}_loss"] for term in terms))
-        assert line["tokens"] == tokens[line["step"] - 1]
-        assert line["lr"] == pytest.approx(1e-2 * min(line["step"] / 3, (9 - line["step"]) / 6))
-        assert (line["skipped"], line["tokens_per_s"] > 0) == (0, True)
-        assert line["matmul_share"] > 0
-        assert 0 <= line["waiting_share"] <= 1
+    for objective in OBJECTIVES:
+        with subtests.test(objective=objective):
+            clear(tmp_path)
+            for name, every in (("each", 1), ("window", 3)):
+                make_trainer(objective, out=name, loop={"log_every": every, "micro_batch_size": 5}).train()
+            feed = run_for(make_recipe(sources, objective)).data.train
+            batches = [feed.micro_batches(step, process=0, num_processes=1, size=8)[0] for step in range(8)]
+            terms = feed.objective.terms
+            sizes = {term: [len(b[term.counted_by]) for b in batches] for term in terms}
+            tokens = np.cumsum([int((b["sequence_ids"] > 0).sum()) for b in batches])
+            each = {line["step"]: line for line in read_metrics(tmp_path / "each" / "metrics.jsonl") if "lr" in line}
+            window = [line for line in read_metrics(tmp_path / "window" / "metrics.jsonl") if "lr" in line]
+            assert [line["step"] for line in window] == [3, 6, 8]
+            for line, first in zip(window, (1, 4, 7), strict=True):
+                steps = range(first, line["step"] + 1)
+                for term, what in itertools.product(terms, ("loss", "accuracy")):
+                    values = [each[step][f"{term.name}_{what}"] for step in steps]
+                    shares = [sizes[term][step - 1] for step in steps]
+                    assert line[f"{term.name}_{what}"] == pytest.approx(np.average(values, weights=shares), rel=1e-5)
+                assert line["loss"] == pytest.approx(sum(term.weight * line[f"{term.name}_loss"] for term in terms))
+                assert line["tokens"] == tokens[line["step"] - 1]
+                assert line["lr"] == pytest.approx(1e-2 * min(line["step"] / 3, (9 - line["step"]) / 6))
+                assert (line["skipped"], line["tokens_per_s"] > 0) == (0, True)
+                assert line["matmul_share"] > 0
+                assert 0 <= line["waiting_share"] <= 1
 
 
-def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
+def test_a_line_that_a_kill_truncated_is_skipped(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "missing.jsonl") == []
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "loss": 6.5}\n{"step": 2, "loss": 6.25}\n{"step": 3, "lo', encoding="utf-8")
     assert read_metrics(path) == [{"step": 1, "loss": 6.5}, {"step": 2, "loss": 6.25}]
 
 
-def test_a_disk_too_full_for_metrics_is_told_in_one_line(
-    make_trainer: MakeTrainer, tmp_path: Path, fails: Fails
-) -> None:
+def test_a_disk_too_full_for_metrics_is_one_error_line(make_trainer: MakeTrainer, tmp_path: Path, fails: Fails) -> None:
     trainer = make_trainer(loop={"steps": 8, "checkpoint_every": 100})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (600, before[1]))
@@ -528,18 +529,19 @@ def reference_evaluation(trainer: Trainer, recipe: Recipe, feed: BatchSource, nu
     return {f"held_out_{name}": value for name, value in means.items()}
 
 
-@pytest.mark.parametrize("objective", OF_TRANSFORMERS)
-@pytest.mark.parametrize("num_rows", [21, 10_000])
 def test_held_out_scores_are_those_of_transformers(
-    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, objective: str, num_rows: int
+    make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    sections: dict[str, Any] = {"data": {"isolate_documents": False}, "loop": {"evaluate_rows": num_rows}}
-    trainer, recipe = make_trainer(objective, **sections), make_recipe(sources, objective, **sections)
-    feed = run_for(recipe).data.held_out
-    assert feed is not None
-    assert 21 < len(feed.corpus) < 10_000
-    expected = reference_evaluation(trainer, recipe, feed, min(num_rows, len(feed.corpus)))
-    assert trainer.evaluate() == pytest.approx(expected, rel=1e-5)
+    for objective, num_rows in itertools.product(OF_TRANSFORMERS, [21, 10_000]):
+        with subtests.test(objective=objective, num_rows=num_rows):
+            clear(tmp_path)
+            sections: dict[str, Any] = {"data": {"isolate_documents": False}, "loop": {"evaluate_rows": num_rows}}
+            trainer, recipe = make_trainer(objective, **sections), make_recipe(sources, objective, **sections)
+            feed = run_for(recipe).data.held_out
+            assert feed is not None
+            assert 21 < len(feed.corpus) < 10_000
+            expected = reference_evaluation(trainer, recipe, feed, min(num_rows, len(feed.corpus)))
+            assert trainer.evaluate() == pytest.approx(expected, rel=1e-5)
 
 
 def test_held_out_scores_are_the_same_every_time_and_know_no_dropout(make_trainer: MakeTrainer) -> None:
@@ -553,7 +555,7 @@ def test_held_out_scores_are_the_same_every_time_and_know_no_dropout(make_traine
     assert parts.evaluate() == pytest.approx(first, rel=1e-6)
 
 
-def test_evaluations_come_when_asked_and_change_nothing(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+def test_evaluations_follow_the_schedule_and_change_nothing(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     often = make_trainer(out="often", loop={"evaluate_every": 3})
     never = make_trainer(out="never", held_out=False)
     for trainer in (often, never):
@@ -565,7 +567,7 @@ def test_evaluations_come_when_asked_and_change_nothing(make_trainer: MakeTraine
     assert losses(tmp_path / "often") == losses(tmp_path / "never")
 
 
-# --- gradients that are no numbers ----------------------------------------------------------------------------------
+# --- non-finite gradients ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -604,7 +606,7 @@ def test_a_step_without_a_finite_gradient_is_skipped_and_counted(
     assert (spoiled.progress.step, spoiled.progress.skipped) == (4, 1)
 
 
-def test_after_a_skipped_step_training_goes_on(
+def test_training_continues_after_a_skipped_step(
     make_trainer: MakeTrainer, spoil: Callable[..., None], tmp_path: Path
 ) -> None:
     spoil({2, 3, 6})
@@ -617,7 +619,7 @@ def test_after_a_skipped_step_training_goes_on(
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_a_run_that_leaves_the_numbers_stops_and_keeps_the_last_good_state(
+def test_a_diverged_run_stops_and_keeps_the_last_finite_state(
     make_trainer: MakeTrainer, spoil: Callable[..., None], tmp_path: Path, every: int, fails: Fails
 ) -> None:
     good = make_trainer(out="good", loop={"steps": 3} | CONSTANT)
@@ -645,7 +647,7 @@ def test_an_infinite_loss_is_no_good_step_although_its_gradient_is_finite(
     assert 0 < losses(tmp_path / "out")[0] < 10
 
 
-# --- stopping and going on ------------------------------------------------------------------------------------------
+# --- stopping and resuming ------------------------------------------------------------------------------------------
 
 
 STOPS = {
@@ -656,7 +658,7 @@ STOPS = {
     "before the first checkpoint": ("save", 1),
     "before the last checkpoint": ("save", 3),
 }
-SITTING = {"checkpoint_every": 3, "log_every": 2, "evaluate_every": 4}
+SCHEDULE = {"checkpoint_every": 3, "log_every": 2, "evaluate_every": 4}
 """Lines of metrics and checkpoints do not fall on the same steps."""
 
 
@@ -666,23 +668,26 @@ def told(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if k not in clock} for line in read_metrics(folder / "metrics.jsonl")]
 
 
-@pytest.mark.parametrize(("stop", "optimizer"), [*((stop, "adamw") for stop in STOPS), ("before a checkpoint", "muon")])
-def test_a_run_in_two_sittings_ends_like_one_in_a_piece(
-    make_trainer: MakeTrainer, tmp_path: Path, stop: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(
+    make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    loop = SITTING | {"optimizer": optimizer}
-    whole = make_trainer("static_mlm_nsp", out="whole", loop=loop)
-    whole.train()
-    with monkeypatch.context() as context:
-        interrupt(context, *STOPS[stop])
-        with pytest.raises(KeyboardInterrupt):
-            make_trainer("static_mlm_nsp", out="parts", loop=loop).train()
-    parts = make_trainer("static_mlm_nsp", out="parts", loop=loop)
-    parts.train()
-    assert equal(weights(parts), weights(whole))
-    assert equal(parts.state()[1], whole.state()[1])
-    assert told(tmp_path / "parts") == told(tmp_path / "whole")
-    assert (parts.progress.step, parts.progress.tokens) == (whole.progress.step, whole.progress.tokens)
+    for stop, optimizer in [*((stop, "adamw") for stop in STOPS), ("before a checkpoint", "muon")]:
+        with subtests.test(stop=stop):
+            clear(tmp_path)
+            loop = SCHEDULE | {"optimizer": optimizer}
+            whole = make_trainer("static_mlm_nsp", out="whole", loop=loop)
+            whole.train()
+            with monkeypatch.context() as context:
+                interrupt(context, *STOPS[stop])
+                with pytest.raises(KeyboardInterrupt):
+                    make_trainer("static_mlm_nsp", out="parts", loop=loop).train()
+            parts = make_trainer("static_mlm_nsp", out="parts", loop=loop)
+            parts.train()
+            assert equal(weights(parts), weights(whole))
+            assert equal(parts.state()[1], whole.state()[1])
+            assert told(tmp_path / "parts") == told(tmp_path / "whole")
+            assert (parts.progress.step, parts.progress.tokens) == (whole.progress.step, whole.progress.tokens)
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
@@ -696,7 +701,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
     monkeypatch.setattr(Trainer, name, method)
 
 
-def test_a_run_of_many_short_sittings_ends_like_one_in_a_piece(
+def test_a_run_resumed_many_times_is_bit_identical_to_an_uninterrupted_one(
     make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = {"checkpoint_every": 1, "log_every": 3, "keep_checkpoints": 1}
@@ -707,7 +712,7 @@ def test_a_run_of_many_short_sittings_ends_like_one_in_a_piece(
             interrupt(context, "_step", 3)
             with pytest.raises(KeyboardInterrupt):
                 make_trainer(out="parts", loop=loop).train()
-            # What a kill leaves of a line that was being written.
+            # A line that a kill truncated.
             with (tmp_path / "parts" / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write('{"step": 9, "lo')
     parts = make_trainer(out="parts", loop=loop)

@@ -1,5 +1,6 @@
-"""What a finished run leaves for people: its curves and its card."""
+"""The loss curves and the model card of a finished run."""
 
+import itertools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from PIL import Image
 
 from pretraining.objective import MLM, NSP, get_objective
 from pretraining.recipe import Recipe
-from pretraining.training.report import draw_curves, pretraining_card
+from pretraining.training.report import draw_curves, render_pretraining_card
 
 Lines = Sequence[Mapping[str, Any]]
 
@@ -48,16 +49,18 @@ def has_colour(pixels: np.ndarray, colour: tuple[int, int, int]) -> bool:
 TRAINING, HELD_OUT = (0x1F, 0x4E, 0x8C), (0xC0, 0x39, 0x2B)
 
 
-@pytest.mark.parametrize("nsp", [True, False], ids=["nsp", "no nsp"])
-@pytest.mark.parametrize("held_out", [True, False], ids=["held-out", "no held-out"])
-def test_curves_are_drawn_of_what_there_is(tmp_path: Path, nsp: bool, held_out: bool) -> None:
-    pixels = picture(tmp_path / "loss.png", lines_of(nsp=nsp, held_out=held_out))
-    assert has_colour(pixels, TRAINING)
-    assert has_colour(pixels, HELD_OUT) == held_out
-    # As many panels as measures: each third, or each half, has a curve.
-    panels = np.array_split(pixels, 3 if nsp else 2, axis=1)
-    assert all(has_colour(panel, TRAINING) for panel in panels)
-    assert all(has_colour(panel, HELD_OUT) == held_out for panel in panels)
+def test_curves_are_drawn_of_what_there_is(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (nsp, held_out) in enumerate(itertools.product([True, False], [True, False])):
+        with subtests.test(nsp=nsp, held_out=held_out):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            pixels = picture(folder / "loss.png", lines_of(nsp=nsp, held_out=held_out))
+            assert has_colour(pixels, TRAINING)
+            assert has_colour(pixels, HELD_OUT) == held_out
+            # As many panels as measures: each third, or each half, has a curve.
+            panels = np.array_split(pixels, 3 if nsp else 2, axis=1)
+            assert all(has_colour(panel, TRAINING) for panel in panels)
+            assert all(has_colour(panel, HELD_OUT) == held_out for panel in panels)
 
 
 def test_another_run_gives_another_picture_and_the_same_run_the_same(tmp_path: Path) -> None:
@@ -68,18 +71,19 @@ def test_another_run_gives_another_picture_and_the_same_run_the_same(tmp_path: P
     assert (first != other).any()
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [],
-        [{"step": 1, "lr": 1e-3, "tokens": 100, "skipped": 1}],
-        [{"step": 1, "mlm_loss": None, "mlm_accuracy": 0.0, "tokens": 100}, {"step": 1, "held_out_mlm_loss": None}],
-        lines_of(nsp=True, held_out=False, steps=2),
-    ],
-    ids=["nothing", "a skipped step", "no numbers", "one step"],
-)
-def test_a_run_with_little_to_show_has_a_picture_too(tmp_path: Path, lines: Lines) -> None:
-    assert picture(tmp_path / "loss.png", lines).shape[-1] == 3
+def test_a_run_with_little_to_show_has_a_picture_too(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, lines in enumerate(
+        [
+            [],
+            [{"step": 1, "lr": 1e-3, "tokens": 100, "skipped": 1}],
+            [{"step": 1, "mlm_loss": None, "mlm_accuracy": 0.0, "tokens": 100}, {"step": 1, "held_out_mlm_loss": None}],
+            lines_of(nsp=True, held_out=False, steps=2),
+        ]
+    ):
+        with subtests.test(lines=lines):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            assert picture(folder / "loss.png", lines).shape[-1] == 3
 
 
 def test_held_out_scores_between_two_lines_of_training_are_drawn(tmp_path: Path) -> None:
@@ -107,25 +111,28 @@ MANIFEST: Mapping[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("title", ["PressBERT mini", "PressBERT 벼리: #1 'a' \"b\"", "PressBERT - [x] {y}"])
-def test_the_card_says_what_the_run_was_whatever_its_name(tmp_path: Path, title: str) -> None:
-    recipe = Recipe(objective={"name": "dynamic_mlm", "mask_rate": 0.2}, seed=11)
-    text = pretraining_card(recipe, MANIFEST, title, get_objective("dynamic_mlm", "here").paper)
-    (tmp_path / "README.md").write_text(text, encoding="utf-8")
-    card = ModelCard.load(tmp_path / "README.md")
-    assert card.data.to_dict()["model_name"] == title
-    assert (card.data.language, card.data.library_name) == ("ko", "transformers")
-    assert card.text.lstrip().startswith(f"# {title}\n")
-    told = (
-        "1,234,567",
-        "2,500",
-        "9,876,543",
-        "4,000 (3)",
-        "90.0 min on 1 × Some Accelerator",
-        "2.7183",
-        "torch 2.11.0",
-    )
-    assert [part for part in told if part not in card.text] == []
-    assert '"mask_rate": 0.2' in card.text
-    assert '"seed": 11' in card.text
-    assert "perplexity |" not in card.text  # one that is no number has no row
+def test_the_card_says_what_the_run_was_whatever_its_name(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, title in enumerate(["PressBERT mini", "PressBERT 벼리: #1 'a' \"b\"", "PressBERT - [x] {y}"]):
+        with subtests.test(title=title):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            recipe = Recipe(objective={"name": "dynamic_mlm", "mask_rate": 0.2}, seed=11)
+            text = render_pretraining_card(recipe, MANIFEST, title, get_objective("dynamic_mlm", "here").paper)
+            (folder / "README.md").write_text(text, encoding="utf-8")
+            card = ModelCard.load(folder / "README.md")
+            assert card.data.to_dict()["model_name"] == title
+            assert (card.data.language, card.data.library_name) == ("ko", "transformers")
+            assert card.text.lstrip().startswith(f"# {title}\n")
+            told = (
+                "1,234,567",
+                "2,500",
+                "9,876,543",
+                "4,000 (3)",
+                "90.0 min on 1 × Some Accelerator",
+                "2.7183",
+                "torch 2.11.0",
+            )
+            assert [part for part in told if part not in card.text] == []
+            assert '"mask_rate": 0.2' in card.text
+            assert '"seed": 11' in card.text
+            assert "perplexity |" not in card.text  # one that is no number has no row

@@ -1,4 +1,4 @@
-"""The report on a vocabulary: its figures by hand, against other ways of counting, and against what is published."""
+"""The report on a vocabulary: its figures against counts by hand, independent counts and published ones."""
 
 import collections
 import csv
@@ -125,9 +125,8 @@ def test_the_composition_is_that_counted_by_hand(by_hand: VocabMeasures) -> None
     assert by_hand.example == ["[UNK]", "BE", "##RT", "모델을", "공개", "##합", "##니다", "."]
 
 
-@pytest.mark.parametrize(
-    ("piece", "expected"),
-    [
+def test_an_entry_has_a_position_and_a_script(subtests: pytest.Subtests) -> None:
+    for piece, expected in [
         ("언론", (STARTS, "Hangul")),
         ("##을", (CONTINUATIONS, "Hangul")),
         ("##", (STARTS, OTHER)),
@@ -143,10 +142,9 @@ def test_the_composition_is_that_counted_by_hand(by_hand: VocabMeasures) -> None
         ("[", (STARTS, OTHER)),
         ("[MASK]", (SPECIAL, "")),
         ("[unused12]", (UNUSED, "")),
-    ],
-)
-def test_an_entry_has_a_place_and_a_script(piece: str, expected: tuple[str, str]) -> None:
-    assert position_and_script(piece) == expected
+    ]:
+        with subtests.test(piece=piece):
+            assert position_and_script(piece) == expected
 
 
 def test_nothing_held_out_gives_zeros_and_a_report(tmp_path: Path) -> None:
@@ -171,7 +169,7 @@ def test_eojeol_by_eojeol_is_what_whole_documents_give(news: list[str], held_out
     assert (measures.num_eojeol_unknown, measures.num_eojeol_whole) == (unknown, whole)
 
 
-def test_pieces_trained_on_morphemes_are_morphemes_more_often(news: list[str], held_out_news: HeldOut) -> None:
+def test_subwords_trained_on_morphemes_are_morphemes_more_often(news: list[str], held_out_news: HeldOut) -> None:
     eojeol, morpheme = (
         measure(segmentation, tokenizer.backend_tokenizer, held_out_news).shares()
         for segmentation, tokenizer in (
@@ -209,18 +207,21 @@ def test_a_small_share_keeps_the_digits_that_tell_it_from_nothing() -> None:
     assert "| Hangul tokens across a boundary | 0 % |" in page
 
 
-@pytest.mark.parametrize("names", [["tiny"], ["_가", "한국", "a$b$", "_"], ["x"] * 9])
 @pytest.mark.filterwarnings("error")
-def test_the_chart_is_drawn_whatever_the_vocabularies_are_called(tmp_path: Path, names: list[str]) -> None:
-    held_out = analyse_held_out(TEXTS)
-    measures = [measure(name, wordpiece(*PIECES), held_out) for name in names]
-    draw_report(tmp_path / "r.png", measures)
-    content = (tmp_path / "r.png").read_bytes()
-    assert content.startswith(b"\x89PNG")
-    width, height = struct.unpack(">II", content[16:24])
-    assert width > height > 500
-    draw_report(tmp_path / "again.png", measures)
-    assert (tmp_path / "again.png").read_bytes() == content
+def test_the_chart_is_drawn_whatever_the_vocabularies_are_called(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, names in enumerate([["tiny"], ["_가", "한국", "a$b$", "_"], ["x"] * 9]):
+        with subtests.test(names=names):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            held_out = analyse_held_out(TEXTS)
+            measures = [measure(name, wordpiece(*PIECES), held_out) for name in names]
+            draw_report(folder / "r.png", measures)
+            content = (folder / "r.png").read_bytes()
+            assert content.startswith(b"\x89PNG")
+            width, height = struct.unpack(">II", content[16:24])
+            assert width > height > 500
+            draw_report(folder / "again.png", measures)
+            assert (folder / "again.png").read_bytes() == content
 
 
 def test_a_chart_that_cannot_be_written_is_one_error(by_hand: VocabMeasures, tmp_path: Path, fails: Fails) -> None:
@@ -240,7 +241,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_kpfbert_is_compared_with_unless_it_is_not_at_hand(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kpfbert_is_compared_if_it_is_under_the_data_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_compared(None) == ({"kpfbert": root / "kpfbert"}, [])
     assert choose_compared([]) == ({}, [])
     monkeypatch.setenv("PRESSBERT_DATA", str(root / "kpfbert"))
@@ -249,7 +250,7 @@ def test_kpfbert_is_compared_with_unless_it_is_not_at_hand(root: Path, monkeypat
     assert [note.startswith("Not compared with kpfbert") for note in notes] == [True]
 
 
-def test_a_tokenizer_is_named_by_folder_or_by_its_place_under_the_data_root(root: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_is_found_by_folder_or_under_the_data_root(root: Path, tmp_path: Path) -> None:
     for name in ("a/vocab", "b/vocab"):
         save_tokenizer(train_wordpiece(["한국 언론 기사"], 40), tmp_path / name)
     first, second = str(tmp_path / "a" / "vocab"), str(tmp_path / "b" / "vocab")
@@ -257,14 +258,14 @@ def test_a_tokenizer_is_named_by_folder_or_by_its_place_under_the_data_root(root
     assert folders == {"vocab": Path(first), "kpfbert": root / "kpfbert", second: Path(second)}
 
 
-@pytest.mark.parametrize("name", ["", "kpfbart", ".", "/nonexistent"])
-def test_an_unknown_tokenizer_is_an_error(root: Path, fails: Fails, name: str) -> None:
-    with fails(UsageError, "--compare", f"'{name}'", str(root)):
-        choose_compared([name])
+def test_an_unknown_tokenizer_is_an_error(root: Path, fails: Fails, subtests: pytest.Subtests) -> None:
+    for name in ["", "kpfbart", ".", "/nonexistent"]:
+        with subtests.test(name=name), fails(UsageError, "--compare", f"'{name}'", str(root)):
+            choose_compared([name])
 
 
 @pytest.mark.usefixtures("root")
-def test_what_is_compared_stands_beside_the_new_vocabulary(tmp_path: Path) -> None:
+def test_compared_tokenizers_have_a_column_in_the_report(tmp_path: Path) -> None:
     arguments = [str(NEWS), "--out", str(tmp_path / "kpfbert"), "--vocab-size", "2500"]
     assert main(arguments) == 0
     report = (tmp_path / "kpfbert" / "report.md").read_text(encoding="utf-8")
