@@ -281,7 +281,7 @@ def test_what_cannot_be_left_out_is_told(elsewhere: Path, fails: Fails) -> None:
 def test_what_the_recipe_still_says_stays_as_it_is(
     made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("pretrain", "finetune", "train_embedder"):
+    for name in ("Run", "finetune", "train_embedder"):
         monkeypatch.setattr(f"downstream.bundle.{name}", lambda *_, **__: pytest.fail("made again"))
     assert make(elsewhere, "--continue") == 0
     assert told(elsewhere) == told(made)
