@@ -1,12 +1,12 @@
-"""Sentence embeddings: texts in, unit vectors out, and the command that trains, runs and scores the models for it.
+"""Sentence embeddings: encode texts as unit vectors; train, run and evaluate embedders.
 
     python -m downstream.embed train RECIPE --model ENCODER --out DIR
     python -m downstream.embed encode FILE --out vectors.npy
     python -m downstream.embed evaluate korsts-dev klue-sts --lexical
 
-A model is a sentence-transformers folder; it runs unchanged in `sentence_transformers` and under `mteb`. An encoder
-without pooling, such as kpfBERT, gets the mean of its token vectors, [CLS] and [SEP] included and padding left out:
-what Reimers and Gurevych 2019 found best (section 6), and what kpfSBERT does.
+A model is a sentence-transformers folder, usable with `sentence_transformers` and `mteb` as it is. An encoder without
+pooling, such as kpfBERT, gets mean pooling over its token vectors, [CLS] and [SEP] included: the best pooling in
+Reimers and Gurevych 2019 (section 6), and that of kpfSBERT.
 """
 
 import json
@@ -24,13 +24,13 @@ __all__ = ["Embedder", "bundled_embedder", "encode", "main"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train, run or score an embedder from the command line."""
+    """Train, run or evaluate an embedder from the command line."""
     actions = {"train": _main_train, "encode": _main_encode, "evaluate": _main_evaluate}
     arguments = sys.argv[1:] if argv is None else argv
     if arguments and arguments[0] in actions:
         return actions[arguments[0]](list(arguments[1:]))
-    parser = ArgumentParser("python -m downstream.embed", "Train, run or score sentence embeddings.")
-    parser.add_argument("action", choices=sorted(actions), help="each of them has a --help of its own")
+    parser = ArgumentParser("python -m downstream.embed", "Train, run or evaluate sentence embeddings.")
+    parser.add_argument("action", choices=sorted(actions), help="each has its own --help")
     parser.parse(list(arguments[:1]))
     raise AssertionError("argparse lets only the actions pass")
 
@@ -39,12 +39,12 @@ def _main_train(argv: list[str]) -> int:
     from downstream.embeddings.recipe import find_embed_recipe, read_embed_recipe
     from downstream.embeddings.training import train_embedder
 
-    parser = ArgumentParser("python -m downstream.embed train", "Train an embedder; run it again to go on.")
-    parser.add_argument("recipe", help="a TOML file with the stages, or one of ours: kpfsbert")
+    parser = ArgumentParser("python -m downstream.embed train", "Train an embedder; the same command resumes it.")
+    parser.add_argument("recipe", help="TOML file with the stages, or a bundled recipe: kpfsbert")
     parser.add_argument("--model", required=True, help="encoder: folder, hub id, or kpfbert, klue-bert, kobert, mbert")
     parser.add_argument("--out", type=Path, required=True, help="folder for the embedder")
-    parser.add_argument("--seed", type=int, help="of heads, order and dropout; default: the recipe's")
-    parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
+    parser.add_argument("--seed", type=int, help="seed of heads, data order and dropout; default: the recipe's")
+    parser.add_argument("--data", type=Path, help="data root; default: PRESSBERT_DATA, else the user's cache")
     arguments = parser.parse(argv)
     overrides = {} if arguments.seed is None else {"seed": arguments.seed}
     recipe = read_embed_recipe(find_embed_recipe(arguments.recipe), overrides)
@@ -57,12 +57,10 @@ def _main_encode(argv: list[str]) -> int:
     from corpora.corpus import read_corpus
     from corpora.documents import read_documents
 
-    parser = ArgumentParser("python -m downstream.embed encode", "Write the vectors of a file's texts.")
-    parser.add_argument(
-        "file", type=Path, help="lines of .txt, records of .jsonl, .json, .csv, .tsv, or a corpus folder"
-    )
-    parser.add_argument("--out", type=Path, required=True, help=".npy file: float32 (N, D), a row for each text")
-    parser.add_argument("--text", help="column that is embedded, e.g. title; default: the text of the documents")
+    parser = ArgumentParser("python -m downstream.embed encode", "Encode the texts of a file.")
+    parser.add_argument("file", type=Path, help=".txt (a text per line), .jsonl, .json, .csv, .tsv, or a corpus folder")
+    parser.add_argument("--out", type=Path, required=True, help=".npy file: float32 (N, D), one row per text")
+    parser.add_argument("--text", help="column to encode, e.g. title; default: the documents' text")
     parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
     parser.add_argument("--batch-size", type=int, default=BATCH_SIZE)
     arguments = parser.parse(argv)
@@ -87,11 +85,11 @@ def _main_encode(argv: list[str]) -> int:
 def _main_evaluate(argv: list[str]) -> int:
     from downstream.embeddings.similarity import LEXICAL, evaluate_embedder, evaluate_lexical
 
-    parser = ArgumentParser("python -m downstream.embed evaluate", "Score cosines on pairs with a similarity.")
+    parser = ArgumentParser("python -m downstream.embed evaluate", "Compare cosines with annotated similarities.")
     parser.add_argument("tasks", nargs="+", metavar="TASK", help="e.g. korsts, korsts-dev, klue-sts")
     parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
-    parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
-    parser.add_argument("--lexical", action="store_true", help="score the lexical baselines beside it")
+    parser.add_argument("--data", type=Path, help="data root; default: PRESSBERT_DATA, else the user's cache")
+    parser.add_argument("--lexical", action="store_true", help="evaluate the lexical baselines too")
     arguments = parser.parse(argv)
     for name in arguments.tasks:
         results = [evaluate_embedder(name, arguments.model, data=arguments.data)]

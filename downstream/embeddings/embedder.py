@@ -1,9 +1,4 @@
-"""Texts in, unit vectors out.
-
-A model is a sentence-transformers folder. An encoder without pooling, such as kpfBERT, gets the mean of its token
-vectors, [CLS] and [SEP] included and padding left out: what Reimers and Gurevych 2019 found best (section 6), and what
-kpfSBERT does.
-"""
+"""The embedder: a sentence-transformers folder, or an encoder with mean pooling, that encodes texts as unit vectors."""
 
 import functools
 import re
@@ -24,9 +19,9 @@ from downstream.encoders.hub import resolve
 BUNDLED = package_path("downstream", "bundled", "embedder")
 BATCH_SIZE = 64
 WINDOW = 8192
-"""Texts that are tokenised and sorted at a time: memory does not grow with the number of texts, but for the vectors."""
+"""Texts that are tokenized and sorted by length at a time; bounds the memory besides that of the vectors."""
 CHARACTERS_PER_TOKEN = 256
-"""Characters that are looked at, for every token that a model takes; what is behind them would be cut off anyway."""
+"""Characters that are tokenized per token of the model's length; the rest would be truncated anyway."""
 LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -37,22 +32,22 @@ def encode(
     batch_size: int = BATCH_SIZE,
     progress: bool = False,
 ) -> Vectors:
-    """Embed texts; the cosine of two vectors, which is their inner product, says how alike the texts are.
+    """Encode texts as unit vectors; the inner product of two of them is their cosine similarity.
 
     Args:
-        texts: any strings. They enter as NFC, lone surrogates as U+FFFD. What exceeds the model's length is cut off at
-            the end. A text without a token, such as the empty one, gets the vector of the special tokens alone.
+        texts: any strings. They are normalized to NFC, lone surrogates become U+FFFD, and texts longer than the model's
+            length are truncated. A text without tokens, such as the empty one, gets the vector of the special tokens.
         model: folder, hub id, known encoder or loaded `Embedder`; default: the bundled embedder.
-        batch_size: texts that are computed together.
-        progress: show a bar on a terminal.
+        batch_size: texts per batch.
+        progress: show a progress bar on a terminal.
 
     Returns:
-        float32 (N, D), one row of length 1 for each text, in the order of the texts. A text has the same vector
-        alone and in any batch, to within 1e-5.
+        float32 (N, D) in the order of the texts, each row of length 1. The vector of a text does not depend on its
+        batch, to within 1e-5.
 
     Raises:
         CheckpointError: the model is missing or unusable.
-        ValueError: `texts` is one string, or holds something else than strings.
+        ValueError: `texts` is a single string, or contains something other than strings.
     """
     embedder = model if isinstance(model, Embedder) else Embedder.load(model)
     return embedder.encode(texts, batch_size=batch_size, progress=progress)
@@ -67,14 +62,14 @@ class Embedder:
 
     @classmethod
     def load(cls, source: "str | Path | None" = None, *, device: str | None = None) -> "Embedder":
-        """Load a model in single precision. The one that was loaded last is kept, and not loaded again.
+        """Load a model in single precision. The model that was loaded last is cached.
 
-        Weights are read from safetensors only, and no code that comes with a model is run.
+        Weights are read from safetensors only, and code in a model folder is never run.
 
         Args:
             source: folder, hub id or known encoder; default: the bundled embedder.
-            device: of PyTorch, e.g. `cuda:1`; default: the first GPU, else the CPU, where onnxruntime computes a plain
-                BERT. A few thousand titles are computed there before PyTorch could look for a GPU.
+            device: PyTorch device, e.g. `cuda:1`; default: the first GPU for many texts, else the CPU, on which a plain
+                BERT runs without importing PyTorch.
 
         Raises:
             CheckpointError: the model is missing or unusable.
@@ -85,7 +80,7 @@ class Embedder:
 
     @property
     def device(self) -> str:
-        """Where many texts are computed, e.g. `cpu`."""
+        """Device that encodes many texts, e.g. `cpu`."""
         return self.encoder.device or default_device()
 
     @property
@@ -95,25 +90,25 @@ class Embedder:
 
     @property
     def max_length(self) -> int:
-        """Tokens that are read of a text, special tokens included."""
+        """Tokens of a text that the model reads, special tokens included."""
         return self.encoder.max_length
 
     @property
     def num_parameters(self) -> int:
-        """Number of weights, the pooling's included."""
+        """Number of parameters, those of the pooling included."""
         return self.encoder.num_parameters
 
     @property
     def sha256(self) -> str:
-        """Digest of all files that decide the vectors."""
+        """Digest of all files that determine the vectors."""
         return sha256(*model_files(self.folder))
 
     def encode(self, texts: Iterable[str], *, batch_size: int = BATCH_SIZE, progress: bool = False) -> Vectors:
-        """Embed texts; see `downstream.embed.encode`."""
+        """Encode texts; see `downstream.embed.encode`."""
         from tqdm import tqdm
 
         if isinstance(texts, str):
-            raise ValueError("texts is one string; give a list of strings")
+            raise ValueError("texts is a single string; give a list of strings")
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} is less than 1")
         clean = [clean_text(text, self.max_length * CHARACTERS_PER_TOKEN) for text in texts]
@@ -123,19 +118,21 @@ class Embedder:
             for first in range(0, len(clean), WINDOW):
                 window = clean[first : first + WINDOW]
                 vectors[first : first + len(window)] = compute(window, batch_size, bar.update)
-        # A length from single precision would be off by more than the last digit.
+        # In single precision the rounding error of a norm would exceed the last digit.
         lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # (N, 1)
         if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-            raise CheckpointError(self.folder, "the model gives vectors without a direction", "train or load another")
+            raise CheckpointError(
+                self.folder, "the model gives a zero or non-finite vector", "train or load another model"
+            )
         unit: Vectors = (vectors / lengths).astype(np.float32)
         return unit
 
 
 def bundled_embedder() -> Path:
-    """Return the folder of the embedder that comes with the package.
+    """Return the folder of the bundled embedder.
 
     Raises:
-        CheckpointError: there is none in this installation.
+        CheckpointError: this installation has none.
     """
     if not (BUNDLED / PIPELINE_FILE).is_file():
         train = "python -m downstream.embed train RECIPE --model ENCODER --out DIR"
@@ -144,25 +141,25 @@ def bundled_embedder() -> Path:
 
 
 def clean_text(text: object, limit: int | None = None) -> str:
-    """Return TEXT as models see it: NFC, lone surrogates as U+FFFD, at most LIMIT characters.
+    """Return TEXT in NFC, lone surrogates replaced by U+FFFD, cut to LIMIT characters.
 
     Raises:
-        ValueError: it is no string.
+        ValueError: TEXT is not a string.
     """
     if not isinstance(text, str):
-        raise ValueError(f"a text is {text!r:.40}, which is no string")
+        raise ValueError(f"a text is {text!r:.40}, not a string")
     return LONE_SURROGATES.sub("\ufffd", nfc(text)[:limit])
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Return the files that decide the vectors of a model, in a fixed order."""
+    """Return the files that determine the vectors of a model, in a fixed order."""
     modules = [path for kind in ("*/*.json", "*/*.safetensors") for path in folder.glob(kind)]
     return ModelFolder(folder).digest_files() + sorted(path for path in modules if (folder / PIPELINE_FILE).is_file())
 
 
 @functools.lru_cache(maxsize=1)
 def _load(folder: Path, device: str | None, _stamps: tuple[tuple[str, int], ...]) -> Embedder:
-    """Load a model; STAMPS make a folder that was written anew another one."""
+    """Load a model; the time stamps keep the cache from serving a folder that has changed."""
     check_is_safe(folder)
     settings = read_settings(folder) if (folder / PIPELINE_FILE).is_file() else None
     if settings is None or is_mean_pooling(settings):

@@ -1,4 +1,4 @@
-"""A sentence-transformers folder: what its files say of it, and how it is opened without running its code."""
+"""Sentence-transformers folders: read their settings, and open them without running code that they contain."""
 
 import contextlib
 import json
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 MAX_LENGTH = 512
-"""Tokens that a model reads of which no file says so: BERT's."""
+"""BERT's; for a model whose files state no length."""
 
 
 def check_is_safe(folder: Path) -> None:
-    """Refuse a sentence-transformers folder with pickled weights or with modules of its own.
+    """Refuse a sentence-transformers folder with pickled weights or custom modules.
 
     Raises:
-        CheckpointError: it is one.
+        CheckpointError: it has one of them.
     """
     if not (folder / PIPELINE_FILE).is_file():
         return
     for module in _read_json(folder / PIPELINE_FILE, list):
-        kind, place = str(module.get("type")), folder / str(module.get("path", ""))
+        kind, path = str(module.get("type")), folder / str(module.get("path", ""))
         if not kind.startswith("sentence_transformers."):
             fix = "load it with sentence_transformers yourself if you trust it"
-            raise CheckpointError(folder / PIPELINE_FILE, f"module {kind} is code of its own, which is not run", fix)
-        pickled = [place / name for name in PICKLED_WEIGHTS if (place / name).is_file()]
-        if pickled and not any(place.glob("*.safetensors")):
+            raise CheckpointError(folder / PIPELINE_FILE, f"module {kind} is custom code, which is never run", fix)
+        pickled = [path / name for name in PICKLED_WEIGHTS if (path / name).is_file()]
+        if pickled and not any(path.glob("*.safetensors")):
             raise CheckpointError(pickled[0], "pickled weights", "save the model again as safetensors")
 
 
@@ -49,13 +49,13 @@ def _read_json(path: Path, kind: type[Any]) -> Any:
 
 
 def _config_of(folder: Path) -> Mapping[str, Any]:
-    """Return what config.json says; nothing where there is none."""
+    """Return the contents of config.json; empty if the file is missing."""
     model = ModelFolder(folder)
     return model.config if model.has_config else {}
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Return what a sentence-transformers folder says of itself, from its several files."""
+    """Collect the settings that a sentence-transformers folder keeps in several files."""
     modules = _read_json(folder / PIPELINE_FILE, list)
     kinds = [str(module.get("type")).rsplit(".", 1)[-1] for module in modules]
     pooling = [module for module, kind in zip(modules, kinds, strict=True) if kind == "Pooling"]
@@ -69,10 +69,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def is_mean_pooling(settings: dict[str, Any]) -> bool:
-    """Whether the folder is an encoder and the mean over its tokens, and nothing that changes a direction.
+    """Whether the folder is an encoder with mean pooling and nothing else that changes the direction of a vector.
 
-    Such a folder, which is what training here makes, is run without sentence_transformers: importing that takes longer
-    than importing all the rest.
+    `downstream.embed train` makes such folders. They run without sentence_transformers, whose import takes longer than
+    all others together.
     """
     pooling, transformer, whole = settings["pooling"], settings["transformer"], settings["whole"]
     modes = [name for name, is_on in pooling.items() if name.startswith("pooling_mode_") and is_on is True]
@@ -89,7 +89,7 @@ def is_mean_pooling(settings: dict[str, Any]) -> bool:
 
 
 def open_tokenizer(folder: Path, settings: dict[str, Any]) -> "PreTrainedTokenizerBase":
-    """Open the tokenizer of a sentence-transformers folder as it was saved: whoever trained it settled its quirks."""
+    """Open the tokenizer of a sentence-transformers folder as it was saved, with no quirks to correct."""
     from transformers import AutoTokenizer
 
     try:
@@ -101,21 +101,21 @@ def open_tokenizer(folder: Path, settings: dict[str, Any]) -> "PreTrainedTokeniz
 
 
 def pipeline_max_length(folder: Path, settings: dict[str, Any]) -> int:
-    """Return how many tokens a sentence-transformers folder reads: the least of what its files say."""
+    """Return the length in tokens of a sentence-transformers model: the smallest that its files state."""
     model = ModelFolder(folder)
-    said = (
+    stated = (
         (model.max_positions if model.has_config else None) or 0,
         int(settings["transformer"].get("max_seq_length") or 0),
         int(_read_json(folder / "tokenizer_config.json", dict).get("model_max_length") or 0),
     )
-    return min((length for length in said if length > 0), default=MAX_LENGTH)
+    return min((length for length in stated if length > 0), default=MAX_LENGTH)
 
 
 def open_sentence_transformer(folder: Path, device: str) -> Any:
-    """Open a sentence-transformers folder with that library, in single precision, without network or foreign code.
+    """Open a folder with sentence-transformers, in single precision, without network access or custom code.
 
     Raises:
-        CheckpointError: the folder is unsafe or cannot be read.
+        CheckpointError: the folder is unsafe or unreadable.
     """
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
@@ -136,15 +136,15 @@ def open_sentence_transformer(folder: Path, device: str) -> Any:
 
 
 def _check_complete(folder: Path, encoder: Any) -> None:
-    """Refuse weights with gaps, which sentence_transformers would fill at random with no more than a warning."""
+    """Refuse incomplete weights, which sentence_transformers would initialise at random with only a warning."""
     from safetensors import safe_open
 
-    places = [folder / str(module.get("path", "")) for module in _read_json(folder / PIPELINE_FILE, list)[:1]]
+    first = _read_json(folder / PIPELINE_FILE, list)[:1]
     stored: set[str] = set()
-    for path in (path for place in places for path in place.glob("*.safetensors")):
+    for path in (path for module in first for path in (folder / str(module.get("path", ""))).glob("*.safetensors")):
         with safe_open(path, "pt") as file:
             stored.update(file.keys())
-    # Checkpoints older than 2019 name LayerNorm's tensors gamma and beta; some have the encoder below a head.
+    # Checkpoints older than 2019 name LayerNorm's tensors gamma and beta; some prefix the names with a head's.
     known = {name.replace("gamma", "weight").replace("beta", "bias") for name in stored}
     known |= {name.partition(".")[2] for name in known}
     names = [] if encoder is None else encoder.state_dict()
@@ -156,7 +156,7 @@ def _check_complete(folder: Path, encoder: Any) -> None:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence reports on heads and poolers inside, which sentence embeddings leave out on purpose."""
+    """Silence transformers' reports on missing heads and poolers, which sentence embeddings do not use."""
     import transformers
 
     library: Any = transformers.utils.logging  # annotates only parts of itself

@@ -26,15 +26,15 @@ from downstream.runtimes.weights import EncoderWeights
 
 Vectors: TypeAlias = NDArray[np.float32]
 Compute: TypeAlias = Callable[[Sequence[str], int, Callable[[int], object]], Vectors]
-"""Clean texts, batch size and what to call with the number of texts done → float32 (N, D), of any length."""
+"""Clean texts, batch size, progress callback (called with the number of finished texts) → float32 (N, D), any norm."""
 
-MAX_SIDE_BY_SIDE = 8
-"""Batches that are computed at once; each takes memory of its own."""
+MAX_PARALLEL_BATCHES = 8
+"""Batches that run in parallel; each takes memory."""
 SMALL_WIDTH = 384
-"""Of a model that has too little to do in one operation to share it among threads."""
+"""Largest hidden size whose operations are too small to be split among threads."""
 FEW_PRODUCTS = 2e12
-"""Multiplications, one token for each character, up to which the CPU is done before PyTorch has been imported to look
-for a GPU: those of 600,000 characters for the bundled embedder, of 20,000 for one of BERT's base size."""
+"""Multiplications (at one token per character) that the CPU finishes in the time that PyTorch takes to be imported and
+to look for a GPU: 600,000 characters for the bundled embedder, 20,000 for one of BERT's base size."""
 
 
 @dataclass(frozen=True)
@@ -44,28 +44,28 @@ class PooledEncoder:
     dimension: int
     """Length D of the vectors."""
     max_length: int
-    """Tokens that are read of a text, special tokens included."""
+    """Tokens of a text that the model reads, special tokens included."""
     num_parameters: int
     device: str | None
-    """Of PyTorch; None: to be found when it is needed."""
+    """PyTorch device; None: detected when it is needed."""
     compute_for: Callable[[int], Compute]
-    """Characters of all texts → what computes them."""
+    """Total number of characters → function that computes the texts."""
 
 
 def default_device() -> str:
-    """Return `cuda` where there is a GPU, else `cpu`."""
+    """Return `cuda` if there is a GPU, else `cpu`."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str | None) -> PooledEncoder:
-    """Load an encoder, whose vectors are pooled by the mean.
+    """Load an encoder with mean pooling.
 
     Args:
-        folder: of the encoder.
-        settings: what makes it a sentence-transformers folder; None: it is a plain encoder.
-        device: of PyTorch; None: a GPU for many texts, else the CPU, without PyTorch for a plain BERT.
+        folder: the encoder.
+        settings: from `read_settings`; None: not a sentence-transformers folder.
+        device: PyTorch device; None: a GPU for many texts, else the CPU, without PyTorch for a plain BERT.
     """
     if device is not None or not is_plain_bert(folder):
         return _load_with_torch(folder, settings, device or default_device())
@@ -81,7 +81,7 @@ def load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str 
     def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:
         rows = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
         # Threads that share one small operation spend more time waiting for each other than computing.
-        with ThreadPoolExecutor(min(num_threads(), MAX_SIDE_BY_SIDE)) as pool:
+        with ThreadPoolExecutor(min(num_threads(), MAX_PARALLEL_BATCHES)) as pool:
             return _by_batches(rows, batch_size, hidden_size, means, pool.map, advance)
 
     @functools.cache
@@ -120,7 +120,7 @@ def _load_with_torch(folder: Path, settings: dict[str, Any] | None, device: str)
         width = int(model.config.hidden_size)
         if device.partition(":")[0] != "cpu" or width > SMALL_WIDTH:
             return _by_batches(rows, batch_size, width, means, map, advance)
-        with _side_by_side() as run:
+        with _parallel_map() as run:
             return _by_batches(rows, batch_size, width, means, run, advance)
 
     return PooledEncoder(
@@ -140,13 +140,13 @@ def _by_batches(
     run: Callable[..., Iterable[Vectors]],
     advance: Callable[[int], object],
 ) -> Vectors:
-    """Compute rows of ids in batches of like length, the longest first; RUN is a `map`."""
+    """Compute rows of ids in batches of similar length, the longest first; RUN works like `map`."""
     order = sorted(range(len(rows)), key=lambda k: -len(rows[k]))
     batches = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
     vectors = np.empty((len(rows), dimension), dtype=np.float32)
-    for chosen, found in zip(batches, run(means, [[rows[k] for k in batch] for batch in batches]), strict=True):
-        vectors[chosen] = found
-        advance(len(chosen))
+    for batch, computed in zip(batches, run(means, [[rows[k] for k in batch] for batch in batches]), strict=True):
+        vectors[batch] = computed
+        advance(len(batch))
     return vectors
 
 
@@ -154,26 +154,26 @@ def _pad(rows: Sequence[Sequence[int]], padding: int) -> tuple[NDArray[np.int64]
     """Return ids and mask, (B, T) each."""
     ids = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
     mask = np.zeros_like(ids)
-    for place, row in enumerate(rows):
-        ids[place, : len(row)], mask[place, : len(row)] = row, 1
+    for k, row in enumerate(rows):
+        ids[k, : len(row)], mask[k, : len(row)] = row, 1
     return ids, mask
 
 
 @contextlib.contextmanager
-def _side_by_side() -> Iterator[Callable[..., Iterable[Any]]]:
-    """Give a `map` that runs batches of a small model on the threads that PyTorch may use, one thread for each batch.
+def _parallel_map() -> Iterator[Callable[..., Iterable[Any]]]:
+    """Yield a `map` that runs the batches of a small model in parallel, one thread per batch.
 
     Threads that share one small operation spend more time waiting for each other than computing.
     """
     import torch
 
-    workers = min(torch.get_num_threads(), MAX_SIDE_BY_SIDE)
+    workers = min(torch.get_num_threads(), MAX_PARALLEL_BATCHES)
     with torch_threads(1), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield pool.map
 
 
 def load_pipeline(folder: Path, device: str) -> PooledEncoder:
-    """Load any other sentence-transformers folder, e.g. with [CLS] pooling, a dense layer or a prompt."""
+    """Load any other sentence-transformers folder, such as one with [CLS] pooling, a dense layer or a prompt."""
     model = open_sentence_transformer(folder, device)
 
     def compute(texts: Sequence[str], batch_size: int, advance: Callable[[int], object]) -> Vectors:

@@ -1,4 +1,4 @@
-"""A recipe of sentence embeddings: in which stages an encoder learns, from which data. TOML; defaults are kpfSBERT's.
+"""Recipes of sentence embedders: the training stages of an encoder and their data, in TOML; defaults are kpfSBERT's.
 
 max_length = 128
 evaluate = ["korsts-dev", "klue-sts"]
@@ -13,12 +13,12 @@ kind = "sts_cosine"
 data = ["korsts"]
 epochs = 4
 
-Data are named in one of these ways:
+Names of data:
 
 * a task, for its training split: `kornli`, `klue-nli`, `korsts`, `klue-sts`, `kornli-devsplit`;
-* one split or one file of a task: `korsts:train`, `kornli:snli` (the part that kpfSBERT learned from);
-* a corpus folder of `corpora.build`, or a file with titles and texts; `sample` is the embedded articles. A folder that
-  is called like a task is written `./nsmc`.
+* one split or one file of a task: `korsts:train`, `kornli:snli` (the training data of kpfSBERT);
+* a corpus folder of `corpora.build`, or a file with titles and texts; `sample` stands for the embedded articles. Write
+  `./nsmc` for a folder with the name of a task.
 """
 
 import collections
@@ -48,31 +48,31 @@ SAMPLE = "sample"
 
 
 class Stage(Config):
-    """What all stages have in common."""
+    """Settings of every stage."""
 
     columns: ClassVar[tuple[str, ...]]
-    """Of its rows: texts in the order that the loss takes them, then the label, if there is one."""
+    """Names of the columns: texts in the order of the loss's arguments, then the label, if there is one."""
 
     kind: str
     data: tuple[str, ...] = Field(min_length=1)
-    """Sources, which are put together; see the module."""
+    """Sources, which are concatenated; see the module."""
     epochs: float = Field(default=1, gt=0, allow_inf_nan=False)
     """Passes over the rows."""
     batch_size: int = Field(default=16, ge=2)
-    """Rows per optimizer step; where the others of a batch are the negatives, larger is harder."""
+    """Rows per optimizer step; with in-batch negatives, a larger batch is harder."""
     peak_lr: float = Field(default=2e-5, gt=0, allow_inf_nan=False)
     """Highest learning rate; linear warm-up to it, linear decay from it."""
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the steps that warm up."""
+    """Share of the steps with a rising learning rate."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    """AdamW's, on all weights but biases and LayerNorm."""
+    """Of AdamW, except for biases and LayerNorm."""
 
 
 class NliSoftmax(Stage):
-    """Inference pairs: a classifier over (u, v, |u − v|) names the label.
+    """Inference pairs: a classifier over (u, v, |u − v|) predicts the label.
 
     Source: Reimers and Gurevych 2019, section 3; first stage of kpfSBERT. Relations: `NliRanking` uses the same data
-    and is usually better for similarity.
+    and usually gives better similarities.
     """
 
     columns = ("sentence1", "sentence2", "label")
@@ -80,7 +80,7 @@ class NliSoftmax(Stage):
 
 
 class NliRanking(Stage):
-    """Inference triples: a premise finds what it entails among all hypotheses of the batch, its contradiction included.
+    """Inference triples: rank a premise's entailed hypothesis above all others of the batch, contradictions included.
 
     Source: Henderson et al. 2017 (in-batch negatives); Gao et al. 2021, section 4 (contradictions as hard negatives).
     """
@@ -88,13 +88,13 @@ class NliRanking(Stage):
     columns = ("anchor", "positive", "negative")
     kind: Literal["nli_ranking"]
     temperature: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """The cosines are divided by it before the softmax."""
+    """Divisor of the cosines before the softmax."""
 
 
 class StsCosine(Stage):
-    """Pairs with a similarity: the cosine is drawn to the score, brought to 0 to 1, by its squared error.
+    """Pairs with a similarity: squared error between the cosine and the score, scaled to [0, 1].
 
-    Source: Reimers and Gurevych 2019, section 3; second stage of kpfSBERT, which takes four epochs.
+    Source: Reimers and Gurevych 2019, section 3; second stage of kpfSBERT, with four epochs.
     """
 
     columns = ("sentence1", "sentence2", "label")
@@ -104,21 +104,21 @@ class StsCosine(Stage):
 
 
 class HeadlineBody(Stage):
-    """Articles, no labels: a headline finds its body among those of the batch, and the body its headline.
+    """Articles without labels: match headlines with bodies within the batch, in both directions.
 
-    A title that the body repeats at its beginning is taken off there, or nothing would have to be learned.
+    A title that the body repeats at its beginning is removed from the body; it would make the task trivial.
     """
 
     columns = ("anchor", "positive")
     kind: Literal["headline_body"]
     batch_size: int = Field(default=64, ge=2)
-    """Articles per optimizer step; the bodies of the others are the negatives."""
+    """Articles per optimizer step; each body is a negative of the other headlines."""
     temperature: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """The cosines are divided by it before the softmax."""
+    """Divisor of the cosines before the softmax."""
 
 
 class DropoutPairs(Stage):
-    """Any texts, no labels: a text finds itself, seen through another dropout, among the texts of the batch.
+    """Texts without labels: match two encodings of a text that differ by dropout, among the texts of the batch.
 
     Source: Gao et al. 2021 (unsupervised SimCSE), section 3.
     """
@@ -130,9 +130,9 @@ class DropoutPairs(Stage):
     peak_lr: float = Field(default=3e-5, gt=0, allow_inf_nan=False)
     """Highest learning rate; Gao et al. 2021, appendix A."""
     temperature: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """The cosines are divided by it before the softmax."""
+    """Divisor of the cosines before the softmax."""
     dropout: float = Field(default=0.1, gt=0, lt=1)
-    """Of the encoder during this stage, whatever its own: it is what tells the two views apart."""
+    """Dropout of the encoder during this stage, in place of its own; it makes the two encodings differ."""
 
 
 AnyStage: TypeAlias = Annotated[
@@ -148,35 +148,35 @@ STAGES: Mapping[str, type[Stage]] = {
 
 
 class EmbedRecipe(Config):
-    """Everything but encoder and data that decides a trained embedder."""
+    """Everything that determines a trained embedder except the encoder and the contents of the data."""
 
     stages: tuple[AnyStage, ...] = Field(min_length=1)
-    """One after the other."""
+    """In the order of training."""
     max_length: int = Field(default=128, ge=8)
-    """Tokens that are read of a text, special tokens included, in training and ever after."""
+    """Tokens of a text that the model reads, special tokens included, in training and afterwards."""
     seed: int = Field(default=0, ge=0, lt=1 << 32)
-    """Of heads, order and dropout."""
+    """Seed of heads, data order and dropout."""
     storage: Literal["float32", "float16"] = "float32"
-    """Precision of the saved weights; computed is in single precision. Scores are those of the saved weights."""
+    """Precision of the saved weights, from which the scores are computed; the computation is in single precision."""
     evaluate: tuple[str, ...] = ("korsts-dev", "klue-sts")
-    """Similarity tasks that the model is scored on at the start and after each stage; nothing is selected by them."""
+    """Similarity tasks that score the model before training and after each stage; nothing is selected by them."""
     licence: str = ""
-    """SPDX identifier for the model's card; default: the licences of the data are listed."""
+    """SPDX identifier for the model card; default: the card lists the licences of the data."""
     checkpoint_every: int = Field(default=500, ge=1)
-    """Steps between checkpoints within a stage; a shorter stage is repeated from its beginning."""
+    """Steps between checkpoints within a stage; a shorter stage restarts from its beginning."""
 
 
 def find_embed_recipe(name: str) -> Path:
-    """Return the path of a recipe: a file, or one of those that come with the package.
+    """Return the path of a recipe: a file, or the name of a bundled recipe.
 
     Raises:
-        RecipeError: there is none of that name.
+        RecipeError: there is no such recipe.
     """
     known = {path.stem: path for path in RECIPES.glob("*.toml")}
     if name in known:
         return known[name]
     if not Path(name).is_file():
-        raise RecipeError(name, "no such recipe", f"give a TOML file, or one of ours: {suggest(name, known)}")
+        raise RecipeError(name, "no such recipe", f"give a TOML file or a bundled recipe: {suggest(name, known)}")
     return Path(name)
 
 
@@ -193,7 +193,7 @@ def read_embed_recipe(path: Path, overrides: Mapping[str, Any] | None = None) ->
     values = load_toml(path) | dict(overrides or {})
     stages = values.get("stages")
     if not isinstance(stages, list) or not stages:
-        raise RecipeError(path, "no stages", f"begin each with [[stages]] and a kind: {', '.join(STAGES)}")
+        raise RecipeError(path, "no stages", f"start each stage with [[stages]] and a kind: {', '.join(STAGES)}")
     recipe = validate(
         EmbedRecipe, values | {"stages": [_read_stage(s, path, n) for n, s in enumerate(stages, 1)]}, path
     )
@@ -209,31 +209,31 @@ def _read_stage(values: Any, path: Path, number: int) -> Stage:
     where = f"{path}, stage {number}"
     kind = str(values.get("kind", "")) if isinstance(values, dict) else ""
     if kind not in STAGES:
-        raise RecipeError(where, f"kind='{kind}' is none that is known", suggest(kind, STAGES))
+        raise RecipeError(where, f"kind='{kind}' is unknown", suggest(kind, STAGES))
     return validate(STAGES[kind], values, where)
 
 
 @dataclass
 class Source:
-    """Where rows came from, as the manifest tells it."""
+    """Origin of rows, for the manifest."""
 
     name: str
     sha256: str
     licence: str
-    """Empty where it is not known."""
+    """Empty if unknown."""
     num_rows: int = 0
     left_out: collections.Counter[str] = field(default_factory=collections.Counter)
-    """Examples or documents that made no row, by reason."""
+    """Number of examples or documents without a row, by reason."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a stage learns from."""
+    """Training rows of a stage."""
 
     columns: Mapping[str, Sequence[Any]]
     """Column → N values."""
     keys: Sequence[frozenset[bytes]] | None
-    """Of each row, what no other row of its batch may have too; None where the rows of a batch do not meet."""
+    """Digests of each row's texts, which no other row of its batch may share; None without in-batch negatives."""
     sources: Sequence[Source]
 
     def __len__(self) -> int:
@@ -241,13 +241,13 @@ class Rows:
         return len(next(iter(self.columns.values())))
 
     def pairs(self) -> Iterator[frozenset[bytes]]:
-        """Yield for every row its first two texts, in no order and whatever their blanks."""
+        """Yield the first two texts of every row as an unordered pair of digests."""
         one, two, *_ = self.columns.values()
         return (frozenset((text_key(a), text_key(b))) for a, b in zip(one, two, strict=True))
 
 
 def text_key(text: str) -> bytes:
-    """Return a digest that texts share if they differ in blanks alone."""
+    """Return a digest of a text without its white space."""
     return hashlib.blake2b("".join(text.split()).encode(), digest_size=8).digest()
 
 
@@ -255,23 +255,23 @@ def read_rows(stage: Stage, root: Path, where: str) -> Rows:
     """Read the data of a stage.
 
     Args:
-        stage: which.
+        stage: settings of the stage.
         root: data root of the tasks.
-        where: place in the recipe, for errors.
+        where: position in the recipe, for error messages.
 
     Raises:
         RecipeError: a source is unknown or does not fit the stage.
-        DataError: a source cannot be had or is damaged, or nothing in it makes a row.
+        DataError: a source is unavailable or damaged, or gives fewer than two rows.
     """
-    do_meet = "label" not in stage.columns
+    has_batch_negatives = "label" not in stage.columns
     sources: list[Source] = []
     rows: list[tuple[Any, ...]] = []
     known: set[tuple[Any, ...]] = set()
     for name in stage.data:
         source, found = _read_source(stage, name, root, where)
         for row in found:
-            # Where rows are each other's negatives, a second copy says nothing new; elsewhere it has its weight.
-            if do_meet and row in known:
+            # With in-batch negatives a second copy adds nothing; elsewhere it counts as a weight.
+            if has_batch_negatives and row in known:
                 source.left_out["repeated"] += 1
             else:
                 known.add(row)
@@ -281,7 +281,8 @@ def read_rows(stage: Stage, root: Path, where: str) -> Rows:
     if len(rows) < 2:
         raise DataError(f"{where}, data", f"{len(rows)} rows in {', '.join(stage.data)}", "give more data")
     columns = dict(zip(stage.columns, zip(*rows, strict=True), strict=True))
-    return Rows(columns, [frozenset(map(text_key, row)) for row in rows] if do_meet else None, sources)
+    keys = [frozenset(map(text_key, row)) for row in rows] if has_batch_negatives else None
+    return Rows(columns, keys, sources)
 
 
 def _read_source(stage: Stage, name: str, root: Path, where: str) -> tuple[Source, Iterable[tuple[Any, ...]]]:
@@ -292,16 +293,16 @@ def _read_source(stage: Stage, name: str, root: Path, where: str) -> tuple[Sourc
         if isinstance(stage, NliRanking):
             return source, _triples(examples, source.left_out)
         if isinstance(stage, DropoutPairs):
-            return source, _twins(chain.from_iterable((e.text, e.pair or "") for e in examples))
+            return source, _identical_pairs(chain.from_iterable((e.text, e.pair or "") for e in examples))
         return source, _labelled_pairs(examples, task)
     path = SAMPLE_ROOT / "news.jsonl" if name == SAMPLE else Path(name)
     if not isinstance(stage, HeadlineBody | DropoutPairs) or not path.exists():
-        raise RecipeError(where, f"'{name}' is no task, file or folder", suggest(name, all_tasks()))
+        raise RecipeError(where, f"'{name}' is not a task, file or folder", suggest(name, all_tasks()))
     documents = list(read_corpus(path))
     source = Source(name, sha256(path / MANIFEST if path.is_dir() else path), "CC0-1.0" if name == SAMPLE else "")
     if isinstance(stage, HeadlineBody):
         return source, _headlines(documents, source.left_out)
-    return source, _twins(chain.from_iterable((d.title, *d.text.split("\n")) for d in documents))
+    return source, _identical_pairs(chain.from_iterable((d.title, *d.text.split("\n")) for d in documents))
 
 
 def _read_task_part(name: str, root: Path, where: str) -> tuple[Task, Source, Sequence[Any]]:
@@ -346,7 +347,7 @@ def _labelled_pairs(examples: Iterable[TextExample], task: Task) -> Iterator[tup
 
 
 def _triples(examples: Iterable[TextExample], left_out: collections.Counter[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield every entailed hypothesis with its premise and one that contradicts it, the premise's in turn."""
+    """Yield premise, entailed hypothesis and contradicting hypothesis; a premise's contradictions are used in turn."""
     hypotheses: dict[str, dict[str, list[str]]] = {}
     for example in examples:
         of_premise = hypotheses.setdefault(clean_text(example.text), {label: [] for label in NLI_LABELS})
@@ -370,7 +371,7 @@ def _headlines(documents: Iterable[Document], left_out: collections.Counter[str]
             left_out["no title" if body else "no text but the title"] += 1
 
 
-def _twins(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _identical_pairs(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     for text in texts:
         clean = clean_text(text).strip()
         if clean:
@@ -378,15 +379,15 @@ def _twins(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def make_batches(rows: Rows, stage: Stage, seed: int) -> list[list[int]]:
-    """Draw the batches of a whole stage, so that a resumed one finds the same.
+    """Draw the batches of a whole stage in advance, so that a resumed stage uses the same ones.
 
-    Where rows meet, no two of a batch have a text in common, since what counts as a negative must be one: each goes
-    into the first batch with room that is behind all batches with a text of its own. Batches less than half full are
-    left out, unless there are no fuller ones.
+    With in-batch negatives, no two rows of a batch share a text, which would be a false negative: a row goes into the
+    first batch with room after the last batch that contains one of its texts. Batches less than half as large as the
+    largest one are dropped.
 
     Args:
-        rows: what the stage learns from.
-        stage: its settings.
+        rows: training rows.
+        stage: settings of the stage.
         seed: of the order.
 
     Returns:
@@ -405,20 +406,20 @@ def _one_pass(order: list[int], keys: Sequence[frozenset[bytes]] | None, size: i
     if keys is None:
         return [order[first : first + size] for first in range(0, len(order), size)]
     batches: list[list[int]] = []
-    behind: list[int] = []  # of a full batch, the next that may have room
-    last: dict[bytes, int] = {}
+    next_open: list[int] = []  # for a full batch, a later one that may have room: skips full batches in few steps
+    last_batch: dict[bytes, int] = {}
     for row in order:
-        place = max(last.get(key, -1) + 1 for key in keys[row])
+        index = max(last_batch.get(key, -1) + 1 for key in keys[row])
         full = []
-        while place < len(batches) and len(batches[place]) == size:
-            full.append(place)
-            place = behind[place]
+        while index < len(batches) and len(batches[index]) == size:
+            full.append(index)
+            index = next_open[index]
         for passed in full:
-            behind[passed] = place
-        if place == len(batches):
+            next_open[passed] = index
+        if index == len(batches):
             batches.append([])
-            behind.append(place + 1)
-        batches[place].append(row)
-        last |= dict.fromkeys(keys[row], place)
-    fullest = max(map(len, batches))
-    return [batch for batch in batches if 2 * len(batch) >= fullest]
+            next_open.append(index + 1)
+        batches[index].append(row)
+        last_batch |= dict.fromkeys(keys[row], index)
+    largest = max(map(len, batches))
+    return [batch for batch in batches if 2 * len(batch) >= largest]

@@ -1,6 +1,6 @@
-"""One stage of sentence embeddings on sentence-transformers' trainer: losses, batches, checkpoints, progress.
+"""One training stage on sentence-transformers' trainer: loss, batches, checkpoints, progress.
 
-Importing this takes as long as importing that library; `downstream.embeddings.training` does it when a stage begins.
+This module imports sentence_transformers, which is slow; `downstream.embeddings.training` imports it for a stage only.
 """
 
 import json
@@ -45,15 +45,16 @@ def run_stage(
 
     Args:
         model: a `SentenceTransformer`.
-        stage: what it learns.
-        rows: what it learns from.
-        checkpoints: folder for them; it must not be another stage's.
-        seed: of heads, order and dropout.
+        stage: settings of the stage.
+        rows: training rows.
+        checkpoints: folder for checkpoints, not shared with another stage.
+        seed: of heads, data order and dropout.
         checkpoint_every: steps between checkpoints; a shorter stage has none.
-        title: for the bar and the log.
+        title: name of the stage in the progress bar and the log.
 
     Returns:
-        `num_steps`, `train_s` over all sittings, and `log`: lines of step, mean loss since the line before, and rate.
+        `num_steps`; `train_s`, summed over all resumed runs; and `log`, a list of step, mean loss since the previous
+        entry, and learning rate.
     """
     batches = make_batches(rows, stage, seed)
     set_seed(seed)
@@ -100,7 +101,7 @@ def _training_arguments(
 ) -> SentenceTransformerTrainingArguments:
     return SentenceTransformerTrainingArguments(
         output_dir=str(checkpoints),
-        num_train_epochs=1,  # the batches of all epochs are drawn beforehand
+        num_train_epochs=1,  # the batches of all epochs are drawn in advance
         per_device_train_batch_size=stage.batch_size,
         learning_rate=stage.peak_lr,
         lr_scheduler_type="linear",
@@ -125,13 +126,13 @@ def _training_arguments(
 
 def _last_checkpoint(folder: Path) -> str | None:
     """Return the newest checkpoint of an interrupted stage, or None."""
-    # The state is the last file of a checkpoint: without it the save was cut short.
-    whole = [path.parent for path in folder.glob(f"checkpoint-*/{STATE_FILE}")]
-    return str(max(whole, key=lambda path: int(path.name.removeprefix("checkpoint-")))) if whole else None
+    # The state is written last: a checkpoint without it is incomplete.
+    complete = [path.parent for path in folder.glob(f"checkpoint-*/{STATE_FILE}")]
+    return str(max(complete, key=lambda path: int(path.name.removeprefix("checkpoint-")))) if complete else None
 
 
 class _Schedule(BatchSampler):
-    """Batches in an order that was drawn beforehand."""
+    """Batches that were drawn in advance."""
 
     def __init__(self, batches: Sequence[list[int]], batch_size: int) -> None:
         super().__init__(range(len(batches)), batch_size, drop_last=False)
@@ -145,7 +146,7 @@ class _Schedule(BatchSampler):
 
 
 class _StageTrainer(SentenceTransformerTrainer):
-    """The library's trainer with our batches, resumable with all that a loss learns."""
+    """Trainer with given batches, whose checkpoints include the weights of the loss."""
 
     def __init__(self, batches: Sequence[list[int]], bar: "tqdm[NoReturn]", **settings: Any) -> None:
         self._batches, self._bar = batches, bar
@@ -154,7 +155,7 @@ class _StageTrainer(SentenceTransformerTrainer):
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of this sitting and of the earlier ones up to the checkpoint."""
+        """Seconds of this run and of the interrupted ones up to their checkpoints."""
         return self._before_s + time.perf_counter() - self._started
 
     def get_batch_sampler(self, *_: Any, **__: Any) -> BatchSampler:
@@ -162,16 +163,16 @@ class _StageTrainer(SentenceTransformerTrainer):
         return _Schedule(self._batches, self.args.per_device_train_batch_size)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Leave the library's card out: drawing its examples would use up random numbers."""
+        """Disable the library's model card: it would consume random numbers to draw examples."""
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
-        """Compute a step and move the bar, which begins where the stage stood."""
+        """Compute a step and update the progress bar, which starts at the resumed step."""
         loss = super().training_step(*arguments, **options)
         self._bar.update(self.state.global_step + 1 - self._bar.n)
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Tell the loss, and note the time with every line, where a later sitting finds it."""
+        """Log the loss, and add the elapsed time to the state, from which a resumed run continues."""
         super().log(logs | {"elapsed_s": self.elapsed_s}, start_time)
         if "loss" in logs:
             self._bar.set_postfix(loss=f"{logs['loss']:.4f}")
@@ -179,12 +180,12 @@ class _StageTrainer(SentenceTransformerTrainer):
             logger.info(line)
 
     def _loss_weights(self) -> dict[str, torch.Tensor]:
-        """Return what the loss learns beside the model: the classifier of `nli_softmax`."""
+        """Return the weights of the loss outside the model: the classifier of `nli_softmax`."""
         assert isinstance(self.loss, torch.nn.Module)
         return {name: value for name, value in self.loss.state_dict().items() if not name.startswith("model.")}
 
     def _save(self, output_dir: str | None = None, *_: Any, **__: Any) -> None:
-        """Save the model without a card, and the weights of the loss, which the library forgets."""
+        """Save the model without a card, and the weights of the loss, which the library does not save."""
         folder = Path(output_dir or str(self.args.output_dir))
         self.model.save_pretrained(str(folder), create_model_card=False)
         save_file(self._loss_weights(), folder / LOSS_FILE)

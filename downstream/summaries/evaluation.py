@@ -1,13 +1,13 @@
-"""How good summaries are: against an editor's sentences, against references in words, and against simple rules.
+"""Evaluate summaries: against an editor's choice of sentences, against references in free words, and against rules.
 
     python -m downstream.summarize evaluate corpora/sample/news.jsonl --split dev
 
-A model reads the raw text, as its users have it, and finds sentences and bylines itself; what it chooses counts for the
-editor's sentence that it overlaps most. The rules it is compared with are handed the editor's own sentences.
+A model reads the raw text, as its users do, and splits sentences and bylines itself; each sentence that it chooses
+counts as the editor's sentence with the largest overlap. The rules get the editor's sentences.
 
-Sentence precision, recall and F1 are means over articles. ROUGE compares with the abstract where there is one, else
-with the editor's sentences. Intervals are bootstraps over articles; a p-value is that of the paired randomisation test
-(Noreen 1989) on sentence F1, two-sided.
+Sentence precision, recall and F1 are means over articles. ROUGE compares with the abstract if there is one, else with
+the editor's sentences. Confidence intervals are bootstraps over articles; p-values are those of the two-sided paired
+randomization test on sentence F1 (Noreen 1989).
 """
 
 import functools
@@ -26,14 +26,14 @@ from downstream.summaries.summarizer import Summarizer, Summary
 
 NUM_SENTENCES = 3
 DAMPING = 0.85
-"""PageRank's, as in Mihalcea and Tarau 2004."""
+"""Of PageRank, as in Mihalcea and Tarau 2004."""
 ROUNDS = 10_000
 
 Choose: TypeAlias = Callable[[Article], Sequence[int]]
-"""Article → indices of the sentences chosen."""
+"""Article → indices of the chosen sentences."""
 
 
-# ---- rules to compare with ----
+# ---- rules ----
 
 
 def choose_lead(article: Article) -> list[int]:
@@ -42,14 +42,14 @@ def choose_lead(article: Article) -> list[int]:
 
 
 def choose_random(article: Article) -> list[int]:
-    """Choose sentences by lot; the same ones for the same article."""
+    """Choose random sentences; the seed is a function of the article."""
     generator = np.random.default_rng([len(article.text), *article.text[:100].encode("utf-8", "replace")])
     num = len(article.sentences)
     return sorted(generator.choice(num, size=min(NUM_SENTENCES, num), replace=False).tolist())
 
 
 def choose_textrank(article: Article) -> list[int]:
-    """Choose by TextRank: PageRank on the number of shared terms over the sum of log lengths (2004, section 4.1)."""
+    """Choose by TextRank: PageRank on shared terms over summed log lengths (Mihalcea and Tarau 2004, section 4.1)."""
     bags = [terms(text) for text in article.texts]
     sets = [set(bag) for bag in bags]
     logs = [math.log(max(2, len(bag))) for bag in bags]
@@ -67,13 +67,13 @@ def choose_lexrank(article: Article) -> list[int]:
 
 
 def choose_oracle(article: Article) -> list[int]:
-    """Choose what covers the reference best, knowing it: the bound for ROUGE, though not for sentences."""
+    """Choose greedily by the reference itself: an upper bound for ROUGE, though not for sentence scores."""
     sentences = [characters(text) for text in article.texts]
     return sorted(greedy_oracle(sentences, characters(reference_of(article)), max_sentences=NUM_SENTENCES))
 
 
 def pagerank(similarity: FloatArray) -> FloatArray:
-    """Return the stationary weights (S,) of a walk over similar sentences; a sentence like no other leads anywhere."""
+    """Return the PageRank (S,) of similarities (S, S); a row of zeros stands for equal links to all sentences."""
     num = len(similarity)
     weights = similarity - np.diag(np.diag(similarity))
     sums = weights.sum(axis=1, keepdims=True)
@@ -97,20 +97,17 @@ RULES: Mapping[str, Choose] = {
 }
 
 
-# ---- figures ----
+# ---- scores ----
 
 
 def reference_of(article: Article) -> str:
-    """Return what ROUGE compares with: the abstract, else the editor's sentences."""
+    """Return the reference of ROUGE: the abstract, else the editor's sentences."""
     texts = article.texts
     return article.abstract or " ".join(texts[k] for k in article.extractive)
 
 
 def chosen_by(summary: Summary, article: Article) -> list[int]:
-    """Return the sentences of ARTICLE that a summary of its text holds; -1 for one that lies in none of them.
-
-    A sentence that was split otherwise counts for the one it shares most characters with.
-    """
+    """Map the sentences of a summary to those of ARTICLE, by the number of shared characters; -1 without overlap."""
     chosen = []
     for sentence in summary.sentences:
         shared = [min(sentence.end, s.end) - max(sentence.start, s.start) for s in article.sentences]
@@ -146,20 +143,20 @@ def rouge_scores(candidate: str, reference: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class System:
-    """What a model or rule scored on each of N articles."""
+    """Scores of a model or rule on each of N articles."""
 
     name: str
     figures: Mapping[str, FloatArray]
-    """Figure → (N,)."""
+    """Score → (N,)."""
 
     def mean(self, key: str) -> float:
-        """Return a figure's mean over articles."""
+        """Return the mean of a score over articles."""
         return float(self.figures[key].mean())
 
     def ci95(self, key: str) -> tuple[float, float]:
-        """Return the bootstrap interval of a figure's mean."""
+        """Return the 95 % bootstrap interval of a mean score."""
         interval = bootstrap_ci95(MEAN, [self.figures[key][:, None]])
-        assert interval is not None, "a figure of this module is never undefined"
+        assert interval is not None, "no score of this module is ever undefined"
         return interval
 
 
@@ -175,7 +172,7 @@ MEAN = Metric("mean", "mean", _columns, _mean)
 
 
 def score_system(name: str, chosen: Iterable[tuple[Sequence[int], str]], articles: Sequence[Article]) -> System:
-    """Score what was chosen: for each article the sentence indices, and the summary in words."""
+    """Score the chosen sentences: for each article their indices, and the text of the summary."""
     rows = [
         sentence_scores(indices, article.extractive) | rouge_scores(text, reference_of(article))
         for (indices, text), article in zip(chosen, articles, strict=True)
@@ -187,18 +184,18 @@ def evaluate(summarizer: Summarizer, articles: Sequence[Article], name: str = "p
     """Score a model and the rules on labelled articles.
 
     Args:
-        summarizer: the model; it gets text and title of each article.
-        articles: with an editor's choice; at least one.
-        name: of the model in the table.
+        summarizer: the model, which gets text and title of each article.
+        articles: at least one article, each with an editor's choice.
+        name: name of the model in the table.
 
     Returns:
         The rules, then the model.
 
     Raises:
-        ValueError: there is no article, or one without a choice.
+        ValueError: there is no article, or an article without a choice.
     """
     if not articles or not all(article.extractive for article in articles):
-        raise ValueError("evaluation needs articles, each with an editor's choice of sentences")
+        raise ValueError("give at least one article, each with an editor's choice of sentences")
     systems = [score_system(rule, _choices(choose, articles), articles) for rule, choose in RULES.items()]
     summaries = [summarizer.summarize(article.text, NUM_SENTENCES, title=article.title) for article in articles]
     chosen = [(chosen_by(summary, article), str(summary)) for summary, article in zip(summaries, articles, strict=True)]
@@ -217,10 +214,10 @@ def _signs(num: int, rounds: int, seed: int) -> FloatArray:
 
 
 def paired_p(a: FloatArray, b: FloatArray, *, rounds: int = ROUNDS, seed: int = 0) -> float:
-    """Return the two-sided p-value of the paired randomisation test on the means of A and B, (N,) each.
+    """Return the two-sided p-value of the paired randomization test on the means of A and B, (N,) each.
 
-    Under the null hypothesis A's and B's figures of an article could as well be exchanged. The observed arrangement
-    counts among the rounds, so that no p-value is 0 (Phipson and Smyth 2010).
+    Under the null hypothesis the scores of A and B on an article are exchangeable. The observed assignment counts as
+    one of the rounds, so that no p-value is 0 (Phipson and Smyth 2010).
     """
     differences = a - b
     observed = abs(differences.sum())
@@ -232,7 +229,7 @@ def paired_p(a: FloatArray, b: FloatArray, *, rounds: int = ROUNDS, seed: int = 
 
 
 def table(systems: Sequence[System]) -> str:
-    """Return a Markdown table of percentages, with p-values of the last system against all others."""
+    """Return a Markdown table in percent, with p-values of the last system against all others."""
     model = systems[-1]
     keys = [key for key in model.figures if key.startswith("rouge")]
     titles = [f"R-{key.split('_')[1].upper()} {key.split('_')[2]}" for key in keys]
@@ -258,7 +255,7 @@ def table(systems: Sequence[System]) -> str:
 
 
 def as_json(systems: Sequence[System]) -> dict[str, Any]:
-    """Return the figures as fractions, with intervals and p-values, for machines."""
+    """Return the scores as fractions, with intervals and p-values, for JSON."""
     model = systems[-1]
     return {
         "num_articles": len(model.figures["f1"]),

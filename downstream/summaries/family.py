@@ -1,12 +1,12 @@
-"""Family for choosing sentences of an article: extractive summaries, compared with an editor's choice.
+"""Family of tasks that choose sentences of an article: extractive summaries, compared with an editor's choice.
 
-Systems are rules (`random`, `lead-3`, `textrank`, `lexrank`, and `oracle`, which knows the reference) and summarisers.
-A prediction is one string with the indices of the chosen sentences, joined by blanks; -1 stands for something that is
-none of the editor's sentences. A summariser gets raw text and title, as its users have them, and finds sentences and
-bylines itself; rules are handed the editor's own sentences.
+Systems are rules (`random`, `lead-3`, `textrank`, `lexrank`, and `oracle`, which reads the reference) and summarizers.
+A prediction is a string of the chosen sentences' indices, separated by spaces; -1 stands for a sentence that overlaps
+none of the editor's. A summarizer gets raw text and title, as for its users, and splits sentences and bylines itself;
+rules get the editor's sentences.
 
-Such systems are not fine-tuned like an encoder with a head: `python -m downstream.extractive` and
-`python -m downstream.summarize train` make them.
+Such systems are not fine-tuned like an encoder with a head: train them with `python -m downstream.extractive` or
+`python -m downstream.summarize train`.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,22 +34,22 @@ class SummaryExample:
 
     @property
     def id(self) -> str:
-        """The article's."""
+        """Id of the article."""
         return self.article.id
 
     @property
     def text(self) -> str:
-        """The article's."""
+        """Text of the article."""
         return self.article.text
 
     @property
     def gold(self) -> Article:
-        """What a metric compares a prediction with."""
+        """The article, whose labels a metric compares with a prediction."""
         return self.article
 
 
 def read_choices(path: Path) -> list[SummaryExample]:
-    """Read the articles that an editor has chosen sentences of.
+    """Read the articles with an editor's choice of sentences.
 
     Raises:
         DataError: the file cannot be read, or a record is not what its layout says.
@@ -58,12 +58,12 @@ def read_choices(path: Path) -> list[SummaryExample]:
 
 
 def indices_of(prediction: Any) -> list[int]:
-    """Return the chosen sentences of a prediction."""
+    """Return the indices in a prediction."""
     return [int(index) for index in str(prediction).split()]
 
 
 def to_prediction(indices: Sequence[int]) -> str:
-    """Write chosen sentences as a prediction.
+    """Format indices of chosen sentences as a prediction.
 
     >>> to_prediction([0, 3, 5])
     '0 3 5'
@@ -72,15 +72,15 @@ def to_prediction(indices: Sequence[int]) -> str:
 
 
 def choose_sentences(system: str, source: str | Path | None = None) -> Callable[[Sequence[Any]], list[Prediction]]:
-    """Return what turns examples into predictions.
+    """Return a function from examples to predictions.
 
     Args:
         system: a key of `RULES`, or `summarizer`.
-        source: folder or hub id of a summariser; default: the bundled one.
+        source: folder or hub id of a summarizer; default: the bundled one.
 
     Raises:
         UsageError: the system is unknown.
-        CheckpointError: the summariser is not to be had.
+        CheckpointError: the summarizer is missing or unusable.
     """
     if system in RULES:
         return lambda examples: [to_prediction(RULES[system](example.article)) for example in examples]
@@ -118,26 +118,26 @@ METRICS = (
     _sentence_metric("recall", "문장 R"),
     *(_rouge_metric(variant, tokenizer) for tokenizer in TOKENIZERS for variant in ROUGE_TITLES),
 )
-"""Means over articles; ROUGE is the F1 by each tokenizer."""
+"""Means over articles; ROUGE is F1, with each tokenizer."""
 
 
 @dataclass(frozen=True)
 class SentenceChoice:
-    """Sentences of an article, chosen whole."""
+    """Extractive summaries."""
 
     auto_class = ""
 
     def check(self, example: SummaryExample, where: str) -> None:
-        """Raise DataError where nothing is chosen: there would be nothing to compare with."""
+        """Raise DataError for an article without chosen sentences."""
         if not example.article.extractive:
             raise DataError(where, "no sentence is chosen", "restore the file")
 
     def refuse(self, *_arguments: Any, **_settings: Any) -> NoReturn:
-        """Raise UsageError: no head of transformers chooses sentences."""
+        """Raise UsageError: transformers has no head for this family."""
         raise UsageError(
             "news-summary",
-            "an encoder cannot be fine-tuned to choose sentences in this way",
-            "train one with python -m downstream.extractive train, and name the folder",
+            "an encoder cannot be fine-tuned on this task",
+            "train with python -m downstream.extractive train, and give the folder",
         )
 
     head_config = featurize = decode = logits = refuse

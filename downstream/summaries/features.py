@@ -1,9 +1,9 @@
-"""What tells that a sentence belongs in the summary: a few numbers per sentence, each with a meaning and a sane sign.
+"""Features of sentences: a few interpretable numbers per sentence, each with an expected sign.
 
-All but the embeddings' and the scorer's are computed from the text alone, in about a millisecond an article. Words are
-matched by the character bigrams of their eojeol: particles and endings change from one mention to the next, the
-syllables of the stem do not. Most numbers are standardised within their article, so that an article of long sentences
-is judged like one of short ones; what is not known (a headline, paragraphs) is 0 for all and decides nothing.
+All but the embedding features and the scorer's are computed from the text alone, in about a millisecond per article.
+Words are matched by the character bigrams of their eojeol: particles and endings vary between mentions, the syllables
+of the stem do not. Most features are standardized within the article, so that their scale does not depend on its
+length; unknown ones (no headline, no paragraphs) are 0 for every sentence and have no effect.
 
 Sources: Edmundson 1969 (position, headline, cue phrases); Radev et al. 2004 (centroid); Erkan and Radev 2004 (LexRank).
 """
@@ -28,7 +28,7 @@ Score: TypeAlias = Callable[[Sequence[str]], FloatArray]
 
 WORD = re.compile(r"[가-힣]+|[A-Za-z]+|[0-9][0-9,.]*[0-9]|[0-9]|[一-鿿]+")
 NUMBER = re.compile(r"[0-9][0-9,.]*")
-# What is to come: plans, decisions, forecasts, demands. Reports end on it, and editors like to.
+# Plans, decisions, forecasts, demands: news reports often end with them, and editors often choose them.
 OUTLOOK = re.compile(
     r"기로 (?:했|하고|결정)|계획(?:이|을|도|으로)|예정(?:이|인|으로)|방침(?:이|을|도)"
     r"|전망(?:이|된|했|하|도)|겠다(?:고|는|며)"
@@ -36,27 +36,27 @@ OUTLOOK = re.compile(
     r"|내년|다음 달|내달|오는 \d|앞으로|향후"
 )
 LENGTH_READ = 4096
-"""Characters of a sentence that embeddings and scorers read."""
+"""Characters of a sentence that embedders and scorers read."""
 
 FEATURES: Mapping[str, str] = {
-    "lead": "nearness to the beginning: 1, 1/2, 1/3, …",
-    "paragraph": "begins a paragraph, where the article has paragraphs of several sentences",
-    "centrality": "likeness to the whole article in words",
-    "headline": "likeness to the headline in words",
+    "lead": "reciprocal rank in the article: 1, 1/2, 1/3, …",
+    "paragraph": "begins a paragraph, in articles with paragraphs of several sentences",
+    "centrality": "similarity to the whole article in words",
+    "headline": "similarity to the headline in words",
     "length": "length",
-    "numbers": "figures and dates",
-    "outlook": "speaks of plans, decisions or forecasts",
-    "embedding_centrality": "likeness to the whole article in meaning",
-    "embedding_headline": "likeness to the headline in meaning",
+    "numbers": "numbers and dates",
+    "outlook": "mentions plans, decisions or forecasts",
+    "embedding_centrality": "similarity to the whole article in meaning",
+    "embedding_headline": "similarity to the headline in meaning",
     "scorer": "log-odds of a trained BertSumExt",
 }
-"""Every feature by name, with what a reader is told it means."""
+"""Feature → description for readers."""
 NEEDS_ENCODER = frozenset({"embedding_centrality", "embedding_headline"})
 NEEDS_SCORER = frozenset({"scorer"})
 
 
 def terms(text: str) -> list[str]:
-    """Return what a text is matched by: character bigrams of Hangul and Hanja words, other words and numbers whole.
+    """Return the terms of a text: character bigrams of Hangul and Hanja words; other words and numbers whole.
 
     >>> terms("금리는 3.5% AI 빚")
     ['금리', '리는', '3.5', 'ai', '빚']
@@ -71,32 +71,32 @@ def terms(text: str) -> list[str]:
 
 
 class TfidfVectors:
-    """TF-IDF vectors of an article's sentences, the sentences being the documents."""
+    """TF-IDF vectors of an article's sentences, with the sentences as the documents."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        """Weigh the terms of S sentences: (1 + log tf) · log(1 + S / df), rows of length 1."""
+        """Weight the terms of S sentences by (1 + log tf) · log(1 + S / df), normalized to length 1."""
         counts = [Counter(terms(text)) for text in texts]
         df = Counter(term for count in counts for term in count)
         self._idf = {term: math.log1p(len(texts) / num) for term, num in df.items()}
-        self.rows = [self._weigh(count) for count in counts]
+        self.rows = [self._weight(count) for count in counts]
 
-    def _weigh(self, count: Mapping[str, int]) -> dict[str, float]:
+    def _weight(self, count: Mapping[str, int]) -> dict[str, float]:
         row = {term: (1 + math.log(num)) * self._idf[term] for term, num in count.items() if term in self._idf}
         norm = math.sqrt(sum(value * value for value in row.values()))
         return {term: value / norm for term, value in row.items()} if norm else {}
 
     @cached_property
     def centrality(self) -> FloatArray:
-        """Cosine of each sentence with the sum of all: (S,)."""
+        """Cosine of each sentence with the sum of all sentences: (S,)."""
         centroid: Counter[str] = Counter()
         for row in self.rows:
             centroid.update(row)
         norm = math.sqrt(sum(value * value for value in centroid.values())) or 1.0
         return np.array([sum(value * centroid[term] for term, value in row.items()) / norm for row in self.rows])
 
-    def likeness(self, text: str) -> FloatArray:
+    def similarity(self, text: str) -> FloatArray:
         """Cosine of each sentence with another text: (S,)."""
-        query = self._weigh(Counter(terms(text)))
+        query = self._weight(Counter(terms(text)))
         return np.array([sum(value * query.get(term, 0.0) for term, value in row.items()) for row in self.rows])
 
     def cosine(self, a: int, b: int) -> float:
@@ -105,8 +105,8 @@ class TfidfVectors:
         return sum(value * large.get(term, 0.0) for term, value in small.items())
 
 
-def standardise(values: FloatArray) -> FloatArray:
-    """Shift to mean 0 and scale to deviation 1 within the article; all 0 where the values do not differ."""
+def standardize(values: FloatArray) -> FloatArray:
+    """Shift to mean 0 and scale to standard deviation 1 within the article; all 0 for equal values."""
     deviation = values.std()
     return (values - values.mean()) / deviation if deviation > 1e-9 else np.zeros_like(values)
 
@@ -124,15 +124,15 @@ def sentence_features(
     Args:
         article: with S sentences.
         names: keys of `FEATURES`.
-        vectors: of the sentences, if they are at hand.
+        vectors: of the sentences, if already computed.
         encode: for the features in `NEEDS_ENCODER`.
-        score: for those in `NEEDS_SCORER`.
+        score: for the features in `NEEDS_SCORER`.
 
     Returns:
         (S, len(names)).
 
     Raises:
-        ValueError: a name is unknown, or what it needs is not given.
+        ValueError: a name is unknown, or its network is missing.
     """
     texts = article.texts
     if not texts:
@@ -155,24 +155,22 @@ def sentence_features(
 
 def _lexical(article: Article, texts: Sequence[str], vectors: TfidfVectors) -> dict[str, FloatArray]:
     num = len(texts)
-    places = np.arange(num)
-    no = np.zeros(num)
     return {
-        "lead": 1.0 / (1 + places),
+        "lead": 1.0 / (1 + np.arange(num)),
         "paragraph": _paragraph(article.starts_paragraph),
-        "centrality": standardise(vectors.centrality),
-        "headline": standardise(vectors.likeness(article.title)) if article.title else no,
-        "length": standardise(np.log([1.0 + len(text) for text in texts])),
-        "numbers": standardise(np.array([float(len(NUMBER.findall(text))) for text in texts])),
+        "centrality": standardize(vectors.centrality),
+        "headline": standardize(vectors.similarity(article.title)) if article.title else np.zeros(num),
+        "length": standardize(np.log([1.0 + len(text) for text in texts])),
+        "numbers": standardize(np.array([float(len(NUMBER.findall(text))) for text in texts])),
         "outlook": np.array([float(OUTLOOK.search(text) is not None) for text in texts]),
     }
 
 
 def _paragraph(starts: Sequence[bool]) -> FloatArray:
-    """Return who begins a paragraph, less the share of those that do; the first sentence begins one either way."""
+    """Return 1 where a sentence begins a paragraph, else 0, less the mean; 0 for the first sentence of the article."""
     values = np.array(starts, dtype=float)
     share = values[1:].mean() if len(values) > 1 else 0.0
-    # One block of text, and one line a sentence, say nothing about paragraphs.
+    # A text in one block, or with a sentence per line, has no paragraphs to speak of.
     if share in (0.0, 1.0):
         return np.zeros(len(values))
     values -= share
@@ -182,18 +180,18 @@ def _paragraph(starts: Sequence[bool]) -> FloatArray:
 
 def _embedded(article: Article, encode: Encode) -> dict[str, FloatArray]:
     texts = [text[:LENGTH_READ] for text in article.texts]
-    # One call an article: vectors then cannot depend on what else is summarised along with it.
+    # One call per article, so that vectors do not depend on other articles.
     encoded = np.asarray(encode([*texts, article.title] if article.title else texts), dtype=float)  # (S or S + 1, D)
     vectors = encoded[: len(texts)]
-    headline = standardise(vectors @ encoded[-1]) if article.title else np.zeros(len(texts))
+    headline = standardize(vectors @ encoded[-1]) if article.title else np.zeros(len(texts))
     return {
-        "embedding_centrality": standardise(vectors @ vectors.sum(axis=0)),
+        "embedding_centrality": standardize(vectors @ vectors.sum(axis=0)),
         "embedding_headline": headline,
     }
 
 
 def relevance(texts: Sequence[str], focus: str) -> FloatArray:
-    """Return what share of the focus's terms each text has, in [0, 1]; all of it where the text holds it literally."""
+    """Return each text's share of the focus's terms, in [0, 1]; 1 if the text contains the focus literally."""
     wanted = set(terms(focus))
     literal = "".join(focus.split()).casefold()
     shares = [

@@ -1,9 +1,9 @@
-"""A summariser's weights on disk: one readable JSON file with a name for every number, and a card.
+"""The weights of a summarizer on disk: a readable JSON file, and a model card.
 
     {"schema": 1, "weights": {"lead": 1.27, …}, "bias": -2.1, "redundancy": 0.6, "encoder": null, "scorer": null, …}
 
-`encoder` names the sentence embedder and `scorer` the BertSumExt that some features come from: a folder, seen from the
-model's own, `bundled`, or a hub id. A folder that `downstream.extractive` saved is a model too, of that one feature.
+`encoder` names the sentence embedder and `scorer` the BertSumExt of the neural features: a folder relative to the
+model's, `bundled`, or a hub id. A folder of `downstream.extractive` is a model with that one feature.
 """
 
 import functools
@@ -27,20 +27,20 @@ TEMPLATE = package_path("downstream", "templates", "card_summarizer.md")
 
 
 class SummaryModel(Config):
-    """A logistic model over sentence features: the log-odds of a sentence are `bias` plus weight times feature."""
+    """A logistic regression over sentence features."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     weights: dict[str, float] = Field(min_length=1)
-    """Log-odds for one unit of a feature, by its name in `downstream.summaries.features.FEATURES`."""
+    """Feature of `downstream.summaries.features.FEATURES` → log-odds per unit."""
     bias: float = 0.0
     redundancy: float = Field(default=0.6, gt=0)
-    """Cosine in words from which on a sentence is left out beside a better one; above 1 for never."""
+    """TF-IDF cosine from which on a sentence is a repetition of a better one and skipped; above 1: never."""
     encoder: str | None = None
-    """Embedder of the features that need one: a folder, seen from the model's own, `bundled`, or a hub id."""
+    """Embedder of the embedding features: a folder relative to the model's, `bundled`, or a hub id."""
     scorer: str | None = None
-    """BertSumExt of the feature that needs one: a folder, seen from the model's own, or a hub id."""
+    """BertSumExt of the feature `scorer`: a folder relative to the model's, or a hub id."""
     recipe: dict[str, Any] = Field(default_factory=dict)
-    """What is needed to have the weights again: data with their digests, settings, versions."""
+    """Data with their digests, settings and versions, from which the weights can be reproduced."""
 
     @field_validator("weights")
     @classmethod
@@ -52,21 +52,21 @@ class SummaryModel(Config):
 
     @property
     def needs_encoder(self) -> bool:
-        """Whether a feature is computed from sentence embeddings."""
+        """Whether the model has embedding features."""
         return not NEEDS_ENCODER.isdisjoint(self.weights)
 
     @property
     def needs_scorer(self) -> bool:
-        """Whether a feature is a BertSumExt's score."""
+        """Whether the model has the feature `scorer`."""
         return not NEEDS_SCORER.isdisjoint(self.weights)
 
 
 def open_model(source: str | Path, runtime: str = "auto") -> tuple[SummaryModel, Encode | None, Score | None]:
-    """Open a saved model with what its features need; neural parts are loaded when they are first used.
+    """Open a saved model with the networks of its features, which are loaded at their first use.
 
     Args:
         source: folder or hub id.
-        runtime: what computes neural parts: a word of `downstream.runtime`.
+        runtime: backend of the networks, see `downstream.runtime`.
 
     Raises:
         CheckpointError: there is no such folder, or its files are missing or damaged.
@@ -89,16 +89,16 @@ def _read(path: Path) -> SummaryModel:
         return SummaryModel.model_validate_json(path.read_text(encoding="utf-8"))
     except (ValidationError, UnicodeDecodeError, OSError) as error:
         detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise CheckpointError(path, f"not a summariser of schema 1 ({detail})", "restore or train it again") from error
+        raise CheckpointError(path, f"not a summarizer of schema 1 ({detail})", "restore or train it again") from error
 
 
 def _opener(
     folder: Path, name: str | None, what: str, open_part: Callable[[str, str], Any], runtime: str
 ) -> Callable[..., Any]:
-    """Return a function that opens the part when it is first called, and then computes with it."""
+    """Return a function that loads a network at its first call."""
     if name is None:
         raise CheckpointError(
-            folder / SUMMARIZER_FILE, f"its features need an {what}, and it names none", "train it again"
+            folder / SUMMARIZER_FILE, f"its features need an {what}, but none is named", "train it again"
         )
     inside = folder / name
     source = str(inside) if inside.is_dir() else name
@@ -111,7 +111,7 @@ def open_encoder(source: str, runtime: str = "torch") -> Encode:
 
     Args:
         source: the model.
-        runtime: a word of `downstream.runtime`; `auto` is the GPU if there is one, else the CPU's fastest backend.
+        runtime: see `downstream.runtime`; `auto` is the GPU if there is one, else the fastest backend of this CPU.
     """
     from downstream.embeddings.embedder import Embedder
 
@@ -134,9 +134,9 @@ def save_model(folder: Path, model: SummaryModel, figures: Mapping[str, float]) 
     """Write a model and its card.
 
     Args:
-        folder: made if missing.
-        model: with its recipe.
-        figures: what it scored where, for the card.
+        folder: created if missing.
+        model: the model with its recipe.
+        figures: description → score, for the card.
 
     Raises:
         ResultError: the folder cannot be written.

@@ -1,14 +1,8 @@
-"""BertSumExt: a Transformer over the sentences of an article, on top of any encoder (Liu and Lapata 2019).
+"""BertSumExt: score the sentences of an article with an encoder and a Transformer over sentences (Liu and Lapata 2019).
 
-    python -m downstream.extractive train DATA --model klue/bert-base --out runs/bertsum
-
-DATA is AI-Hub's document summaries, the contests' JSONL, or articles with headlines; see
-`downstream.summaries.labelled`. Every sentence gets a [CLS] before and a [SEP] behind it, segments alternate from
-sentence to sentence, and two more layers let the sentences' vectors see each other. An article that is longer than
-the encoder reads is read in overlapping windows: every sentence is scored, whatever the length. Running the command
-again continues an interrupted training.
-
-The folder holds an encoder that transformers loads as it is, and beside it `head.safetensors` with `head.json`.
+Every sentence gets a [CLS] before and a [SEP] after it, segments alternate from sentence to sentence, and the head's
+layers attend from sentence to sentence. Articles longer than the encoder's limit are read in overlapping windows, so
+that every sentence is scored. `downstream.extractive` trains such a model.
 """
 
 import functools
@@ -39,18 +33,18 @@ if TYPE_CHECKING:
 
 
 HEAD_FILE = "head.safetensors"
-HEADED = "AutoModelForSequenceClassification"
-"""The encoder is taken out of this: `load_model` finds gaps in its weights by the names they have below a head."""
+CLASS_WITH_HEAD = "AutoModelForSequenceClassification"
+"""Class that the encoder is taken from: `load_model` detects missing weights only in a model with a head."""
 NUM_PROBES, PROBE_SENTENCES, PROBE_SENTENCE = 48, 4, 24
-"""Windows that backends are measured with, sentences in each, and tokens of a sentence: small, so that it is quick."""
-ALIKE = 0.99
-"""Cosine from which on the vectors of a window count as the same."""
+"""Windows for measuring backends, sentences per window, tokens per sentence; small, so that it is quick."""
+MIN_COSINE = 0.99
+"""Smallest cosine at which the token vectors of a window count as equal in two backends."""
 States: TypeAlias = Callable[[Mapping[str, NDArray[np.int64]]], NDArray[np.float32]]
-"""Inputs of one window, (1, T) each → vectors of its tokens, (1, T, D)."""
+"""Inputs of one window, (1, T) each → token vectors, (1, T, D)."""
 
 
 class HeadConfig(Config):
-    """Shape of the layers over sentences; the defaults are those of Liu and Lapata 2019, section 4.2."""
+    """Layers over sentences; defaults of Liu and Lapata 2019, section 4.2."""
 
     num_layers: int = Field(default=2, ge=1)
     num_heads: int = Field(default=8, ge=1)
@@ -63,36 +57,35 @@ class HeadConfig(Config):
 
 @dataclass(frozen=True)
 class Window:
-    """A run of whole sentences that an encoder reads at once."""
+    """Consecutive sentences that an encoder reads at once."""
 
     input_ids: list[int]
     token_type_ids: list[int]
-    """Interval segments: 0 and 1 by turns."""
-    cls_places: list[int]
-    """Where each sentence's [CLS] is."""
+    """Interval segments: 0 and 1 alternate by sentence."""
+    cls_positions: list[int]
+    """Position of each sentence's [CLS]."""
     first: int
-    """Index of the first sentence."""
+    """Index of the first sentence in the article."""
 
     @property
     def sentences(self) -> range:
         """Indices of the window's sentences in the article."""
-        return range(self.first, self.first + len(self.cls_places))
+        return range(self.first, self.first + len(self.cls_positions))
 
 
 def make_windows(sentences: Sequence[str], tokenizer: "PreTrainedTokenizerBase", max_length: int) -> list[Window]:
-    """Lay sentences out as `[CLS] a [SEP] [CLS] b [SEP] …` in windows of whole sentences.
+    """Tokenize sentences as `[CLS] a [SEP] [CLS] b [SEP] …` in windows of whole sentences.
 
-    Where one window does not hold the article, each begins in the middle of the one before, so that every sentence but
-    those at the ends is read with sentences on both sides. A sentence that is longer than a window is read as far as it
-    goes.
+    If one window is too short for the article, each window begins in the middle of the one before, so that every
+    sentence except the outermost has context on both sides. A sentence longer than a window is truncated.
 
     Args:
         sentences: S texts.
-        tokenizer: the encoder's.
+        tokenizer: tokenizer of the encoder.
         max_length: tokens of a window.
 
     Returns:
-        Windows in order; each sentence is in at least one. None for no sentences.
+        Windows in order, which cover every sentence; an empty list for no sentences.
     """
     if not sentences:
         return []
@@ -104,35 +97,35 @@ def make_windows(sentences: Sequence[str], tokenizer: "PreTrainedTokenizerBase",
     windows: list[Window] = []
     first = 0
     while True:
-        end, room = first, max_length
-        while end < len(lengths) and lengths[end] <= room:
-            room -= lengths[end]
+        end, remaining = first, max_length
+        while end < len(lengths) and lengths[end] <= remaining:
+            remaining -= lengths[end]
             end += 1
-        # Behind a long sentence a window may end where the one before it does, and shows nothing new.
+        # After a long sentence, a window may end at the same sentence as the one before it; it is then redundant.
         if not windows or end > windows[-1].sentences.stop:
-            windows.append(_lay_out(encoded[first:end], first, tokenizer))
+            windows.append(_build_window(encoded[first:end], first, tokenizer))
         if end == len(lengths):
             return windows
-        half = (max_length - room) / 2 - lengths[first]
+        half = (max_length - remaining) / 2 - lengths[first]
         first += 1
         while first < end and lengths[first] <= half:
             half -= lengths[first]
             first += 1
 
 
-def _lay_out(encoded: Sequence[Sequence[int]], first: int, tokenizer: "PreTrainedTokenizerBase") -> Window:
+def _build_window(encoded: Sequence[Sequence[int]], first: int, tokenizer: "PreTrainedTokenizerBase") -> Window:
     input_ids: list[int] = []
     token_type_ids: list[int] = []
-    cls_places = []
+    cls_positions = []
     for k, ids in enumerate(encoded):
-        cls_places.append(len(input_ids))
+        cls_positions.append(len(input_ids))
         input_ids += [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
         token_type_ids += [(first + k) % 2] * (len(ids) + 2)
-    return Window(input_ids, token_type_ids, cls_places, first)
+    return Window(input_ids, token_type_ids, cls_positions, first)
 
 
 def merge_windows(num_sentences: int, windows: Sequence[Window], scores: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """Average the scores that sentences got in several windows: (S,)."""
+    """Average each sentence's scores over its windows: (S,)."""
     total, count = np.zeros(num_sentences), np.zeros(num_sentences)
     for window, score in zip(windows, scores, strict=True):
         total[window.first : window.first + len(score)] += score
@@ -144,10 +137,10 @@ def merge_windows(num_sentences: int, windows: Sequence[Window], scores: Sequenc
 
 
 def build_head(hidden_size: int, config: HeadConfig) -> Any:
-    """Return the layers over sentences, at random.
+    """Return the layers over sentences with random weights.
 
-    Its forward takes sentence vectors (B, S, D), the sentences' indices in the article (B, S) and bool (B, S), true for
-    sentences that are there, and returns log-odds (B, S).
+    The forward pass takes sentence vectors (B, S, D), the sentences' indices in the article (B, S) and a bool mask
+    (B, S), False for padding, and returns log-odds (B, S).
 
     Raises:
         RecipeError: the heads do not divide the hidden size.
@@ -179,9 +172,9 @@ def build_head(hidden_size: int, config: HeadConfig) -> Any:
                 elif name.endswith("bias"):
                     torch.nn.init.zeros_(parameter)
 
-        def forward(self, vectors: "Tensor", indices: "Tensor", is_there: "Tensor") -> "Tensor":
-            placed = vectors + sinusoids(indices, hidden_size).to(vectors.dtype)  # (B, S, D)
-            seen = self.layers(placed, src_key_padding_mask=~is_there)  # (B, S, D)
+        def forward(self, vectors: "Tensor", indices: "Tensor", sentence_mask: "Tensor") -> "Tensor":
+            positioned = vectors + sinusoids(indices, hidden_size).to(vectors.dtype)  # (B, S, D)
+            seen = self.layers(positioned, src_key_padding_mask=~sentence_mask)  # (B, S, D)
             log_odds: Tensor = self.output(seen).squeeze(-1)  # (B, S)
             return log_odds
 
@@ -189,7 +182,7 @@ def build_head(hidden_size: int, config: HeadConfig) -> Any:
 
 
 def sinusoids(indices: "Tensor", size: int) -> "Tensor":
-    """Return sine and cosine embeddings of places (…) as (…, size), for places of any height (Vaswani et al. 2017)."""
+    """Return the sinusoidal embeddings of positions (…) as (…, size); unbounded (Vaswani et al. 2017)."""
     import torch
 
     rates = torch.exp(torch.arange(0, size, 2, device=indices.device) * (-math.log(10_000.0) / size))  # (size / 2,)
@@ -198,7 +191,7 @@ def sinusoids(indices: "Tensor", size: int) -> "Tensor":
 
 
 def build_model(encoder: Any, head: Any) -> Any:
-    """Join an encoder and a head into one module: a batch of `collate` in, `loss` (if labelled) and `logits` out."""
+    """Join an encoder and a head into a module from a batch of `collate` to `logits`, and `loss` if labelled."""
     import torch
 
     class BertSumExt(torch.nn.Module):
@@ -208,18 +201,18 @@ def build_model(encoder: Any, head: Any) -> Any:
 
         def forward(
             self,
-            cls_places: "Tensor",
+            cls_positions: "Tensor",
             indices: "Tensor",
-            is_there: "Tensor",
+            sentence_mask: "Tensor",
             labels: "Tensor | None" = None,
             **inputs: "Tensor",
         ) -> "dict[str, Tensor]":
             hidden = self.encoder(**inputs).last_hidden_state  # (B, T, D)
             rows = torch.arange(len(hidden), device=hidden.device).unsqueeze(1)
-            logits = self.head(hidden[rows, cls_places], indices, is_there).float()  # (B, S)
+            logits = self.head(hidden[rows, cls_positions], indices, sentence_mask).float()  # (B, S)
             if labels is None:
                 return {"logits": logits}
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[is_there], labels[is_there])
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[sentence_mask], labels[sentence_mask])
             return {"loss": loss, "logits": logits}
 
     return BertSumExt()
@@ -228,11 +221,11 @@ def build_model(encoder: Any, head: Any) -> Any:
 def collate(
     windows: Sequence[Window], tokenizer: "PreTrainedTokenizerBase", labels: Sequence[Sequence[float]] | None = None
 ) -> "dict[str, Tensor]":
-    """Pad windows to the longest one, tokens and sentences alike.
+    """Pad the tokens and the sentences of windows to a batch.
 
     Returns:
-        `input_ids` and what else the tokenizer's model takes, int64 (B, T); `cls_places` and `indices`, int64 (B, S);
-        `is_there`, bool (B, S); `labels`, float32 (B, S), if given.
+        `input_ids` and the other inputs of the tokenizer's model, int64 (B, T); `cls_positions` and `indices`, int64
+        (B, S); `sentence_mask`, bool (B, S); `labels`, float32 (B, S), if given.
     """
     import torch
 
@@ -240,17 +233,17 @@ def collate(
     if "token_type_ids" not in tokenizer.model_input_names:
         features = [{"input_ids": w.input_ids} for w in windows]
     batch: dict[str, Any] = dict(tokenizer.pad(features, return_tensors="pt"))
-    num = [len(w.cls_places) for w in windows]
-    is_there = torch.arange(max(num)) < torch.tensor(num).unsqueeze(1)  # (B, S)
-    batch["is_there"] = is_there
+    num = [len(w.cls_positions) for w in windows]
+    sentence_mask = torch.arange(max(num)) < torch.tensor(num).unsqueeze(1)  # (B, S)
+    batch["sentence_mask"] = sentence_mask
     columns: dict[str, Sequence[Sequence[float]]] = {
-        "cls_places": [w.cls_places for w in windows],
+        "cls_positions": [w.cls_positions for w in windows],
         "indices": [list(w.sentences) for w in windows],
     }
     if labels is not None:
         columns["labels"] = labels
     for name, rows in columns.items():
-        padded = torch.zeros(is_there.shape, dtype=torch.float32 if name == "labels" else torch.int64)
+        padded = torch.zeros(sentence_mask.shape, dtype=torch.float32 if name == "labels" else torch.int64)
         for k, row in enumerate(rows):
             padded[k, : len(row)] = torch.tensor(row)
         batch[name] = padded
@@ -258,29 +251,29 @@ def collate(
 
 
 def load_encoder(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Any:
-    """Load the bare encoder of a folder in single precision, its weights complete."""
+    """Load the encoder of a folder without its head, in single precision; incomplete weights are an error."""
     with quiet_transformers():
-        return load_model(folder, tokenizer, HEADED, {"num_labels": 1}).base_model
+        return load_model(folder, tokenizer, CLASS_WITH_HEAD, {"num_labels": 1}).base_model
 
 
 # ---- scoring ----
 
 
 class SentenceScorer:
-    """A trained BertSumExt: an article's sentences in, their log-odds out."""
+    """A trained BertSumExt, which maps an article's sentences to log-odds."""
 
     def __init__(self, encode: States, head: Any, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> None:
-        """Use an encoder that is ready to run, and a head in single precision on the CPU; see `load`."""
+        """Use a loaded encoder, and a head in single precision on the CPU; see `load`."""
         self._encode, self._head, self._tokenizer, self._max_length = encode, head.eval(), tokenizer, max_length
 
     @classmethod
     def load(cls, source: str | Path, runtime: str = "auto") -> "SentenceScorer":
-        """Load a folder or hub id that `train` saved.
+        """Load a model that `downstream.extractive` saved.
 
         Args:
-            source: the model.
-            runtime: what computes the encoder: a word of `downstream.runtime`. `auto` is the GPU if there is one, else
-                the fastest backend of this machine's CPU, which is measured once and remembered.
+            source: folder or hub id.
+            runtime: backend of the encoder, see `downstream.runtime`; `auto` is the GPU if there is one, else the
+                fastest backend of this CPU, which is measured once and remembered.
 
         Raises:
             CheckpointError: files are missing or damaged.
@@ -297,7 +290,7 @@ class SentenceScorer:
         try:
             head.load_state_dict(load_file(folder / HEAD_FILE))
         except (OSError, SafetensorError, RuntimeError) as error:
-            what = f"cannot be read as the head of this encoder ({error})"
+            what = f"does not fit the encoder or is damaged ({error})"
             raise CheckpointError(folder / HEAD_FILE, what, "restore or train it again") from error
         if runtime == "torch" or (runtime == "auto" and torch.cuda.is_available()):
             encode = states_of(load_encoder(folder, tokenizer).to("cuda" if torch.cuda.is_available() else "cpu"))
@@ -311,11 +304,11 @@ class SentenceScorer:
     def log_odds(self, sentences: Sequence[str]) -> NDArray[np.float64]:
         """Score the sentences of an article.
 
-        Windows are computed one by one at their own length. Padding costs more than a batch saves on a CPU, and scores
-        cannot depend on what else is summarised.
+        Windows run one at a time without padding: on a CPU padding costs more than a batch saves, and scores cannot
+        depend on other windows.
 
         Returns:
-            (S,) log-odds that an editor would choose them.
+            (S,) log-odds that an editor would choose a sentence.
         """
         import torch
 
@@ -324,14 +317,14 @@ class SentenceScorer:
         for window in windows:
             batch = collate([window], self._tokenizer)
             inputs = {name: batch[name].numpy() for name in self._tokenizer.model_input_names}
-            vectors = torch.from_numpy(self._encode(inputs)[:, window.cls_places])  # (1, S, D)
+            vectors = torch.from_numpy(self._encode(inputs)[:, window.cls_positions])  # (1, S, D)
             with torch.inference_mode():
-                scores.append(self._head(vectors, batch["indices"], batch["is_there"])[0].double().numpy())
+                scores.append(self._head(vectors, batch["indices"], batch["sentence_mask"])[0].double().numpy())
         return merge_windows(len(sentences), windows, scores)
 
 
 def states_of(encoder: Any) -> States:
-    """Return a torch encoder, on whichever device, as a function of arrays."""
+    """Wrap a torch encoder on any device as a function of NumPy arrays."""
     import torch
 
     encoder = encoder.eval()
@@ -346,7 +339,7 @@ def states_of(encoder: Any) -> States:
 
 
 def states_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> "Network":
-    """Describe an encoder whose output is the vectors of its tokens, float (B, T, D), for `downstream.runtime`."""
+    """Describe an encoder with the output token vectors, float (B, T, D), for `downstream.runtime`."""
     from torch import nn
 
     from downstream.runtimes.network import Network
@@ -368,7 +361,7 @@ def states_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> "Netwo
         sentences = probe_texts(tokenizer, [PROBE_SENTENCE] * PROBE_SENTENCES * NUM_PROBES)
         groups = [sentences[k : k + PROBE_SENTENCES] for k in range(0, len(sentences), PROBE_SENTENCES)]
         batches = [collate(make_windows(group, tokenizer, 512)[:1], tokenizer) for group in groups]
-        return ProbeInputs([{name: batch[name].numpy() for name in names} for batch in batches], _share_alike)
+        return ProbeInputs([{name: batch[name].numpy() for name in names} for batch in batches], _share_equal)
 
     return Network(
         where=str(folder),
@@ -381,13 +374,13 @@ def states_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> "Netwo
     )
 
 
-def _share_alike(reference: Sequence[NDArray[np.float32]], other: Sequence[NDArray[np.float32]]) -> float:
-    """Return the share of windows whose token vectors have nearly the same direction in both, taken together."""
-    alike = []
+def _share_equal(reference: Sequence[NDArray[np.float32]], other: Sequence[NDArray[np.float32]]) -> float:
+    """Return the share of windows whose concatenated token vectors have a cosine of at least `MIN_COSINE`."""
+    are_equal = []
     for a, b in zip(reference, other, strict=True):
         cosine = float((a * b).sum()) / max(1e-12, float(np.linalg.norm(a)) * float(np.linalg.norm(b)))
-        alike.append(cosine >= ALIKE)
-    return float(np.mean(alike))
+        are_equal.append(cosine >= MIN_COSINE)
+    return float(np.mean(are_equal))
 
 
 def _hidden_size(folder: Path) -> int:
@@ -398,15 +391,15 @@ def _hidden_size(folder: Path) -> int:
 
 
 class Settings(Config):
-    """What `head.json` holds."""
+    """Contents of `head.json`."""
 
     head: HeadConfig
     max_length: int
     """Tokens of a window."""
     recipe: dict[str, Any]
-    """What is needed to have the weights again."""
+    """Encoder, data, settings and versions, from which the weights can be reproduced."""
     metrics: dict[str, float]
-    """Sentence precision at the number of gold sentences, on what was held out; empty if nothing was."""
+    """Precision at the number of gold sentences, on held-out articles; empty if none were held out."""
 
 
 def read_settings(path: Path) -> Settings:

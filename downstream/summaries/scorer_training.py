@@ -1,7 +1,7 @@
-"""Train a BertSumExt and save it: the command of `downstream.extractive`.
+"""Train a BertSumExt: the command of `downstream.extractive`.
 
-The state after the last step is what is saved and scored; nothing is selected on the articles held out. An interrupted
-run is continued from its last checkpoint, and ends with the same weights as one that was left alone.
+The weights after the last step are saved and scored; nothing is selected on the held-out articles. An interrupted run
+resumes from its last checkpoint, and is bit-identical to an uninterrupted run.
 """
 
 import json
@@ -54,7 +54,7 @@ TEMPLATE = package_path("downstream", "templates", "card_sentence_scorer.md")
 
 
 class ExtractiveConfig(Config):
-    """How a BertSumExt is trained."""
+    """Training settings of a BertSumExt."""
 
     epochs: float = Field(default=3, gt=0, allow_inf_nan=False)
     """Passes over the training articles."""
@@ -63,17 +63,17 @@ class ExtractiveConfig(Config):
     peak_lr: float = Field(default=2e-5, gt=0, allow_inf_nan=False)
     """Highest learning rate of the encoder; linear warm-up to it, linear decay from it."""
     head_lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
-    """Highest learning rate of the layers over sentences, which start at random."""
+    """Highest learning rate of the layers over sentences, whose initial weights are random."""
     warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the steps that warm up."""
+    """Share of the steps with a rising learning rate."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    """AdamW's."""
+    """Of AdamW."""
     max_length: int = Field(default=512, ge=16)
-    """Longest window in tokens; the encoder's own limit if that is shorter."""
+    """Longest window in tokens; the encoder's limit if that is shorter."""
     checkpoint_steps: int = Field(default=500, ge=1)
     """Steps between checkpoints."""
     held_out: float = Field(default=0.05, ge=0, lt=1)
-    """Share of articles to be scored at the end, chosen by their id, where the data name no split of their own."""
+    """Share of the articles that are scored at the end, chosen by a hash of their group, if the data have no splits."""
     head: HeadConfig = Field(default_factory=HeadConfig)
 
 
@@ -86,25 +86,25 @@ def train(
     config: ExtractiveConfig | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Train a BertSumExt and save it; nothing is selected on the articles it is scored on.
+    """Train a BertSumExt and save it, or resume an interrupted training.
 
     Args:
-        articles: labelled. Those of the split `dev`, or a share where there are no splits, are held out and scored.
+        articles: labelled articles. Those of the split `dev`, or a share if there are no splits, are held out.
         encoder: folder, hub id, or key of `downstream.encoders.hub.ENCODERS`.
-        out: folder for the model and its card. An unfinished run there is continued.
+        out: folder for the model and its card.
         seed: of the head, data order and dropout.
         config: settings.
-        data: what the articles were read from, for the recipe.
+        data: origin of the articles, for the recipe.
 
     Returns:
-        What the state after the last step scores on the articles held out.
+        Scores on the held-out articles after the last step.
 
     Raises:
         SuiteError: the encoder, the data or the folder is unusable.
     """
     config = config or ExtractiveConfig()
     folder = resolve(str(encoder))
-    training, held_out = divide(articles, config.held_out)
+    training, held_out = split_off_held_out(articles, config.held_out)
     if not training:
         raise DataError("training data", "no labelled articles", "give a file with labels, or with headlines")
     recipe = {
@@ -126,11 +126,11 @@ def train(
         return _train_and_save(training, held_out, folder, out=out, seed=seed, config=config, recipe=recipe)
 
 
-def divide(articles: Sequence[Article], held_out: float) -> tuple[list[Article], list[Article]]:
-    """Return the articles to train on and those to score: by their split, else by the digest of their group."""
+def split_off_held_out(articles: Sequence[Article], share: float) -> tuple[list[Article], list[Article]]:
+    """Return training and held-out articles: by their splits, else SHARE of the groups by a hash of their names."""
     if any(article.split for article in articles):
         return of_split(articles, "train"), [article for article in articles if article.split == "dev"]
-    is_held_out = [int(fingerprint(article.group)[:8], 16) < held_out * 16**8 for article in articles]
+    is_held_out = [int(fingerprint(article.group)[:8], 16) < share * 16**8 for article in articles]
     parts = [[a for a, is_out in zip(articles, is_held_out, strict=True) if is_out == part] for part in (False, True)]
     return parts[0], parts[1]
 
@@ -156,7 +156,7 @@ def _train_and_save(
     model = build_model(encoder, build_head(encoder.config.hidden_size, config.head))
     max_length = min(config.max_length, tokenizer.model_max_length)
     rows = list(_training_rows(training, tokenizer, max_length))
-    # Named by the recipe, so that an interrupted run is continued only by its own kind.
+    # Named after the recipe, so that another recipe never resumes from them.
     checkpoints = out / "checkpoints" / fingerprint(recipe)[:12]
     try:
         trainer = _make_trainer(model, rows, tokenizer, config, checkpoints, seed)
@@ -172,7 +172,7 @@ def _train_and_save(
         raise cannot_write(out, error) from error
     settings = Settings(head=config.head, max_length=max_length, recipe=recipe, metrics=metrics)
     write_text(out / "README.md", model_card(settings))
-    # Written last: it says that the folder is complete.
+    # Written last, as the mark of a complete folder.
     write_json(out / SCORER_FILE, settings.model_dump())
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     return metrics
@@ -232,20 +232,20 @@ def _make_trainer(
         data_collator=collate_rows,
         optimizers=(torch.optim.AdamW(groups, weight_decay=config.weight_decay), None),
     )
-    # Our forward hands unknown arguments to the encoder; the Trainer would add a count of labels to them.
+    # Our forward passes unknown arguments to the encoder; the Trainer would add `num_items_in_batch`.
     trainer.model_accepts_loss_kwargs = False
     trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
     return trainer
 
 
 def _last_checkpoint(folder: Path) -> str | None:
-    """Return the newest whole checkpoint of an interrupted run, or None; the state is its last file."""
-    whole = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    return str(max(whole, key=lambda path: int(path.name.removeprefix("checkpoint-")))) if whole else None
+    """Return the newest complete checkpoint of an interrupted run, or None; the state is written last."""
+    complete = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    return str(max(complete, key=lambda path: int(path.name.removeprefix("checkpoint-")))) if complete else None
 
 
 def precision_on(scorer: SentenceScorer, articles: Sequence[Article]) -> dict[str, float]:
-    """Return the share of gold sentences among as many best-scored ones, averaged over articles; {} for no articles."""
+    """Return the mean precision at the number of gold sentences; {} for no articles."""
     if not articles:
         return {}
     shares = []
@@ -275,27 +275,27 @@ def read_training_data(paths: Sequence[Path]) -> tuple[list[Article], dict[str, 
     """Read labelled articles from files and folders.
 
     Returns:
-        The articles, and what they were read from: digests, and how many were left out for which reason.
+        The articles; and their origin: digests of the files, and the number of skipped articles by reason.
 
     Raises:
-        DataError: a file cannot be read, or a folder holds none.
+        DataError: a file cannot be read, or a folder is empty.
     """
     files = []
     for path in paths:
         inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         if not inside:
-            raise DataError(path, "no files in it", "give the folder that holds the data")
+            raise DataError(path, "an empty folder", "give the folder that contains the data")
         files += inside
     skipped: Counter[str] = Counter()
     articles = [article for path in files for article in read_labelled(path, skipped)]
     for reason, count in skipped.items():
-        logger.warning("%d articles left out: %s", count, reason)
+        logger.warning("%d articles skipped: %s", count, reason)
     digests = {path.name: sha256(path) for path in files}
     return articles, {"sha256": digests, "left_out": dict(skipped)}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train from the command line; prints what the model scores on the articles held out, as JSON."""
+    """Train from the command line; prints the scores on the held-out articles as JSON."""
     parser = ArgumentParser("python -m downstream.extractive", "Train a BertSumExt on labelled articles.")
     parser.add_argument("command", choices=["train"])
     parser.add_argument("data", type=Path, nargs="+", help="files or folders; see downstream.summaries.labelled")
@@ -304,7 +304,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set epochs=1")
     arguments = parser.parse(argv)
-    values = _nest(parse_overrides(arguments.set))
+    values = nest_keys(parse_overrides(arguments.set))
     config = validate(ExtractiveConfig, values, "--set")
     articles, data = read_training_data(arguments.data)
     metrics = train(articles, arguments.model, out=arguments.out, seed=arguments.seed, config=config, data=data)
@@ -312,8 +312,8 @@ def main(argv: list[str] | None = None) -> int:
     return EXIT_DONE
 
 
-def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn `head.num_layers` into a key inside `head`."""
+def nest_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn dotted keys such as `head.num_layers` into nested dictionaries."""
     nested: dict[str, Any] = {}
     for key, value in values.items():
         outer, _, inner = key.rpartition(".")

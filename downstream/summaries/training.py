@@ -1,11 +1,12 @@
-"""Train a summariser's weights, show what each part is worth, and score it: the command of `downstream.summarize`.
+"""Train the weights of a summarizer, ablate its features, and evaluate it: the command of `downstream.summarize`.
 
-Two kinds of articles teach. Labelled ones hold an editor's choice. Pairs hold a headline only: a sentence counts as
-chosen if a greedy oracle would take it to cover the headline, and the headline is then hidden from the features. Pairs
-count for a share of what the labelled articles count (`pair_weight`): they keep the weights sane on other texts.
+There are two kinds of training articles. Labelled articles have an editor's choice of sentences. Pairs have a headline
+only: the sentences that a greedy oracle chooses to cover the headline count as chosen, and the features do not see the
+headline. Together, the pairs have a fraction of the weight of the labelled articles (`pair_weight`); they regularize
+the model for other kinds of text.
 
-What is to stay in the model is decided by cross-validation on labelled articles of the split `train`. Articles on the
-same story never part, and the split that is reported has no say.
+Features are selected by cross-validation on the labelled articles of the split `train`. Articles on the same story stay
+in one fold, and the reported split plays no part in the selection.
 """
 
 import json
@@ -45,30 +46,30 @@ from downstream.summaries.summarizer import ScoredArticle, Summarizer
 logger = logging.getLogger(__name__)
 
 LEXICAL = tuple(name for name in FEATURES if name not in NEEDS_ENCODER | NEEDS_SCORER)
-"""Features that need the text alone."""
+"""Features without a network."""
 
 
 class TrainingConfig(Config):
-    """How weights are found."""
+    """Training settings of a summarizer."""
 
     inverse_l2: float = Field(default=1.0, gt=0)
-    """scikit-learn's `C`: smaller holds the weights nearer to 0."""
+    """scikit-learn's `C`: a smaller value means stronger regularization."""
     pair_weight: float = Field(default=0.3, ge=0)
-    """What all pairs together count, the labelled articles together counting 1."""
+    """Total weight of the pairs, relative to that of the labelled articles."""
     min_sentences: int = Field(default=5, ge=1)
-    """Of a pair; shorter ones are nearly all lead."""
+    """Shortest article of a pair; in shorter ones nearly every sentence is a lead."""
     max_sentences: int = Field(default=40, ge=1)
-    """Of a pair; one headline says little about longer ones."""
+    """Longest article of a pair; a headline covers little of a longer one."""
     redundancy: float = Field(default=0.6, gt=0)
     """See `SummaryModel.redundancy`."""
     folds: int = Field(default=10, ge=2)
     repeats: int = Field(default=5, ge=1)
-    """Cross-validations with other folds, averaged."""
+    """Cross-validations with different folds, which are averaged."""
 
 
 @dataclass(frozen=True)
-class Example:
-    """An article with all features of its sentences."""
+class ArticleFeatures:
+    """An article with the features of its S sentences."""
 
     article: Article
     vectors: TfidfVectors
@@ -87,21 +88,24 @@ class Example:
 
 def make_examples(
     articles: Sequence[Article], names: Sequence[str], *, encode: Encode | None = None, score: Score | None = None
-) -> list[Example]:
-    """Compute the features NAMES of articles; those without sentences are left out."""
+) -> list[ArticleFeatures]:
+    """Compute the features NAMES of articles; articles without sentences are skipped."""
     examples = []
     for article in articles:
         if article.sentences:
             vectors = TfidfVectors(article.texts)
             matrix = sentence_features(article, names, vectors=vectors, encode=encode, score=score)
-            examples.append(Example(article, vectors, {name: matrix[:, k] for k, name in enumerate(names)}))
+            examples.append(ArticleFeatures(article, vectors, {name: matrix[:, k] for k, name in enumerate(names)}))
     return examples
 
 
 def fit(
-    examples: Sequence[Example], pairs: Sequence[Example], names: Sequence[str], config: TrainingConfig
+    examples: Sequence[ArticleFeatures],
+    pairs: Sequence[ArticleFeatures],
+    names: Sequence[str],
+    config: TrainingConfig,
 ) -> SummaryModel:
-    """Find the weights of the features NAMES by logistic regression over single sentences.
+    """Fit the weights of the features NAMES by logistic regression over sentences.
 
     Raises:
         DataError: no sentence is chosen, or all are.
@@ -116,7 +120,7 @@ def fit(
     if len(labels) > num:
         weights[num:] = config.pair_weight * num / (len(labels) - num)
     if len(set(labels.tolist())) < 2:
-        raise DataError("training data", "no sentences to tell apart", "give articles with an editor's choice")
+        raise DataError("training data", "only one class of sentences", "give articles with an editor's choice")
     model = LogisticRegression(C=config.inverse_l2, max_iter=5000, tol=1e-8).fit(values, labels, sample_weight=weights)
     return SummaryModel(
         schema=1,
@@ -127,14 +131,17 @@ def fit(
 
 
 def cross_validate(
-    examples: Sequence[Example], pairs: Sequence[Example], names: Sequence[str], config: TrainingConfig
+    examples: Sequence[ArticleFeatures],
+    pairs: Sequence[ArticleFeatures],
+    names: Sequence[str],
+    config: TrainingConfig,
 ) -> FloatArray:
-    """Return the sentence F1 of each labelled article (N,) under models that have not seen its story."""
+    """Return the sentence F1 of each labelled article (N,), from models that were not trained on its story."""
     groups = sorted({example.article.group for example in examples})
     f1 = np.zeros(len(examples))
     for repeat in range(config.repeats):
         order = np.random.default_rng(repeat).permutation(len(groups))
-        folds = {groups[place]: number % config.folds for number, place in enumerate(order)}
+        folds = {groups[index]: number % config.folds for number, index in enumerate(order)}
         for fold in range(config.folds):
             training = [example for example in examples if folds[example.article.group] != fold]
             model = fit(training, pairs, names, config)
@@ -145,8 +152,8 @@ def cross_validate(
     return f1
 
 
-def choose(model: SummaryModel, example: Example) -> list[int]:
-    """Choose sentences of an article whose features are at hand."""
+def choose(model: SummaryModel, example: ArticleFeatures) -> list[int]:
+    """Choose sentences of an article from its features."""
     parts = {name: weight * example.features[name] for name, weight in model.weights.items()}
     scored = ScoredArticle(example.article, example.vectors, parts, model.bias, model.redundancy)
     return scored.choose(NUM_SENTENCES)
@@ -154,29 +161,34 @@ def choose(model: SummaryModel, example: Example) -> list[int]:
 
 @dataclass(frozen=True)
 class Ablation:
-    """What a model is worth without one of its parts."""
+    """Scores of a model without one of its parts."""
 
     left_out: str
-    """`nothing` for the whole model."""
+    """`nothing` for the full model."""
     f1: float
     """Sentence F1, cross-validated on the labelled articles."""
     p: float | None = None
-    """Of the difference from the whole model, paired by article."""
+    """p-value of the difference to the full model, paired by article."""
     pairs_f1: float | None = None
-    """Sentence F1 on pairs that were held out, against the oracle of their hidden headlines; if there are pairs."""
+    """Sentence F1 on held-out pairs, against the oracle of their headlines; None without pairs."""
     pairs_p: float | None = None
 
 
 def ablate(
-    examples: Sequence[Example], pairs: Sequence[Example], names: Sequence[str], config: TrainingConfig
+    examples: Sequence[ArticleFeatures],
+    pairs: Sequence[ArticleFeatures],
+    names: Sequence[str],
+    config: TrainingConfig,
 ) -> list[Ablation]:
-    """Leave out one part of the model at a time; the whole model comes first.
+    """Remove one part of the model at a time; the first row is the full model.
 
-    Of the pairs, every fifth is held out and scored.
+    Every fifth pair is held out and scored.
     """
-    held_out, kept = pairs[::5], [pair for place, pair in enumerate(pairs) if place % 5]
+    held_out, kept = pairs[::5], [pair for k, pair in enumerate(pairs) if k % 5]
 
-    def scores(names: Sequence[str], pairs: Sequence[Example], config: TrainingConfig) -> tuple[FloatArray, FloatArray]:
+    def scores(
+        names: Sequence[str], pairs: Sequence[ArticleFeatures], config: TrainingConfig
+    ) -> tuple[FloatArray, FloatArray]:
         model = fit(examples, pairs, names, config)
         on_pairs = [sentence_scores(choose(model, pair), pair.article.extractive)["f1"] for pair in held_out]
         return cross_validate(examples, pairs, names, config), np.array(on_pairs)
@@ -193,7 +205,7 @@ def ablate(
     def row(left_out: str, result: tuple[FloatArray, FloatArray]) -> Ablation:
         f1, pairs_f1 = (float(values.mean()) if len(values) else None for values in result)
         p, pairs_p = (paired_p(*both) if len(both[0]) else None for both in zip(whole, result, strict=True))
-        assert f1 is not None, "there are labelled articles, or fit() had nothing to tell apart"
+        assert f1 is not None, "fit() refuses data without labelled articles"
         return Ablation(left_out, f1, p, pairs_f1, pairs_p)
 
     first = Ablation("nothing", float(whole[0].mean()), None, float(whole[1].mean()) if held_out else None)
@@ -201,7 +213,7 @@ def ablate(
 
 
 def ablation_table(rows: Sequence[Ablation]) -> str:
-    """Return a Markdown table of percentages."""
+    """Return a Markdown table, in percent."""
     columns = ["f1", "p", "pairs_f1", "pairs_p"] if rows[0].pairs_f1 is not None else ["f1", "p"]
     titles = {"f1": "sentence F1", "p": "p", "pairs_f1": "F1 on held-out pairs", "pairs_p": "p"}
     lines = [f"| left out | {' | '.join(titles[column] for column in columns)} |", f"| --- |{' ---: |' * len(columns)}"]
@@ -223,8 +235,8 @@ def ablation_table(rows: Sequence[Ablation]) -> str:
 # ---- command line ----
 
 
-def read_pairs(paths: Sequence[Path], config: TrainingConfig) -> list[Article]:
-    """Read articles with headlines as pairs of a usable length.
+def read_headline_pairs(paths: Sequence[Path], config: TrainingConfig) -> list[Article]:
+    """Read articles with headlines, and keep those of a usable length.
 
     Raises:
         DataError: a file cannot be read.
@@ -232,22 +244,22 @@ def read_pairs(paths: Sequence[Path], config: TrainingConfig) -> list[Article]:
     skipped: Counter[str] = Counter()
     articles = [article for path in paths for article in read_labelled(path, skipped)]
     for reason, count in skipped.items():
-        logger.warning("%d pairs left out: %s", count, reason)
+        logger.warning("%d pairs skipped: %s", count, reason)
     return [a for a in articles if config.min_sentences <= len(a.sentences) <= config.max_sentences]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train, evaluate or ablate from the command line."""
-    parser = ArgumentParser("python -m downstream.summarize", "Train or score a summariser.")
+    """Train, evaluate or ablate a summarizer from the command line."""
+    parser = ArgumentParser("python -m downstream.summarize", "Train or evaluate a summarizer.")
     parser.add_argument("command", choices=["train", "evaluate", "ablate"])
     parser.add_argument("data", type=Path, nargs="+", help="labelled articles; see downstream.summaries.labelled")
     parser.add_argument("--pairs", type=Path, nargs="*", default=[], help="files of articles with headlines")
     parser.add_argument("--out", type=Path, help="train: folder for the model")
     parser.add_argument("--model", help="evaluate: folder or hub id; default: the bundled model")
-    parser.add_argument("--split", default="dev", help="evaluate: which split, where the data have splits")
-    parser.add_argument("--features", nargs="*", help=f"of: {', '.join(FEATURES)}; default: those of the text alone")
-    parser.add_argument("--encoder", help="embedder for its features: folder, hub id, or 'bundled'")
-    parser.add_argument("--scorer", help="BertSumExt for its feature: folder or hub id")
+    parser.add_argument("--split", default="dev", help="evaluate: split of data that have splits")
+    parser.add_argument("--features", nargs="*", help=f"from: {', '.join(FEATURES)}; default: those without a network")
+    parser.add_argument("--encoder", help="embedder of the embedding features: folder, hub id, or 'bundled'")
+    parser.add_argument("--scorer", help="BertSumExt of the feature scorer: folder or hub id")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. --set pair_weight=0")
     arguments = parser.parse(argv)
@@ -265,7 +277,7 @@ def main(argv: list[str] | None = None) -> int:
     score = open_scorer(arguments.scorer) if arguments.scorer else None
     training = of_split(articles, "train")
     examples = make_examples(training, names, encode=encode, score=score)
-    pairs = make_examples(read_pairs(arguments.pairs, config), names, encode=encode, score=score)
+    pairs = make_examples(read_headline_pairs(arguments.pairs, config), names, encode=encode, score=score)
     if arguments.command == "ablate":
         rows = ablate(examples, pairs, names, config)
         sys.stdout.write(
@@ -290,7 +302,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _features(arguments: Any) -> list[str]:
-    """Return the features to use: those named, else all that the given parts make possible."""
+    """Return the named features, by default all that the given networks allow."""
     if arguments.features:
         return list(arguments.features)
     wanted = set(LEXICAL)
@@ -300,7 +312,7 @@ def _features(arguments: Any) -> list[str]:
 
 
 def _recipe(
-    arguments: Any, config: TrainingConfig, examples: Sequence[Example], pairs: Sequence[Example]
+    arguments: Any, config: TrainingConfig, examples: Sequence[ArticleFeatures], pairs: Sequence[ArticleFeatures]
 ) -> dict[str, Any]:
     return {
         "data": {path.name: sha256(path) for path in arguments.data},

@@ -102,10 +102,10 @@ def test_the_same_texts_give_the_same_bytes(embedder: Embedder) -> None:
 @pytest.mark.parametrize(
     ("texts", "options", "what"),
     [
-        ("한 문장", {}, "one string"),
-        (["글", None], {}, "None, which is no string"),
-        ([b"bytes"], {}, "no string"),
-        ([float("nan")], {}, "nan, which is no string"),
+        ("한 문장", {}, "a single string"),
+        (["글", None], {}, "None, not a string"),
+        ([b"bytes"], {}, "not a string"),
+        ([float("nan")], {}, "nan, not a string"),
         (["글"], {"batch_size": 0}, "batch_size=0"),
     ],
 )
@@ -344,10 +344,10 @@ def spoil(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
-        (break_module, "code of its own, which is not run"),
+        (break_module, "custom code, which is never run"),
         (pickle_weights, "pickled weights"),
         (drop_layer, "weights are missing"),
-        (spoil, "vectors without a direction"),
+        (spoil, "a zero or non-finite vector"),
         (lambda folder: (folder / "modules.json").write_text("[{"), "not valid JSON"),
         (lambda folder: (folder / "modules.json").write_text("{}"), "a dict where a list is expected"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 64), "cannot be read"),

@@ -288,11 +288,11 @@ def test_a_model_is_what_its_file_says(tmp_path: Path) -> None:
     ("changes", "what"),
     [
         ({"weights": {"leed": 1.0}}, "did you mean 'lead'?"),
-        ({"weights": {}}, "summariser"),
-        ({"schema": 2}, "summariser"),
-        ({"surplus": 1}, "summariser"),
-        ({"weights": {"embedding_headline": 1.0}}, "names none"),
-        ({"weights": {"scorer": 1.0}}, "names none"),
+        ({"weights": {}}, "not a summarizer"),
+        ({"schema": 2}, "not a summarizer"),
+        ({"surplus": 1}, "not a summarizer"),
+        ({"weights": {"embedding_headline": 1.0}}, "none is named"),
+        ({"weights": {"scorer": 1.0}}, "none is named"),
     ],
 )
 def test_a_damaged_model_is_told(

@@ -1,4 +1,4 @@
-"""Features: by hand on small articles, standardised within the article, neutral where nothing is known."""
+"""Features: by hand on small articles, standardized within the article, neutral where nothing is known."""
 
 import doctest
 import math
@@ -17,7 +17,7 @@ from downstream.summaries.features import (
     TfidfVectors,
     relevance,
     sentence_features,
-    standardise,
+    standardize,
 )
 
 LEXICAL = [name for name in FEATURES if name not in NEEDS_ENCODER | NEEDS_SCORER]
@@ -60,7 +60,7 @@ def test_centrality_is_the_cosine_with_the_sum_of_all_sentences() -> None:
     total = rows.sum(axis=0)
     assert vectors.centrality == pytest.approx(rows @ total / np.linalg.norm(total))
     assert vectors.cosine(0, 1) == pytest.approx(rows[0] @ rows[1])
-    assert vectors.likeness("마바 사아 없음") == pytest.approx(
+    assert vectors.similarity("마바 사아 없음") == pytest.approx(
         rows @ np.array([0, 0, rare, rare]) / math.hypot(rare, rare)
     )
 
@@ -75,9 +75,9 @@ def test_length_numbers_and_outlook_are_what_they_say() -> None:
 
 
 def test_standardising_leaves_mean_0_and_deviation_1_or_nothing() -> None:
-    values = standardise(np.array([1.0, 2.0, 6.0]))
+    values = standardize(np.array([1.0, 2.0, 6.0]))
     assert (values.mean(), values.std()) == (pytest.approx(0), pytest.approx(1))
-    assert not standardise(np.array([3.0, 3.0])).any()
+    assert not standardize(np.array([3.0, 3.0])).any()
 
 
 def test_relevance_is_the_share_of_the_focus_that_a_sentence_has() -> None:
@@ -108,8 +108,8 @@ def test_embeddings_compare_sentences_with_all_others_and_with_the_headline_in_o
 
     article = article_of(["새 다리다.", "비가 온다.", "다리가 길다."], title="다리")
     values = sentence_features(article, ["embedding_centrality", "embedding_headline"], encode=counting)
-    assert values[:, 0] == pytest.approx(standardise(np.array([2.0, 1.0, 2.0])))
-    assert values[:, 1] == pytest.approx(standardise(np.array([1.0, 0.0, 1.0])))
+    assert values[:, 0] == pytest.approx(standardize(np.array([2.0, 1.0, 2.0])))
+    assert values[:, 1] == pytest.approx(standardize(np.array([1.0, 0.0, 1.0])))
     assert calls == [[*article.texts, "다리"]]
 
 

@@ -27,7 +27,7 @@ from downstream.summaries.scorer import (
     merge_windows,
     sinusoids,
 )
-from downstream.summaries.scorer_training import ExtractiveConfig, divide, train
+from downstream.summaries.scorer_training import ExtractiveConfig, split_off_held_out, train
 from downstream.summarize import Summarizer
 from downstream.task import SAMPLE_ROOT
 
@@ -70,7 +70,7 @@ def test_every_sentence_is_in_a_window_whole_and_in_order(encoder: Path, num: in
         assert before.sentences.stop < after.sentences.stop
     for window in windows:
         assert len(window.input_ids) == len(window.token_type_ids) <= max_length
-        places = [*window.cls_places, len(window.input_ids)]
+        places = [*window.cls_positions, len(window.input_ids)]
         for k, (start, end) in enumerate(itertools.pairwise(places)):
             sentence = window.first + k
             ids = tokenizer(sentences[sentence], add_special_tokens=False, truncation=True, max_length=max_length - 2)
@@ -80,7 +80,7 @@ def test_every_sentence_is_in_a_window_whole_and_in_order(encoder: Path, num: in
 
 def test_windows_overlap_by_half_where_sentences_are_short(encoder: Path) -> None:
     windows = make_windows(["다리"] * 40, load_tokenizer(encoder), 32)
-    shared = [len(set(a.sentences) & set(b.sentences)) / len(a.cls_places) for a, b in itertools.pairwise(windows)]
+    shared = [len(set(a.sentences) & set(b.sentences)) / len(a.cls_positions) for a, b in itertools.pairwise(windows)]
     assert all(0.4 <= share <= 0.6 for share in shared)
 
 
@@ -218,14 +218,14 @@ def test_an_interrupted_training_ends_as_one_that_was_left_alone(
 
 def test_articles_without_splits_are_divided_by_their_group_alone() -> None:
     articles = lead_articles(200)
-    training, held_out = divide(articles, 0.2)
+    training, held_out = split_off_held_out(articles, 0.2)
     assert 20 < len(held_out) < 60
-    assert {a.id for a in divide(articles[::-1], 0.2)[1]} == {a.id for a in held_out}
+    assert {a.id for a in split_off_held_out(articles[::-1], 0.2)[1]} == {a.id for a in held_out}
     assert len(training) + len(held_out) == 200
 
 
 def test_the_sample_s_splits_are_kept(articles: list[Article]) -> None:
-    training, held_out = divide(articles, 0.5)
+    training, held_out = split_off_held_out(articles, 0.5)
     assert ({a.split for a in training}, {a.split for a in held_out}) == ({"train"}, {"dev"})
 
 
