@@ -1,4 +1,4 @@
-"""The command: what it runs and skips, what becomes of a cell that fails, and what is left after a crash."""
+"""The command: what it runs and skips, what a failed cell leaves, and how it continues after a crash."""
 
 import csv
 import datetime
@@ -42,7 +42,7 @@ NSMC = ("--tasks", "nsmc-sample")
 
 
 def run(out: Path, *arguments: str) -> int:
-    """Run the leaderboard in this process, without what is measured beside scores; see `test_sidecars`."""
+    """Run the leaderboard in this process, without measurements beside scores; see `test_measurements`."""
     return run_all.main([*arguments, "--out", str(out), "--without", "noise", "cost"])
 
 
@@ -120,7 +120,7 @@ def test_with_a_data_root_the_published_comparison_runs(asked: list[CellRunner],
     assert asked[0].root == tmp_path
 
 
-def test_a_plan_of_ones_own_runs_as_it_stands(asked: list[CellRunner], tmp_path: Path) -> None:
+def test_another_plan_runs_unchanged(asked: list[CellRunner], tmp_path: Path) -> None:
     plan = tmp_path / "mine.toml"
     plan.write_text('seeds = 2\ntasks = ["nsmc-sample"]\n[models.mine]\nkind = "tfidf"\n', encoding="utf-8")
     run_all.main(["--plan", str(plan)])
@@ -166,7 +166,7 @@ def test_more_seeds_run_only_what_is_new(out: Path, ran: list[Any]) -> None:
     assert measured(out)["pressbert-scratch", "nsmc-sample", "accuracy"]["seeds"] == 3
 
 
-def test_a_changed_recipe_runs_just_its_cell_anew(out: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_recipe_runs_just_its_cell_again(out: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("--tasks", "klue-sts-sample", "--models", "majority", "tfidf")
     run(out, *arguments)
     before = cells(out)
@@ -179,7 +179,7 @@ def test_a_changed_recipe_runs_just_its_cell_anew(out: Path, ran: list[Any], mon
     assert json.loads(after["klue-sts-sample/tfidf/seed-0.json"])["recipe"]["settings"]["ridge_alpha"] == 100.0
 
 
-def test_a_changed_setting_runs_just_the_trained_models_anew(out: Path, ran: list[Any]) -> None:
+def test_a_changed_setting_runs_just_the_trained_models_again(out: Path, ran: list[Any]) -> None:
     arguments = (*NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "2")
     run(out, *arguments)
     ran.clear()
@@ -201,7 +201,7 @@ def test_a_damaged_cell_is_run_again(out: Path, ran: list[Any]) -> None:
         assert set(measured(out)) == set(before), damage
 
 
-def test_a_damaged_cell_that_was_not_asked_for_is_told_of_and_left(
+def test_a_damaged_cell_that_was_not_asked_for_is_reported_and_left(
     out: Path, ran: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(out, *NSMC, "--models", "majority", "pressbert-scratch", "--seeds", "1")
@@ -281,10 +281,10 @@ def test_a_model_that_fails_is_a_row_with_its_reason_and_stops_nothing(
             assert text.startswith("Traceback")
             assert "and rolled away" in text
     assert len(cells(out)) == 4
-    shown, told = capsys.readouterr()
+    shown, said = capsys.readouterr()
     assert "the head | fell off" in shown
-    assert "the head | fell off" in told
-    assert "Traceback" not in shown + told
+    assert "the head | fell off" in said
+    assert "Traceback" not in shown + said
     for kind in ("md", "html", "csv"):
         assert "the head" in (out / f"leaderboard.{kind}").read_text(encoding="utf-8")
 
@@ -453,7 +453,7 @@ def test_a_disk_that_fills_up_stops_the_run_instead_of_losing_more_work(
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_where_it_was(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_was_killed_continues_where_it_was(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--tasks", "nsmc-sample", "korquad-sample", "--models", "majority", "tfidf"]
     with subprocess.Popen(
         [sys.executable, ROOT / "eval" / "run_all.py", *arguments, "--out", out, "--without", "noise", "cost"],
@@ -570,7 +570,7 @@ def test_a_run_is_repeated_from_its_leaderboard(out: Path, tmp_path: Path, ran: 
     assert ran == []
 
 
-def test_a_run_is_not_repeated_on_other_data_unless_told_to(
+def test_a_run_is_not_repeated_on_other_data_unless_allowed(
     out: Path, tmp_path: Path, ran: list[Any], monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
     run(out, *NSMC, "--models", "majority", "tfidf")
@@ -600,7 +600,7 @@ def test_a_run_is_not_repeated_with_other_versions(
 
 
 @pytest.mark.usefixtures("ran")
-def test_a_run_is_repeated_with_a_departure_on_purpose(out: Path, tmp_path: Path) -> None:
+def test_a_run_is_repeated_with_another_setting_on_purpose(out: Path, tmp_path: Path) -> None:
     run(out, *NSMC, "--models", "pressbert-scratch", "--seeds", "1")
     assert run(tmp_path / "again", "--from", str(out), "--set", "epochs=0.25") == 0
     before, after = (json.loads(next(iter(cells(folder).values())))["recipe"] for folder in (out, tmp_path / "again"))
@@ -685,7 +685,7 @@ def test_what_failed_in_a_share_is_a_row_of_the_merged_table(
     assert rows["tfidf", "nsmc-sample", "accuracy"]["reason"].startswith("RuntimeError: no luck")
 
 
-def test_the_table_tells_when_its_newest_cell_was_finished_and_not_when_it_was_written(out: Path) -> None:
+def test_the_table_says_when_its_newest_cell_was_finished_and_not_when_it_was_written(out: Path) -> None:
     run(out, *NSMC, "--models", "majority")
     path = out / "results" / "nsmc-sample" / "majority" / "seed-0.json"
     cell = json.loads(path.read_text(encoding="utf-8"))
@@ -760,17 +760,17 @@ def test_the_leaderboard_on_disk_is_what_the_contract_says(out: Path, ran: list[
         assert cell["recipe_sha256"] == fingerprint(cell["recipe"])
 
 
-def test_stdout_carries_the_table_and_stderr_the_talk(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stdout_has_the_table_and_stderr_the_messages(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(out, *NSMC, "--models", "majority")
-    shown, told = capsys.readouterr()
+    shown, said = capsys.readouterr()
     row = measured(out)["majority", "nsmc-sample", "accuracy"]
     assert f"{100 * row['value']:.2f}" in shown
     assert "91.29" in shown
     assert all(name in shown for name in ("majority", "kpfBERT", "KLUE-BERT", "KorBERT", "KoBERT", "mBERT"))
     assert "[1/1]" not in shown
-    assert "[1/1] majority · nsmc-sample · seed 0" in told
-    assert str(out / "leaderboard.html") in told
-    assert "91.29" not in told
+    assert "[1/1] majority · nsmc-sample · seed 0" in said
+    assert str(out / "leaderboard.html") in said
+    assert "91.29" not in said
 
 
 def test_it_runs_by_path_from_any_folder(tmp_path: Path) -> None:

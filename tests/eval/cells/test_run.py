@@ -222,7 +222,7 @@ def test_files_of_a_killed_process_are_removed(out: Path) -> None:
 
 
 @pytest.mark.slow
-def test_shares_that_run_at_once_in_one_folder_leave_each_other_in_peace(out: Path) -> None:
+def test_shares_that_run_at_once_in_one_folder_do_not_disturb_each_other(out: Path) -> None:
     arguments = ("--models", "majority", "tfidf", "--tasks", "nsmc-sample", "klue-sts-sample", "--out", out)
     arguments += ("--without", "noise", "cost")
     shares = [
@@ -354,7 +354,7 @@ def test_at_most_as_many_workers_run_at_once_as_asked_for(
     assert max(seen) <= 2
 
 
-def test_threads_are_divided_and_devices_dealt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_and_devices_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5")
     parts = [part_of_machine(slot, 3) for slot in range(3)]

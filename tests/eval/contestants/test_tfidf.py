@@ -164,8 +164,8 @@ def test_tfidf_reads_no_label_of_the_evaluation_split() -> None:
     assert same[0] == same[1]
     asked = "한국의 수도는 어디인가?"
     context = "한국의 수도는 서울이다. 부산은 항구다."
-    told = [tfidf(get_task("korquad"), capitals(), [question(asked, context, gold)]) for gold in ("서울", "부산")]
-    assert told[0] == told[1] == ["서울"]
+    said = [tfidf(get_task("korquad"), capitals(), [question(asked, context, gold)]) for gold in ("서울", "부산")]
+    assert said[0] == said[1] == ["서울"]
 
 
 # --- odd input ------------------------------------------------------------------------------------------------------

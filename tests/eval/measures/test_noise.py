@@ -1,13 +1,11 @@
 """Noise: it alters its share of positions, always the same ones; keys compose as on a keyboard; endings stay Korean."""
 
-import itertools
 import json
 import os
 import re
 import subprocess
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,7 @@ from hypothesis import strategies as st
 from downstream.metrics import accuracy, bootstrap_ci95, pearson
 from downstream.task import Answer, Prediction, QuestionExample, TextExample, get_task
 from eval.contestants.majority import Majority
-from eval.measures.endings import LEVELS
 from eval.measures.keyboard import (
-    FINALS_OF_TWO_KEYS,
-    MEDIALS_OF_TWO_KEYS,
-    MISTAKES,
-    NEIGHBOURS,
-    compose_keys,
-    mistypings,
     type_keys,
 )
 from eval.measures.noise import NOISES, apply, paired_drop, robustness, sample
@@ -129,7 +120,7 @@ def test_the_same_positions_are_altered_by_every_version_of_this_suite() -> None
         assert noised(kind, "정부는 3일 새 부동산 대책을 발표했다.", rate, "nsmc-1", seed=7) == expected, kind
 
 
-def test_neither_order_nor_process_nor_hash_seed_changes_what_is_struck() -> None:
+def test_neither_order_nor_process_nor_hash_seed_changes_what_is_altered() -> None:
     examples = [review(NEWS, str(k)) for k in range(5)]
     here = [[apply(noise, e, 0.4, 3).text for noise in ALL] for e in reversed(examples)][::-1]
     program = (
@@ -227,139 +218,6 @@ def test_spaces_by_hand() -> None:
     assert noised("extra-spaces", "KBS뉴스 3일자 ㅋㅋ") == "KBS뉴 스 3일 자 ㅋㅋ"
 
 
-# --- jamo and keys --------------------------------------------------------------------------------------------------
-
-
-def test_all_11172_syllables_are_typed_and_composed_again() -> None:
-    assert len(SYLLABLES) == 11_172
-    assert [compose_keys(type_keys(one)) for one in SYLLABLES] == SYLLABLES
-    assert len({type_keys(one) for one in SYLLABLES}) == 11_172
-
-
-def test_the_keys_of_a_syllable_are_the_jamo_that_unicode_decomposes_it_into() -> None:
-    two_keys = {jamo: pressed for pressed, jamo in (MEDIALS_OF_TWO_KEYS | FINALS_OF_TWO_KEYS).items()}
-
-    def letter(conjoining: str) -> str:
-        # HANGUL CHOSEONG KIYEOK and HANGUL JONGSEONG KIYEOK are both typed as HANGUL LETTER KIYEOK.
-        return unicodedata.lookup("HANGUL LETTER " + unicodedata.name(conjoining).split(" ", 2)[2])
-
-    for syllable in SYLLABLES:
-        jamo = map(letter, unicodedata.normalize("NFD", syllable))
-        assert type_keys(syllable) == "".join(two_keys.get(one, one) for one in jamo)
-
-
-@given(hangul)
-def test_the_keys_of_a_run_of_syllables_give_the_run_again(run: str) -> None:
-    assert compose_keys(keys(run)) == run
-
-
-def test_keys_compose_what_an_input_method_would() -> None:
-    for pressed, text in (
-        ("ㅎㅏㄴㄱㅡㄹ", "한글"),
-        ("ㄷㅏㄹㄱㅇㅣ", "닭이"),
-        ("ㄷㅏㄹㄱㅣ", "달기"),
-        ("ㅇㅓㅂㅅㅇㅓ", "없어"),
-        ("ㅇㅓㅂㅅㅓ", "업서"),
-        ("ㅇㅓㅂㅅㅅㅓ", "없서"),
-        ("ㅇㅣㅆㅇㅓ", "있어"),
-        ("ㄱㅏㄸㅏ", "가따"),
-        ("ㄱㅏㅃ", "가ㅃ"),
-        ("ㄱㄱㅏ", "ㄱ가"),
-        ("ㄱㅏㅏ", "가ㅏ"),
-        ("ㄱㅗㅏㅣ", "과ㅣ"),
-        ("ㅗㅏ", "ㅘ"),
-        ("ㅏㅗㄱ", "ㅏㅗㄱ"),
-        ("ㄱㅅㅏ", "ㄱ사"),
-        ("ㅇㅡㅣㄹㅗㅣ", "의뢰"),
-        ("", ""),
-    ):
-        assert compose_keys(pressed) == text, pressed
-
-
-def test_only_a_composed_syllable_is_typed() -> None:
-    for wrong in ("", "가나", "ㄱ", "a", "\u1100", "豈"):
-        with pytest.raises(ValueError, match=f"'{wrong}' is not one composed"):
-            type_keys(wrong)
-
-
-def test_neighbouring_is_mutual_and_every_jamo_on_a_key_has_neighbours() -> None:
-    assert len(NEIGHBOURS) == 26 + 7
-    assert set(NEIGHBOURS) == {key for one in SYLLABLES for key in type_keys(one)}
-    assert all(a in NEIGHBOURS[b] for a, near in NEIGHBOURS.items() for b in near)
-    assert all(a not in near and len(near) == len(set(near)) >= 2 for a, near in NEIGHBOURS.items())
-
-
-def test_neighbours_are_those_of_the_keyboard() -> None:
-    for key, near in (
-        ("ㅁ", "ㅂㅈㄴㅋ"),  # a: q w s z
-        ("ㅎ", "ㅅㅛㄹㅗㅍㅠ"),  # g: t y f h v b
-        ("ㅏ", "ㅑㅐㅓㅣㅡ"),  # k: i o j l m
-        ("ㅣ", "ㅐㅔㅏ"),  # l: o p k
-        ("ㅅ", "ㄱㅛㄹㅎㅆ"),  # t: r y f g, and t with shift
-        ("ㅆ", "ㄲㅅ"),  # T: R, and t
-        ("ㅃ", "ㅉㅂ"),  # Q: W, and q
-        ("ㅖ", "ㅒㅔ"),  # P: O, and p
-        ("ㅡ", "ㅜㅓㅏ"),  # m: n j k
-    ):
-        assert set(NEIGHBOURS[key]) == set(near), key
-
-
-@given(st.sampled_from(SYLLABLES))
-def test_a_mistyping_is_one_mistake_away(syllable: str) -> None:
-    pressed = type_keys(syllable)
-    found = mistypings(syllable)
-    assert set(found) == set(MISTAKES)
-    assert len(found["neighbour"]) == sum(len(NEIGHBOURS[key]) for key in pressed)
-    for other in found["neighbour"]:
-        ((was, now),) = [(a, b) for a, b in zip(pressed, other, strict=True) if a != b]
-        assert now in NEIGHBOURS[was]
-    for other in found["dropped"]:
-        assert len(other) == len(pressed) - 1
-        assert any(pressed[:k] + pressed[k + 1 :] == other for k in range(len(pressed)))
-    for other in found["doubled"]:
-        assert [key for key, _ in itertools.groupby(other)] == [*pressed]
-        assert len(other) == len(pressed) + 1
-    assert len(found["transposed"]) == len(pressed) - 1
-    for other in found["transposed"]:
-        assert other != pressed
-        assert sorted(other) == sorted(pressed)
-    assert all(compose_keys(other) != syllable for others in found.values() for other in others)
-
-
-def test_the_mistypings_of_a_syllable_by_hand() -> None:
-    found = mistypings("나")
-    # s: w e a d z x, k: i o j l m
-    assert {compose_keys(k) for k in found["neighbour"]} == {*"자다마아카타", *"냐내너니느"}
-    assert [compose_keys(k) for k in found["dropped"]] == ["ㅏ", "ㄴ"]
-    assert [compose_keys(k) for k in found["doubled"]] == ["ㄴ나", "나ㅏ"]
-    assert [compose_keys(k) for k in found["transposed"]] == ["ㅏㄴ"]
-
-
-@given(composed, rates)
-def test_typos_leave_syllables_and_loose_jamo_and_touch_nothing_else(text: str, rate: float) -> None:
-    after = noised("jamo-typos", text, rate)
-    assert re.sub("[가-힣ㄱ-ㅣ]+", "", after) == re.sub("[가-힣ㄱ-ㅣ]+", "", text)
-
-
-def test_mistakes_are_mixed_as_declared() -> None:
-    pressed = type_keys("값")
-    counts: Counter[int] = Counter()
-    for k in range(4000):
-        typed = keys(noised("jamo-typos", "값", 1.0, str(k)))
-        counts[len(typed) - len(pressed)] += 1
-    assert counts[-1] / 4000 == pytest.approx(0.1, abs=0.02)
-    assert counts[1] / 4000 == pytest.approx(0.1, abs=0.02)
-    assert counts[0] / 4000 == pytest.approx(0.8, abs=0.03)
-
-
-def test_a_typo_runs_over_into_the_next_syllable_as_on_a_keyboard() -> None:
-    alter = NOISES["jamo-typos"].alter
-    dropped = (MISTAKES.index("dropped") + 0.5) / len(MISTAKES)
-    assert mistypings("녕")["dropped"][1] == "ㄴㅇ"
-    assert alter("안녕", {1: dropped}) == "안ㄴㅇ"
-    assert alter("안녕하세요", {1: (MISTAKES.index("dropped") + 0.1) / len(MISTAKES)}) == "아녕하세요"
-
-
 # --- normalization --------------------------------------------------------------------------------------------------
 
 
@@ -374,163 +232,6 @@ def test_nfd_is_canonically_the_same_text(text: str) -> None:
 def test_nfd_is_all_of_a_text_or_nothing() -> None:
     outcomes = {noised("nfd", "값이 올랐다", 0.5, str(k)) for k in range(40)}
     assert outcomes == {"값이 올랐다", unicodedata.normalize("NFD", "값이 올랐다")}
-
-
-# --- endings --------------------------------------------------------------------------------------------------------
-
-
-def swap(text: str, level: str) -> str:
-    """Move every ending that can be moved to LEVEL."""
-    draw = (LEVELS.index(level) + 0.5) / len(LEVELS)
-    return NOISES["endings"].alter(text, dict.fromkeys(NOISES["endings"].positions(text), draw))
-
-
-SWAPS = [
-    # 해라체 →
-    ("정부는 새로운 부동산 대책을 발표했다.", "formal", "정부는 새로운 부동산 대책을 발표했습니다."),
-    ("정부는 새로운 부동산 대책을 발표했다.", "polite", "정부는 새로운 부동산 대책을 발표했어요."),
-    ("정부는 새로운 부동산 대책을 발표했다.", "intimate", "정부는 새로운 부동산 대책을 발표했어."),
-    ("정부는 새로운 부동산 대책을 발표했다.", "note", "정부는 새로운 부동산 대책을 발표했음."),
-    ("올해는 비가 많이 온다.", "formal", "올해는 비가 많이 옵니다."),
-    ("올해는 비가 많이 온다.", "polite", "올해는 비가 많이 와요."),
-    ("나는 그 배우를 잘 모른다.", "polite", "나는 그 배우를 잘 몰라요."),
-    ("그는 음악을 듣는다.", "polite", "그는 음악을 들어요."),
-    ("그는 음악을 듣는다.", "formal", "그는 음악을 듣습니다."),
-    ("그 사람은 부산에 산다.", "formal", "그 사람은 부산에 삽니다."),
-    ("노래가 참 아름답다.", "polite", "노래가 참 아름다워요."),
-    ("노래가 참 아름답다.", "intimate", "노래가 참 아름다워."),
-    ("색이 하얗다.", "polite", "색이 하얘요."),
-    ("날이 어두워진다.", "polite", "날이 어두워져요."),
-    ("꼭 봐야 한다.", "formal", "꼭 봐야 합니다."),
-    ("더는 보고 싶지 않다.", "polite", "더는 보고 싶지 않아요."),
-    ("아이가 밥을 먹는다.", "note", "아이가 밥을 먹음."),
-    ("그는 이 회사의 사장이다.", "polite", "그는 이 회사의 사장이에요."),
-    ("그는 이 회사의 사장이다.", "intimate", "그는 이 회사의 사장이야."),
-    # 합쇼체 →
-    ("저는 매일 신문을 읽습니다.", "plain", "저는 매일 신문을 읽는다."),
-    ("그는 집을 짓습니다.", "polite", "그는 집을 지어요."),
-    ("소리가 잘 들립니다.", "plain", "소리가 잘 들린다."),
-    ("물가가 오르고 있습니다.", "plain", "물가가 오르고 있다."),
-    ("길이 너무 멉니다.", "polite", "길이 너무 멀어요."),
-    ("역시 그렇습니다.", "polite", "역시 그래요."),
-    ("역시 그렇습니다.", "plain", "역시 그렇다."),
-    ("서울은 한국의 수도입니다.", "polite", "서울은 한국의 수도예요."),
-    ("서울은 한국의 수도입니다.", "plain", "서울은 한국의 수도다."),
-    ("이건 사실이 아닙니다.", "polite", "이건 사실이 아니에요."),
-    ("이건 사실이 아닙니다.", "note", "이건 사실이 아님."),
-    ("내일도 비가 올 겁니다.", "polite", "내일도 비가 올 거예요."),
-    ("할머니께서 시장에 가셨습니다.", "polite", "할머니께서 시장에 가셨어요."),
-    ("할머니께서 시장에 가십니다.", "plain", "할머니께서 시장에 가신다."),
-    ("강력히 추천합니다!", "plain", "강력히 추천한다!"),
-    ("상황이 좋지 못합니다.", "polite", "상황이 좋지 못해요."),
-    ("상황이 좋지 못합니다.", "plain", "상황이 좋지 못하다."),
-    ("연기를 못합니다.", "plain", "연기를 못한다."),
-    ("국회가 열리지 않습니다.", "plain", "국회가 열리지 않는다."),
-    ("비가 올 듯합니다.", "plain", "비가 올 듯하다."),
-    ("아는 척합니다.", "plain", "아는 척한다."),
-    # 해요체 →
-    ("결말이 정말 아쉬워요.", "plain", "결말이 정말 아쉽다."),
-    ("기대만큼 재미있지 않아요.", "plain", "기대만큼 재미있지 않다."),
-    ("배가 고파요.", "formal", "배가 고픕니다."),
-    ("주가가 크게 떨어졌어요.", "note", "주가가 크게 떨어졌음."),
-    ("이 영화는 최고예요.", "formal", "이 영화는 최고입니다."),
-    ("이 영화는 최고예요.", "plain", "이 영화는 최고다."),
-    ("이 영화는 감동이에요.", "plain", "이 영화는 감동이다."),
-    ("영화를 봤는데 정말 좋았어요!!! ^^", "plain", "영화를 봤는데 정말 좋았다!!! ^^"),
-    ("정말 재미있네요 ㅋㅋ", "intimate", "정말 재미있네 ㅋㅋ"),
-    ("제가 할게요.", "intimate", "제가 할게."),
-    ("손님이 많죠.", "intimate", "손님이 많지."),
-    # 반말, 음슴체 →
-    ("목격자가 나타났어.", "formal", "목격자가 나타났습니다."),
-    ("생각보다 짧군.", "polite", "생각보다 짧군요."),
-    ("다시 보고 싶네", "polite", "다시 보고 싶네요"),
-    ("내가 말했잖아.", "polite", "내가 말했잖아요."),
-    ("너무 비싸지?", "polite", "너무 비싸죠?"),
-    ("완전 재미있음", "polite", "완전 재미있어요"),
-    ("돈이 아까움", "plain", "돈이 아깝다"),
-    # questions
-    ("벌써 시작했습니까?", "polite", "벌써 시작했어요?"),
-    ("벌써 시작했습니까?", "plain", "벌써 시작했냐?"),
-    ("그 말을 믿냐?", "formal", "그 말을 믿습니까?"),
-    ("이것도 영화냐?", "polite", "이것도 영화예요?"),
-    ("이것도 영화냐?", "intimate", "이것도 영화야?"),
-    ("누가 이겼을까?", "polite", "누가 이겼을까요?"),
-]
-
-
-def test_endings_are_replaced_grammatically() -> None:
-    for before, level, after in SWAPS:
-        assert swap(before, level) == after, (before, level)
-
-
-# What -요 alone makes polite or takes back is sure in any mood; more is not.
-ONLY_YO = [
-    ("같이 가요.", "같이 가."),
-    ("빨리 먹어.", "빨리 먹어요."),
-    ("보지 마", "보지 마요"),
-    ("가만히 있어요.", "가만히 있어."),
-    ("뭐가 재미있어", "뭐가 재미있어요"),
-    ("누가 봤어", "누가 봤어요"),
-    ("이게 재미있어", "이게 재미있어요"),
-]
-
-
-def test_what_may_ask_order_or_propose_only_gains_or_loses_yo() -> None:
-    for before, after in ONLY_YO:
-        assert {level: swap(before, level) for level in LEVELS} == dict.fromkeys(LEVELS, after), before
-
-
-def test_ambiguous_endings_stay() -> None:
-    for text in (
-        "",
-        "...",
-        "굳 ㅋ",
-        "재미있는 영화",
-        "국회, 예산안 의결",
-        "밥을 먹다",  # the dictionary's form
-        "할 말을 잃음",  # present or past
-        "여기 앉으세요.",
-        "문을 닫아라.",
-        "우리 함께 하자.",
-        "조용히 하십시오.",
-        "말이 맞다.",  # a verb to some, an adjective to others
-        "좋은 영화였는데",
-        "그가 왔다고 한다면",
-        "나도 봤당",
-        "재밌어여",
-        "3D다.",
-        "일본 꺼 아냐?",  # short for 아니야, read as 알냐
-        "죽을 순 없져",
-        "하나다.",
-        "GDNTOPCLASSINTHECLUB",
-    ):
-        assert NOISES["endings"].positions(text) == [], text
-        assert all(swap(text, level) == text for level in LEVELS), text
-
-
-def test_a_quotation_inside_a_sentence_keeps_its_ending() -> None:
-    assert swap("김 대표는 “책임을 지겠다.”라고 말했다.", "formal") == "김 대표는 “책임을 지겠다.”라고 말했습니다."
-
-
-def test_every_sentence_of_a_text_is_swapped_in_its_place() -> None:
-    before = "정부는 대책을 발표했다. 시민들은 반대했다.\n시장은 조용하다."
-    assert swap(before, "formal") == "정부는 대책을 발표했습니다. 시민들은 반대했습니다.\n시장은 조용합니다."
-
-
-def test_a_word_that_goes_on_is_not_an_ending() -> None:
-    assert "있었습니다면" not in swap("캐슬링의 의도가 있었다면 룩을 옮긴다.", "formal")
-
-
-def test_both_texts_of_a_pair_move_to_the_same_level() -> None:
-    seen = set()
-    for k in range(40):
-        pair = TextExample(str(k), "정부가 대책을 발표했다.", "시민들이 반대했다.", "neutral")
-        after = apply(NOISES["endings"], pair, 1.0, 0)
-        assert after.pair is not None
-        endings = (after.text.removeprefix("정부가 대책을 발표"), after.pair.removeprefix("시민들이 반대"))
-        assert endings[0] == endings[1]
-        seen.add(endings[0])
-    assert seen == {"했습니다.", "했어요.", "했어.", "했음."}
 
 
 # --- scores ---------------------------------------------------------------------------------------------------------
@@ -552,7 +253,7 @@ def reviews(count: int) -> list[TextExample]:
     return [review("영화가 좋다" if k % 2 else "굳", str(k)) for k in range(count)]
 
 
-def test_what_noise_leaves_alone_is_not_predicted_again_and_the_drop_is_paired() -> None:
+def test_what_noise_does_not_change_is_not_predicted_again_and_the_drop_is_paired() -> None:
     examples = reviews(40)
     parrot = Parrot(examples)
     noises = [NOISES["missing-spaces"]]
@@ -666,7 +367,7 @@ def test_rates_are_met_on_film_reviews(real_data: Path) -> None:
 
 
 @pytest.mark.real_data
-def test_as_many_film_reviews_have_a_typo_as_the_rate_foretells(real_data: Path) -> None:
+def test_as_many_film_reviews_have_a_typo_as_the_rate_predicts(real_data: Path) -> None:
     chosen = sample(get_task("nsmc").read_split("test", real_data).examples, 2000, 0)
     num_syllables = [len(re.findall("[가-힣]", example.text)) for example in chosen]
     for rate in NOISES["jamo-typos"].rates:
@@ -676,7 +377,7 @@ def test_as_many_film_reviews_have_a_typo_as_the_rate_foretells(real_data: Path)
 
 
 @pytest.mark.real_data
-def test_endings_are_swapped_in_a_good_part_of_film_reviews_and_not_in_all(real_data: Path) -> None:
+def test_endings_are_swapped_in_about_half_of_film_reviews(real_data: Path) -> None:
     chosen = sample(get_task("nsmc").read_split("test", real_data).examples, 300, 0)
     altered = sum(apply(NOISES["endings"], example, 1.0, 0) != example for example in chosen)
     assert 0.4 < altered / 300 < 0.75
