@@ -26,9 +26,11 @@ import pytest
 from apps.clustering import ClusteringConfig
 from downstream.embeddings.recipe import read_embed_recipe
 from downstream.encoders.hub import ENCODERS
+from downstream.runtimes.backends import WORDS
 from downstream.task import SAMPLE_ROOT, all_tasks, get_task
 from eval.board.rows import read_reported
-from eval.contestants.contestant import read_entry
+from eval.contestants.contestant import all_kinds, read_entry
+from pretraining.objective import all_objectives
 from pretraining.recipe import read_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -259,6 +261,25 @@ def test_the_official_layout_is_the_registrys() -> None:
         listed = {line.removeprefix("DATA/") for line in literals(name) if line.startswith("DATA/")}
         assert listed, name
         assert listed <= published, name
+
+
+def test_the_tables_list_everything_there_is() -> None:
+    listed = {
+        "evaluation": (all_kinds(), [task.name for task in all_tasks().values() if not task.is_sample]),
+        "experiments": ([path.stem for path in ROOT.glob("eval/studies/*.toml")],),
+        "pretraining": (all_objectives(), [path.stem for path in ROOT.glob("pretraining/recipes/*.toml")]),
+        "serving": (WORDS,),
+    }
+    for guide, names in listed.items():
+        for name in (f"docs/{guide}.md", f"docs/{guide}.en.md"):
+            cells = {
+                span
+                for table in tables(name)
+                for row in table
+                for cell in row
+                for span in re.findall(r"`([^`]+)`", cell)
+            }
+            assert {entry for group in names for entry in group} - cells == set(), name
 
 
 def test_the_guide_to_the_demo_names_its_pages_and_fields_as_they_are_called() -> None:
