@@ -84,8 +84,8 @@ class Int8Bert:
         return self._project(pooled, "classifier")
 
     def _project(self, x: FloatArray, name: str) -> FloatArray:
-        weight, bias = self._weights.joint(name)
-        projected: FloatArray = x @ weight + bias
+        weight, bias = (self._weights.require(f"{name}.{part}") for part in ("weight", "bias"))
+        projected: FloatArray = x @ weight.T + bias
         return projected
 
     def states(
