@@ -1,18 +1,17 @@
-"""The models that come with the package, made from open text: `python -m downstream.bundle --data ROOT`.
+"""Train the models that come with the package, from open text: `python -m downstream.bundle --data ROOT`.
 
     downstream/bundled/
-      recipe.toml     everything that decides them but the text itself
+      recipe.toml     everything that decides the models except the text itself
       encoder/        a pretrained BERT with its masked-LM head
-      classifier/     it, fine-tuned on film reviews
-      embedder/       it, trained to embed sentences
+      classifier/     the encoder fine-tuned on film reviews
+      embedder/       the encoder trained to embed sentences
       MANIFEST.json   digests, sources with licences, seeds, tokens, times, machine, scores
 
-Each is a plain folder of transformers or sentence-transformers. Weights are stored in half precision and computed with
-in single precision. Steps are made once, under a work folder, and an interrupted one is gone on with; scores are those
-of what is bundled, read back from its files. `--continue` goes on from what is bundled already: phases of the encoder
-that it has been through are not trained again, and a model whose recipe and encoder are the same stays as it is.
-With `--models` the others stay as they are even so; the manifest and their cards tell that they began with an earlier
-encoder, and the next call makes them anew.
+Each is a plain folder of transformers or sentence-transformers. Weights are stored in half precision and used in single
+precision. Finished steps are kept under a work folder, and an interrupted step is resumed. Scores are computed from the
+stored weights. `--continue` starts from the models that are bundled already: finished phases of the encoder are not
+trained again, and a model whose recipe and encoder are unchanged is kept. With `--models` all others are kept as well;
+if the encoder changed, the manifest and their cards say so, and the next call trains them again.
 """
 
 import json
@@ -27,6 +26,7 @@ from pydantic import Field
 
 from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
+from corpora.foundation.cards import render_card
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import ResultError, UsageError, cannot_write
@@ -38,6 +38,7 @@ from downstream.distill import DistillConfig, distill
 from downstream.embeddings.recipe import EmbedRecipe
 from downstream.embeddings.training import train_embedder
 from downstream.encoders.folder import BUNDLED, ModelFolder
+from downstream.encoders.weights import halve_weights
 from downstream.finetune import finetune, load_finetuned, predict
 from downstream.task import FinetuneConfig, Task, get_task
 from pretraining.evaluate import evaluate_mlm
@@ -51,27 +52,27 @@ logger = logging.getLogger(__name__)
 RECIPE = "recipe.toml"
 MANIFEST = "MANIFEST.json"
 MAX_BYTES = 60_000_000
-"""What the folder may weigh: it is part of every clone and every installation."""
+"""Limit of the folder's size: it is part of every clone and every installation."""
 EMBEDDER_FACTS = ("dimension", "num_parameters", "train_s", "scores", "baselines")
-"""Of the embedder's own manifest."""
+"""Entries that are copied from the embedder's own manifest."""
 CORPUS = "corpus"
-"""The name by which the embedder's stages call the corpus that the encoder was trained on."""
+"""Name of the encoder's training corpus in the embedder's stages."""
 MODEL = "pressbert-mini"
-"""What the bundled encoder is called in results."""
+"""Name of the bundled encoder in results."""
 MODELS = ("encoder", "classifier", "embedder")
-"""What is made here of all that lies in the folder."""
+"""The models that are trained here; the folder holds more."""
 STEPS = ("corpus", "vocabulary", *MODELS)
 
 
 class SelfTraining(Config):
-    """How a classifier learns from fine-tuned ones of its own size, by texts without labels."""
+    """Distillation of fine-tuned classifiers into one of the same size, with unlabelled texts."""
 
     teachers: int = Field(default=3, ge=1)
-    """Their number; they differ by their seeds."""
+    """Number of teachers; they differ by their seeds."""
     unlabelled: list[str] = Field(min_length=1)
-    """Files below the data root; in plain text every line is one."""
+    """Files below the data root; in plain text every line is one text."""
     distill: dict[str, Any] = Field(default_factory=dict)
-    """Departures from the defaults of `DistillConfig` but for the layers, which are the teachers'."""
+    """Overrides of `DistillConfig`; the number of layers is the teachers'."""
 
 
 class ClassifierRecipe(Config):
@@ -79,23 +80,23 @@ class ClassifierRecipe(Config):
 
     task: str = "nsmc"
     finetune: dict[str, Any] = Field(default_factory=dict)
-    """Departures from the task's fine-tuning defaults."""
+    """Overrides of the task's fine-tuning defaults."""
     seed: int = 0
     self_training: SelfTraining | None = None
-    """None: the classifier is what was fine-tuned."""
+    """None: the classifier is the fine-tuned model itself."""
 
 
 class BundleRecipe(Config):
-    """Everything that decides the bundled models but the text itself."""
+    """Everything that decides the bundled models except the text itself."""
 
     corpus: str
     """A corpus recipe: a TOML file, or one of ours."""
     vocabulary: VocabConfig
     encoder: list[dict[str, Any]] = Field(min_length=1)
-    """Recipes of pretraining, one a phase; corpus, tokenizer and the weights to begin with are filled in."""
+    """Pretraining recipes, one a phase; corpus, tokenizer and initial weights are filled in."""
     classifier: ClassifierRecipe = ClassifierRecipe()
     embedder: dict[str, Any]
-    """A recipe of embeddings; the source `corpus` stands for the corpus of the encoder."""
+    """Recipe of the embedder; the source `corpus` is the encoder's training corpus."""
 
 
 class Bundle:
@@ -108,33 +109,33 @@ class Bundle:
         root: Path,
         work: Path,
         out: Path = BUNDLED,
-        go_on: bool = False,
+        resume: bool = False,
         models: Collection[str] = MODELS,
         num_workers: int = 1,
     ) -> None:
-        """Check the recipe; nothing is made yet.
+        """Check the recipe; nothing is trained yet.
 
         Args:
-            recipe: of `read_bundle_recipe`.
+            recipe: see `read_bundle_recipe`.
             root: data root.
             work: folder for everything that is not bundled: text, vocabulary, full-precision models, checkpoints.
             out: folder of the bundled models.
-            go_on: begin with what OUT holds, as far as the recipe still says the same, instead of with nothing.
-            models: those to be made; the others stay as OUT holds them, which only a bundle to go on from can do.
+            resume: keep what OUT holds as far as the recipe has not changed, instead of starting from scratch.
+            models: those to train; the others are kept, which needs `resume`.
             num_workers: processes that prepare text.
 
         Raises:
             RecipeError: a part of the recipe is wrong.
-            ResultError: there is nothing in OUT to go on from, or not what its manifest tells of.
-            UsageError: something is left out of a bundle made from nothing, or the encoder although it has to grow.
+            ResultError: `resume`, and OUT holds no bundle, or its files differ from its manifest.
+            UsageError: a model is left out without `resume`, or the encoder although it has a new phase.
         """
         self.recipe, self._root, self._work, self._out, self._num_workers = recipe, root, work, out, num_workers
         self.corpus_recipe: CorpusRecipe = read_corpus_recipe(recipe.corpus)
-        self._before: dict[str, Any] = _read_bundled(out) if go_on else {}
-        self._num_phases_before, self._kept = self._what_stays() if go_on else (0, frozenset[str]())
+        self._before: dict[str, Any] = _read_bundled(out) if resume else {}
+        self._num_phases_before, self._kept = self._reusable() if resume else (0, frozenset[str]())
         if left_out := frozenset(MODELS) - frozenset(models):
-            if not go_on:
-                raise UsageError("--models", "a bundle made from nothing needs all of them", "add --continue")
+            if not resume:
+                raise UsageError("--models", "a bundle from scratch needs all models", "add --continue")
             if "encoder" in left_out - self._kept:
                 raise UsageError("--models", "the recipe has a new phase of the encoder", "name the encoder, too")
             self._kept |= left_out
@@ -162,71 +163,64 @@ class Bundle:
 
     @property
     def encoder(self) -> Path:
-        """Folder of the encoder as it is bundled, in half precision: classifier and embedder begin with its weights.
+        """Folder of the encoder as it is bundled, in half precision: classifier and embedder start from its weights.
 
-        So whoever fine-tunes the bundled encoder by the same recipe and seed gets the bundled classifier.
+        So fine-tuning the bundled encoder by the same recipe and seed reproduces the bundled classifier.
         """
-        is_as_before = self._num_phases_before == len(self.phases)
-        return (self._out if is_as_before else self._work) / "encoder"
+        is_unchanged = self._num_phases_before == len(self.phases)
+        return (self._out if is_unchanged else self._work) / "encoder"
 
-    def _workshop(self, name: str, recipe: Any) -> Path:
-        """Return the folder that a model is made in; another encoder or RECIPE has another one."""
-        return self._work / f"{name}-{fingerprint([self._encoder_sha256(self.encoder), recipe])[:8]}"
+    def _work_folder(self, name: str, recipe: Any) -> Path:
+        """Return the folder that a model is trained in; it depends on the encoder and RECIPE."""
+        return self._work / f"{name}-{fingerprint([ModelFolder(self.encoder).digest(), recipe])[:8]}"
 
     @property
     def _classifier(self) -> Path:
-        return self._workshop("classifier", self.recipe.classifier.model_dump())
+        return self._work_folder("classifier", self.recipe.classifier.model_dump())
 
     @property
     def _embedder(self) -> Path:
-        return self._workshop("embedder", self.recipe.embedder)
+        return self._work_folder("embedder", self.recipe.embedder)
 
     def _phase_folder(self, number: int) -> Path:
         if number + 1 == self._num_phases_before:
             return self._out / "encoder"
         return self._work / f"encoder-{number + 1}"
 
-    def _what_stays(self) -> tuple[int, frozenset[str]]:
-        """Return how many phases the bundled encoder has been through, and which models are what the recipe says."""
+    def _reusable(self) -> tuple[int, frozenset[str]]:
+        """Return the number of finished phases of the bundled encoder, and the models whose recipe is unchanged."""
         earlier = validate(BundleRecipe, self._before["recipe"], f"{self._out / MANIFEST}, recipe")
         phases, past = self.recipe.encoder, earlier.encoder
         is_same_text = (earlier.corpus, earlier.vocabulary) == (self.recipe.corpus, self.recipe.vocabulary)
         if not is_same_text or past != phases[: len(past)]:
-            what = "the bundled encoder has been through another recipe than this one begins with"
-            raise ResultError(self._out, what, "leave out --continue, and all is made anew")
+            what = "the bundled encoder was trained by another recipe than the first phases of this one"
+            raise ResultError(self._out, what, "leave out --continue to train everything from scratch")
         if len(past) < len(phases):
             return len(past), frozenset()
-        encoder_sha256 = self._encoder_sha256(self._out / "encoder")
-        are_same = {
-            "classifier": earlier.classifier == self.recipe.classifier,
-            "embedder": earlier.embedder == self.recipe.embedder,
-        }
+        encoder_sha256 = ModelFolder(self._out / "encoder").digest()
         kept = {
             name
-            for name, same in are_same.items()
-            if same and self._before[name].get("encoder_sha256") == encoder_sha256
+            for name in ("classifier", "embedder")
+            if getattr(earlier, name) == getattr(self.recipe, name)
+            and self._before[name].get("encoder_sha256") == encoder_sha256
         }
         return len(past), frozenset({"encoder"} | kept)
-
-    @staticmethod
-    def _encoder_sha256(folder: Path) -> str:
-        return ModelFolder(folder).digest()
 
     def _phase(self, number: int, values: Mapping[str, Any]) -> Recipe:
         data = dict(values.get("data", {})) | {"corpus": str(self.corpus), "tokenizer": str(self.vocabulary)}
         model = dict(values.get("model", {}))
         if number:
-            # The shape is that of the first phase, the weights those of the phase before.
+            # The architecture is that of the first phase, the weights those of the previous phase.
             model = (
                 dict(self.recipe.encoder[0].get("model", {})) | model | {"init": str(self._phase_folder(number - 1))}
             )
         return check_recipe({**values, "data": data, "model": model}, f"recipe, encoder, phase {number + 1}")
 
     def make(self, until: str = STEPS[-1]) -> None:
-        """Make what is missing, in the order of `STEPS`, up to and with UNTIL.
+        """Run the missing steps in the order of `STEPS`, up to and including UNTIL.
 
         Raises:
-            SuiteError: what stops a step stops this.
+            SuiteError: a step fails.
         """
         steps: dict[str, Callable[[], object]] = {
             "corpus": self._make_corpus,
@@ -250,49 +244,41 @@ class Bundle:
             return
         config = self.recipe.vocabulary
         texts = (text for file in corpus_files(self.corpus) for text in corpus_texts(file))
-        tokenizer = train_wordpiece(
-            texts,
-            config.vocab_size,
-            min_frequency=config.min_frequency,
-            limit_alphabet=config.limit_alphabet,
-            num_unused=config.num_unused,
-            segmentation=config.segmentation,
-        )
-        save_tokenizer(tokenizer, self.vocabulary)
+        settings = config.model_dump(include={"min_frequency", "limit_alphabet", "num_unused", "segmentation"})
+        save_tokenizer(train_wordpiece(texts, config.vocab_size, **settings), self.vocabulary)
 
     def _make_encoder(self) -> None:
         if self._before and sha256(self.vocabulary / "vocab.txt") != self._before["encoder"]["vocabulary_sha256"]:
             what = "the bundled encoder has another vocabulary than the one that this text gives"
-            raise ResultError(self._out, what, "leave out --continue, and all is made anew")
+            raise ResultError(self._out, what, "leave out --continue to train everything from scratch")
         for number in range(self._num_phases_before, len(self.phases)):
             out = self._phase_folder(number)
             Run(self.phases[number], out, cache=self._work / "data", num_workers=self._num_workers).train()
-        halve(self._phase_folder(len(self.phases) - 1), self.encoder)
+        _copy(self._phase_folder(len(self.phases) - 1), self.encoder, in_half_precision=True)
 
     def _make_classifier(self) -> None:
-        recipe, more = self.recipe.classifier, self.recipe.classifier.self_training
-        out = self._classifier
-        if more is None:
-            self._finetune(out, recipe.seed)
+        recipe, training = self.recipe.classifier, self.recipe.classifier.self_training
+        if training is None:
+            self._finetune(self._classifier, recipe.seed)
             return
         for number, teacher in enumerate(self._teachers):
             self._finetune(teacher, recipe.seed + number)
         distill(
             *self._teachers,
-            out=out,
+            out=self._classifier,
             model=MODEL,
             seed=recipe.seed,
             data=self._root,
-            unlabelled=[self._root / name for name in more.unlabelled],
-            overrides={"layers": self.phases[-1].model.num_hidden_layers} | more.distill,
+            unlabelled=[self._root / name for name in training.unlabelled],
+            overrides={"layers": self.phases[-1].model.num_hidden_layers} | training.distill,
         )
 
     @property
     def _teachers(self) -> list[Path]:
         """Folders of the fine-tuned models that the classifier is distilled from."""
-        recipe, more = self.recipe.classifier, self.recipe.classifier.self_training
-        numbers = range(1, 1 + more.teachers) if more else ()
-        return [self._workshop(f"teacher-{n}", [recipe.task, recipe.finetune, recipe.seed]) for n in numbers]
+        recipe, training = self.recipe.classifier, self.recipe.classifier.self_training
+        numbers = range(1, 1 + training.teachers) if training else ()
+        return [self._work_folder(f"teacher-{n}", [recipe.task, recipe.finetune, recipe.seed]) for n in numbers]
 
     def _finetune(self, out: Path, seed: int) -> None:
         recipe = self.recipe.classifier
@@ -303,23 +289,24 @@ class Bundle:
         train_embedder(self.encoder, self.embedder_recipe, out=self._embedder, data=self._root)
 
     def publish(self) -> dict[str, Any]:
-        """Write the models to OUT in half precision, score them as they lie there, and write cards and manifest.
+        """Write the models to OUT in half precision, score the stored weights, and write cards and manifest.
 
         Returns:
             The manifest.
 
         Raises:
-            ResultError: OUT cannot be written, or would grow beyond `MAX_BYTES`.
+            ResultError: OUT cannot be written, or would be larger than `MAX_BYTES`.
         """
         out = self._out
         sources = {"encoder": self.encoder, "classifier": self._classifier, "embedder": self._embedder}
         for name, source in sources.items():
             if name not in self._kept:
-                (halve if name == "classifier" else _copy)(source, out / name)
+                # The encoder and the embedder are saved in half precision already.
+                _copy(source, out / name, in_half_precision=name == "classifier")
         manifest = self._manifest()
         for name in MODELS:
-            is_behind = name != "encoder" and manifest[name].get("encoder_sha256") != manifest["encoder"]["sha256"]
-            write_text(out / name / "README.md", card(name, manifest, is_behind=is_behind))
+            is_outdated = name != "encoder" and manifest[name].get("encoder_sha256") != manifest["encoder"]["sha256"]
+            write_text(out / name / "README.md", card(name, manifest, is_outdated=is_outdated))
         manifest["files"] = _files(out)
         size = sum(entry["size_bytes"] for entry in manifest["files"].values())
         if size > MAX_BYTES:
@@ -330,15 +317,12 @@ class Bundle:
 
     def _manifest(self) -> dict[str, Any]:
         corpus = read_manifest(self.corpus)
+        collectors = (self._encoder_facts, self._classifier_facts, self._embedder_facts)
         facts = {
-            name: self._before[name] if name in self._kept else tell()
-            for name, tell in (
-                ("encoder", self._encoder_facts),
-                ("classifier", self._classifier_facts),
-                ("embedder", self._embedder_facts),
-            )
+            name: self._before[name] if name in self._kept else collect()
+            for name, collect in zip(MODELS, collectors, strict=True)
         }
-        facts["encoder"] |= {"sha256": self._encoder_sha256(self._out / "encoder")}
+        facts["encoder"] |= {"sha256": ModelFolder(self._out / "encoder").digest()}
         recipe = self.recipe.model_dump()
         recipe |= {name: self._before["recipe"][name] for name in ("classifier", "embedder") if name in self._kept}
         return {
@@ -356,7 +340,7 @@ class Bundle:
         new = range(self._num_phases_before, len(self.phases))
         runs = [_read_json(self._phase_folder(number) / "manifest.json") for number in new]
         past = self._before.get("encoder", {"tokens": 0, "elapsed_s": 0, "device": [], "precision": []})
-        # Whoever repeats the run in one go has full precision there, and other bytes in the end.
+        # An uninterrupted run keeps full precision between these phases, and ends in other bytes.
         stored = past.get("stored_after", []) + ([self._num_phases_before] if self._before else [])
         return {
             "num_parameters": runs[-1]["num_parameters"],
@@ -388,27 +372,7 @@ class Bundle:
 
     def _embedder_facts(self) -> dict[str, Any]:
         embedder = _read_json(self._embedder / "manifest.json")
-        return {"encoder_sha256": self._encoder_sha256(self.encoder)} | {key: embedder[key] for key in EMBEDDER_FACTS}
-
-
-def halve(source: Path, out: Path) -> None:
-    """Copy a transformers folder with its weights in half precision; whoever loads it computes in single precision.
-
-    Raises:
-        ResultError: OUT cannot be written.
-    """
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    _copy(source, out)
-    try:
-        for path in out.glob("*.safetensors"):
-            weights = {name: part.to(torch.float16).contiguous() for name, part in load_file(path).items()}
-            save_file(weights, path, metadata={"format": "pt"})
-        # transformers computes in the stored precision by default, and few CPUs have units for half precision.
-        ModelFolder(out).save_config({"dtype": "float32"})
-    except OSError as error:
-        raise cannot_write(out, error) from error
+        return {"encoder_sha256": ModelFolder(self.encoder).digest()} | {key: embedder[key] for key in EMBEDDER_FACTS}
 
 
 NOT_COPIED = (
@@ -424,14 +388,20 @@ NOT_COPIED = (
     "result.json",
     "stages",
 )
-"""What tells of the making: the bundle's manifest holds it in short."""
+"""Records of the training; the bundle's manifest summarises them."""
 
 
-def _copy(source: Path, out: Path) -> None:
-    """Copy a model folder without what is not needed to use it, in the place of an older one."""
+def _copy(source: Path, out: Path, *, in_half_precision: bool) -> None:
+    """Copy what is needed to use a model, and replace an older folder.
+
+    Raises:
+        ResultError: OUT cannot be written.
+    """
     try:
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(source, out, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        if in_half_precision:
+            halve_weights(out)
     except OSError as error:
         raise cannot_write(out, error) from error
 
@@ -439,10 +409,9 @@ def _copy(source: Path, out: Path) -> None:
 def _score_classifier(folder: Path, task: Task, root: Path) -> dict[str, float]:
     model, tokenizer, _ = load_finetuned(folder)
     split = task.read_split(task.eval_split, root)
+    max_length = min(128, tokenizer.model_max_length)
     with no_file_bars():
-        predictions = predict(
-            model, tokenizer, task.family, split.examples, max_length=min(128, tokenizer.model_max_length)
-        )
+        predictions = predict(model, tokenizer, task.family, split.examples, max_length=max_length)
     return {metric.key: metric(predictions, split.golds) for metric in task.metrics}
 
 
@@ -455,20 +424,20 @@ def _files(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read_bundled(out: Path) -> dict[str, Any]:
-    """Return the manifest of a bundle whose files are those that it tells of.
+    """Return the manifest of a bundle, once its files match it.
 
     Raises:
-        ResultError: there is none, or a file is missing or another one.
+        ResultError: there is none, or a file is missing or differs.
     """
-    fix = "bring the folder back as it was, or leave out --continue and make all anew"
+    fix = "restore the folder, or leave out --continue to train everything from scratch"
     try:
         manifest = _read_json(out / MANIFEST)
     except (OSError, ValueError) as error:
-        raise ResultError(out, f"no readable {MANIFEST} in it to go on from", fix) from error
+        raise ResultError(out, f"no readable {MANIFEST} in it to continue from", fix) from error
     for name, entry in manifest["files"].items():
         is_model = name.partition("/")[0] in MODELS
         if is_model and not ((out / name).is_file() and sha256(out / name) == entry["sha256"]):
-            raise ResultError(out / name, f"not the file that {MANIFEST} tells of", fix)
+            raise ResultError(out / name, f"not the file that {MANIFEST} lists", fix)
     return manifest
 
 
@@ -477,29 +446,20 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def card(name: str, manifest: Mapping[str, Any], *, is_behind: bool = False) -> str:
+def card(name: str, manifest: Mapping[str, Any], *, is_outdated: bool = False) -> str:
     """Return the model card of a bundled model, in Korean and in English, with the YAML that model hubs read.
 
     Args:
         name: of the model.
         manifest: of the bundle.
-        is_behind: the model began with an earlier encoder than the one in the bundle.
+        is_outdated: the model was trained from an earlier encoder than the one in the bundle.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(package_path("downstream", "templates")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # Markdown, of our own figures
-    )
-    return environment.get_template(f"card_{name}.md").render(manifest, is_behind=is_behind)
+    template = package_path("downstream", "templates", f"card_{name}.md")
+    return render_card(template, **manifest, is_outdated=is_outdated)
 
 
 def read_bundle_recipe(path: Path = BUNDLED / RECIPE) -> BundleRecipe:
-    """Read what the bundled models are made by.
+    """Read the recipe of the bundled models.
 
     Raises:
         RecipeError: it has an unknown key or a wrong value.
@@ -508,15 +468,15 @@ def read_bundle_recipe(path: Path = BUNDLED / RECIPE) -> BundleRecipe:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the bundled models from the command line; prints their scores as JSON."""
-    parser = ArgumentParser("python -m downstream.bundle", "Make the models that come with the package.")
+    """Train the bundled models from the command line; prints their scores as JSON."""
+    parser = ArgumentParser("python -m downstream.bundle", "Train the models that come with the package.")
     parser.add_argument("--recipe", type=Path, default=BUNDLED / RECIPE)
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
     parser.add_argument("--work", type=Path, default=Path("runs/bundled"), help="folder for all that is not bundled")
     parser.add_argument("--out", type=Path, default=BUNDLED, help="folder of the bundled models")
-    parser.add_argument("--until", choices=STEPS, default=STEPS[-1], help="stop behind this step; nothing is bundled")
-    parser.add_argument("--continue", dest="go_on", action="store_true", help="go on from what is bundled already")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="make these alone, with --continue")
+    parser.add_argument("--until", choices=STEPS, default=STEPS[-1], help="stop after this step; nothing is bundled")
+    parser.add_argument("--continue", dest="resume", action="store_true", help="start from the models bundled already")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="train only these, with --continue")
     parser.add_argument("--workers", type=int, default=2, help="processes that prepare text")
     arguments = parser.parse(argv)
     bundle = Bundle(
@@ -524,7 +484,7 @@ def main(argv: list[str] | None = None) -> int:
         root=data_root(arguments.data),
         work=arguments.work,
         out=arguments.out,
-        go_on=arguments.go_on,
+        resume=arguments.resume,
         models=arguments.models,
         num_workers=arguments.workers,
     )

@@ -1,10 +1,10 @@
 """The tasks' official metrics as pure functions, and the bootstrap over examples.
 
-A `Metric` first turns every example into a row of numbers (`columns`), then folds weighted rows into one figure
-(`aggregate`). The score is the fold with weight one each; a bootstrap round is the same fold with multinomial weights,
-so an interval costs no second pass over the texts and is exact for means, correlations and F1 alike.
+A `Metric` first turns every example into a row of numbers (`columns`), then aggregates weighted rows into one value
+(`aggregate`). The score is the aggregate with all weights one; a bootstrap round uses multinomial weights, so an
+interval needs no second pass over the texts and is exact for means, correlations and F1 alike.
 
-Figures are fractions. An undefined figure (Pearson of a constant, F1 of nothing) is NaN.
+Values are fractions. An undefined value (Pearson of a constant, F1 without any class) is NaN.
 
 Sources: korquad/korquad.github.io `evaluate-v1.0.py`; KLUE-benchmark/KLUE-baseline `klue_baseline/metrics`;
 scikit-learn's macro averages and SciPy's correlations, as monologg/KoELECTRA calls them.
@@ -28,29 +28,29 @@ BOOTSTRAP_ROUNDS = 10_000
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of merit: `metric(predictions, golds)` is its value as a fraction."""
+    """A metric: `metric(predictions, golds)` is its value as a fraction."""
 
     key: str
     """Name in results, e.g. `exact_match`."""
     title: str
     """Name in tables."""
     columns: Callable[[Sequence[Any], Sequence[Any]], FloatArray]
-    """Predictions and golds of N examples → (N, K) numbers that suffice for the figure."""
+    """Predictions and golds of N examples → (N, K) numbers that determine the value."""
     aggregate: Callable[[FloatArray, FloatArray], FloatArray]
-    """Rows (U, K) and weights (R, U) → R figures."""
+    """Rows (U, K) and weights (R, U) → R values."""
 
     def __call__(self, predictions: Sequence[Any], golds: Sequence[Any]) -> float:
         """Score PREDICTIONS against GOLDS.
 
         Raises:
-            ValueError: their numbers differ, or there are none.
+            ValueError: they differ in number, or there are none.
         """
         if len(predictions) != len(golds) or not golds:
             raise ValueError(f"{self.key}: {len(predictions)} predictions for {len(golds)} examples")
         return self.fold(self.columns(predictions, golds))
 
     def fold(self, columns: FloatArray) -> float:
-        """Return the figure of (N, K) columns, each example counting once."""
+        """Return the value of (N, K) columns, each example weighted equally."""
         return float(self.aggregate(columns, np.ones((1, len(columns))))[0])
 
 
@@ -59,21 +59,21 @@ def bootstrap_ci95(
 ) -> tuple[float, float] | None:
     """Return the 95 % percentile interval over examples of a metric averaged over seeds.
 
-    One round draws N examples with replacement, the same for every seed, and averages the seeds' figures.
+    One round draws N examples with replacement, the same for every seed, and averages the seeds' values.
 
     Args:
-        metric: what is folded.
+        metric: the metric of the columns.
         columns: one (N, K) array per seed, examples in the same order.
         seed: of the resampling.
-        rounds: resamples.
+        rounds: number of resamples.
 
     Returns:
-        Lower and upper bound, or None where the figure itself is undefined.
+        Lower and upper bound, or None where the metric itself is undefined.
     """
     if any(np.isnan(metric.fold(array)) for array in columns):
         return None
-    # Equal rows are interchangeable: drawing how often each distinct row occurs is the same experiment, and for
-    # 50,000 right-or-wrong answers it is a binomial draw instead of 50,000 indices.
+    # Equal rows are interchangeable: drawing the count of each distinct row is equivalent to drawing indices, and for
+    # 50,000 binary outcomes it is one binomial draw instead of 50,000 indices.
     rows, counts = np.unique(np.concatenate(columns, axis=1), axis=0, return_counts=True)
     width = columns[0].shape[1]
     generator = np.random.default_rng(seed)
@@ -96,7 +96,7 @@ def _weighted_mean(columns: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def mean_metric(key: str, title: str, of_example: Callable[[Any, Any], float]) -> Metric:
-    """Return the metric that is the mean over examples of a figure of prediction and gold; NaN leaves one out."""
+    """Return the mean over examples of a score of prediction and gold; examples with NaN are left out."""
 
     def columns(predictions: Sequence[Any], golds: Sequence[Any]) -> FloatArray:
         return np.array([[of_example(p, g)] for p, g in zip(predictions, golds, strict=True)], dtype=np.float64)
@@ -156,22 +156,22 @@ def _correlate(x: FloatArray, y: FloatArray, weights: FloatArray) -> FloatArray:
     dy = y - (weights * y).sum(axis=1, keepdims=True) / total
     covariance = (weights * dx * dy).sum(axis=1)
     spread_x, spread_y = (weights * dx * dx).sum(axis=1), (weights * dy * dy).sum(axis=1)
-    # A constant leaves rounding dust instead of zero: what is below it is no spread.
-    dust = 1e-24 * total[:, 0]
-    varies = (spread_x > dust * np.max(x**2, initial=1.0)) & (spread_y > dust * np.max(y**2, initial=1.0))
+    # A constant leaves a rounding error instead of zero variance.
+    rounding = 1e-24 * total[:, 0]
+    varies = (spread_x > rounding * np.max(x**2, initial=1.0)) & (spread_y > rounding * np.max(y**2, initial=1.0))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(varies, covariance / np.sqrt(spread_x * spread_y), np.nan)
 
 
 def _mean_ranks(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Average ranks (R, U) that VALUES (U,) get when each occurs `weights` times."""
-    distinct, place = np.unique(values, return_inverse=True)
-    # Equal values side by side, so that each run of them is one sum.
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], np.arange(len(distinct)))
+    distinct, inverse = np.unique(values, return_inverse=True)
+    # Equal values are sorted next to each other, so that each run of them is one sum.
+    order = np.argsort(inverse, kind="stable")
+    starts = np.searchsorted(inverse[order], np.arange(len(distinct)))
     occurrences = np.add.reduceat(weights[:, order], starts, axis=1)
     below = np.cumsum(occurrences, axis=1) - occurrences
-    return np.asarray((below + (occurrences + 1) / 2)[:, place], dtype=np.float64)
+    return np.asarray((below + (occurrences + 1) / 2)[:, inverse], dtype=np.float64)
 
 
 def _spearman(columns: FloatArray, weights: FloatArray) -> FloatArray:
@@ -179,7 +179,7 @@ def _spearman(columns: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def _f1_at_3(columns: FloatArray, weights: FloatArray) -> FloatArray:
-    """F1 of "similar", which KLUE-STS draws at 3 of 5 for prediction and gold."""
+    """F1 of the class "similar": 3 of 5 or more, for prediction and gold (KLUE-STS)."""
     predicted, gold = columns[:, 0] >= 3, columns[:, 1] >= 3
     with np.errstate(invalid="ignore", divide="ignore"):
         f1 = 2 * (weights @ (predicted & gold)) / (weights @ predicted.astype(float) + weights @ gold.astype(float))
@@ -195,17 +195,17 @@ f1_at_3 = Metric("f1", "F1", _score_pairs, _f1_at_3)
 
 _KORQUAD_BLANKS = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-# The KLUE script means a character class here but its pattern wants one quote or bracket followed by ()‘’.
+# The KLUE script intends a character class, but its pattern matches one quote or bracket followed by ()‘’.
 _KLUE_BRACKETS = re.compile("['\"《》<>〈〉]\\(\\)‘’")
 
 
 def normalize_korquad(text: str) -> str:
-    """Normalise an answer as KorQuAD 1.0 does: 12 quotes and brackets become blanks, other ASCII punctuation goes."""
+    """Normalise an answer as KorQuAD 1.0 does: 12 quotes and brackets become blanks, other punctuation is removed."""
     return " ".join(text.translate(_KORQUAD_BLANKS).lower().translate(_NO_PUNCTUATION).split())
 
 
 def normalize_klue_mrc(text: str) -> str:
-    """Normalise an answer as KLUE-MRC does: ASCII punctuation goes and leaves nothing, other quotes stay."""
+    """Normalise an answer as KLUE-MRC does: ASCII punctuation is removed, other quotes stay."""
     return " ".join(_KLUE_BRACKETS.sub(" ", text).lower().translate(_NO_PUNCTUATION).split())
 
 
@@ -215,7 +215,7 @@ def korquad_exact_match(prediction: str, gold: str) -> float:
 
 
 def korquad_f1(prediction: str, gold: str) -> float:
-    """Return the F1 of the bags of characters, blanks left out; 0 if both are empty."""
+    """Return the F1 of the bags of characters, blanks excluded; 0 if both are empty."""
     characters = [collections.Counter(normalize_korquad(text).replace(" ", "")) for text in (prediction, gold)]
     overlap = (characters[0] & characters[1]).total()
     return 2 * overlap / (characters[0].total() + characters[1].total()) if overlap else 0.0
@@ -251,7 +251,7 @@ def _best_of(score: Callable[[str, str], float], *, missing: float) -> Callable[
     return columns
 
 
-# KorQuAD scores an unanswered question 0; KLUE's file-level function leaves it out of the mean.
+# KorQuAD scores an unanswered question 0; KLUE's file-level function excludes it from the mean.
 korquad_em = Metric("exact_match", "EM", _best_of(korquad_exact_match, missing=0.0), _weighted_mean)
 korquad_char_f1 = Metric("f1", "F1", _best_of(korquad_f1, missing=0.0), _weighted_mean)
 klue_em = Metric("exact_match", "EM", _best_of(klue_mrc_exact_match, missing=np.nan), _weighted_mean)
@@ -262,11 +262,11 @@ klue_rouge_w = Metric("rouge_w", "ROUGE-W", _best_of(klue_mrc_rouge_w, missing=n
 
 KLUE_NER_TYPES = ("PS", "LC", "OG", "DT", "TI", "QT")
 # In the order of KLUE-baseline's label ids.
-KLUE_NER_TAGS = (*(f"{place}-{type_}" for type_ in KLUE_NER_TYPES for place in "BI"), "O")
+KLUE_NER_TAGS = (*(f"{prefix}-{type_}" for type_ in KLUE_NER_TYPES for prefix in "BI"), "O")
 
 
 def _tag_pairs(predictions: Sequence[str], golds: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield every sentence's predicted and gold tags: strings with one tag a character, joined by blanks."""
+    """Yield every sentence's predicted and gold tags: strings with one tag per character, joined by blanks."""
     for number, (prediction, gold) in enumerate(zip(predictions, golds, strict=True), start=1):
         tags = prediction.split(), gold.split()
         if len(tags[0]) != len(tags[1]):
@@ -275,7 +275,7 @@ def _tag_pairs(predictions: Sequence[str], golds: Sequence[str]) -> Iterator[tup
 
 
 def _entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Return (type, start, end) under strict IOB2: an entity begins with B- and runs over I- of its type."""
+    """Return (type, start, end) under strict IOB2: an entity is a B- tag and the I- tags of its type that follow."""
     found = set()
     for start, tag in enumerate(tags):
         if tag.startswith("B-"):
@@ -287,7 +287,7 @@ def _entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def _counts(classes: Sequence[str], hits: Iterable[str], predicted: Iterable[str], gold: Iterable[str]) -> list[float]:
-    """Return one row: how often each class was hit, predicted, and is gold."""
+    """Return one row: counts of true positives, predictions and golds for each class."""
     return [float(counter[c]) for counter in map(collections.Counter, (hits, predicted, gold)) for c in classes]
 
 
@@ -303,7 +303,7 @@ def _entity_counts(predictions: Sequence[str], golds: Sequence[str]) -> FloatArr
 def _character_counts(predictions: Sequence[str], golds: Sequence[str]) -> FloatArray:
     rows = []
     for ours, theirs in _tag_pairs(predictions, golds):
-        # The official sequence has [CLS] before and [SEP] behind every sentence, tagged O.
+        # The official sequence has [CLS] before and [SEP] after every sentence, tagged O.
         found, real = ["O", *ours, "O"], ["O", *theirs, "O"]
         hits = [tag for tag, other in zip(found, real, strict=True) if tag == other]
         rows.append(_counts(KLUE_NER_TAGS, hits, found, real))
@@ -311,7 +311,7 @@ def _character_counts(predictions: Sequence[str], golds: Sequence[str]) -> Float
 
 
 def _macro_f1_of_counts(absent: float) -> Callable[[FloatArray, FloatArray], FloatArray]:
-    """Average F1 over classes from rows of `_counts`; a class that nowhere occurs has the F1 ABSENT, NaN: no part."""
+    """Average F1 over classes from rows of `_counts`; a class that never occurs has F1 ABSENT; NaN excludes it."""
 
     def aggregate(columns: FloatArray, weights: FloatArray) -> FloatArray:
         hits, predicted, gold = np.split(weights @ columns, 3, axis=1)  # (R, C) each
@@ -322,8 +322,8 @@ def _macro_f1_of_counts(absent: float) -> Callable[[FloatArray, FloatArray], Flo
     return aggregate
 
 
-# KLUE concatenates all sentences. No entity crosses the O of [CLS] and [SEP], so that counts per sentence add up to
-# the same figures. Entities: exact spans, averaged over the types in golds or predictions. Characters: single tags,
-# averaged over all 13, O included; a tag that occurs nowhere counts 1.
+# KLUE concatenates all sentences. No entity crosses the O of [CLS] and [SEP], so counts per sentence add up to the
+# same values. Entities: exact spans, averaged over the types in golds or predictions. Characters: single tags,
+# averaged over all 13, O included; a tag that never occurs counts 1.
 entity_f1 = Metric("entity_f1", "entity F1", _entity_counts, _macro_f1_of_counts(absent=np.nan))
 char_macro_f1 = Metric("char_macro_f1", "char F1", _character_counts, _macro_f1_of_counts(absent=1.0))

@@ -1,6 +1,6 @@
-"""Readers shared by task files: the layouts that more than one Korean benchmark is published in.
+"""Readers shared by task files: layouts that several Korean benchmarks are published in.
 
-Texts of classification tasks enter as NFC. Contexts and answers of question tasks stay as they are, because their
+Texts of classification tasks are normalised to NFC. Contexts and answers of question tasks are not, because their
 official offsets and scores count the characters of the file.
 """
 
@@ -42,7 +42,7 @@ def read_json_rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Read a JSON array; yields (where, record).
 
     Raises:
-        DataError: it is no array.
+        DataError: it is not an array.
     """
     rows = read_json(path)
     if not isinstance(rows, list):
@@ -52,15 +52,15 @@ def read_json_rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def pick(record: Any, column: str, where: str, kind: type[ValueT]) -> ValueT:
-    """Return RECORD[COLUMN], which must be of a kind.
+    """Return RECORD[COLUMN], which must be of type KIND.
 
     Raises:
-        DataError: RECORD is no object, has no such column, or another kind of value in it.
+        DataError: RECORD is not an object, or its column is missing or of another type.
     """
     if not isinstance(record, dict) or column not in record:
         raise DataError(where, f"missing column '{column}'", REPAIR)
     value = record[column]
-    # JSON's true is an int to Python, and no number to us.
+    # JSON's true is an int in Python, but not a number here.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         what = f"column '{column}' holds {value!r:.40} where {KINDS[kind]} is expected"
         raise DataError(where, what, REPAIR)
@@ -70,7 +70,7 @@ def pick(record: Any, column: str, where: str, kind: type[ValueT]) -> ValueT:
 def read_tsv_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
     """Read a tab-separated file with a header and no quoting; yields (where, values of COLUMNS).
 
-    A CSV reader would take quotation marks for quoting and lose rows: KorSTS train 5,749 → 5,703.
+    A CSV reader would interpret quotation marks as quoting and lose rows: KorSTS train 5,749 → 5,703.
 
     Raises:
         DataError: a column is missing in the header, or a row has another number of columns.
@@ -80,20 +80,20 @@ def read_tsv_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
     for column in columns:
         if column not in header:
             raise DataError(f"{path}:1", f"missing column '{column}' (the header has {header})", REPAIR)
-    places = [header.index(column) for column in columns]
+    positions = [header.index(column) for column in columns]
     for number, line in enumerate(lines, start=2):
         row = line.rstrip("\r\n").split("\t")
         if len(row) != len(header):
             what = f"{len(row)} columns where the header has {len(header)}"
             raise DataError(f"{path}:{number}", what, REPAIR)
-        yield f"{path}:{number}", [row[place] for place in places]
+        yield f"{path}:{number}", [row[position] for position in positions]
 
 
 def parse_score(value: Any, where: str, low: float, high: float) -> float:
     """Return VALUE as a number.
 
     Raises:
-        DataError: it is none, or outside [low, high].
+        DataError: it is not a number, or outside [low, high].
     """
     try:
         score = float(value)
@@ -108,16 +108,16 @@ def read_squad(path: Path, *, id_column: str) -> list[QuestionExample]:
     """Read the SQuAD layout: KorQuAD 1.0 (`id`) and KLUE-MRC (`guid`, `is_impossible`, `question_type`).
 
     Raises:
-        DataError: the layout is another, or an answer is not where its offset says.
+        DataError: the layout differs, or an answer is not at its offset.
     """
     examples: list[QuestionExample] = []
     for number, article in enumerate(pick(read_json(path), "data", str(path), list), start=1):
-        place = f"{path}, article {number}"
-        title = pick(article, "title", place, str)
-        for paragraph in pick(article, "paragraphs", place, list):
-            context = pick(paragraph, "context", place, str)
-            for qa in pick(paragraph, "qas", place, list):
-                id_ = pick(qa, id_column, place, str)
+        article_at = f"{path}, article {number}"
+        title = pick(article, "title", article_at, str)
+        for paragraph in pick(article, "paragraphs", article_at, list):
+            context = pick(paragraph, "context", article_at, str)
+            for qa in pick(paragraph, "qas", article_at, list):
+                id_ = pick(qa, id_column, article_at, str)
                 where = f"{path}, question {id_}"
                 examples.append(
                     QuestionExample(

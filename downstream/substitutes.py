@@ -24,19 +24,19 @@ DECIMALS = 6
 
 
 def shared_texts(example: TextExample) -> list[str]:
-    """Return what must not stand in training and evaluation part alike: the texts, whatever their blanks."""
+    """Return the keys that training and evaluation part must not share: the texts without blanks."""
     texts = [example.text] if example.pair is None else [example.text, example.pair]
     return ["".join(text.split()) for text in texts]
 
 
 @dataclass(frozen=True)
 class Division:
-    """A substitute: one official file in two parts that share nothing, where the task's other file cannot be had.
+    """Substitute: one official file in two parts without shared keys, where the task's other file is not available.
 
-    Examples with a key in common stay together, also through third ones. Such a group goes to the evaluation part if
-    the SHA-256 of `DIVISION_SALT`, a line feed and its first key in code point order, its first 8 bytes read as a
-    fraction of one, is below `eval_share`. So neither the file's order nor a random generator has a say, and a text
-    lies on the same side in every task that divides by texts with the same share.
+    Examples with a common key form a group, transitively. A group goes to the evaluation part if the SHA-256 of
+    `DIVISION_SALT`, a line feed and its first key in code point order is below `eval_share`; the first 8 bytes are read
+    as a fraction of one. So the division does not depend on the file's order or a random generator, and a text lies in
+    the same part in every task that divides by texts with the same share.
     """
 
     split: str
@@ -44,11 +44,11 @@ class Division:
     num_examples: Mapping[str, int]
     """Number of examples of the parts `train` and `dev`."""
     keys: Callable[[Any], Iterable[str]] = shared_texts
-    """Example → what it may share with no example of the other part."""
+    """Example → keys that it may not share with the other part."""
     eval_share: float = 0.2
     """Expected share of groups in the part `dev`."""
     finetune: FinetuneConfig | None = None
-    """Where so few examples need other settings than the official task's."""
+    """Settings for fewer examples, where they differ from the official task's."""
 
     def substitute_task(self, task: Task) -> Task:
         """Return TASK on its divided file, e.g. `klue-nli-devsplit`."""
@@ -95,7 +95,7 @@ class Division:
 
 @dataclass(frozen=True)
 class OtherSplit:
-    """A substitute: the official training file, scored on another split where the reported one cannot be had."""
+    """Substitute: the official training file, scored on another split where the reported one is not available."""
 
     split: str
     """Official split that is scored."""
@@ -115,16 +115,16 @@ class OtherSplit:
 
 
 class Overlap:
-    """How much of some texts stands in others, by the character n-grams of letters and digits.
+    """Surface overlap of texts with others, by character n-grams of letters and digits.
 
-    For n from 1 to 3: the share of a text's n-grams that the other has, plain and weighted by IDF; of the six numbers a
-    weighted sum.
+    For n from 1 to 3: the share of a text's n-grams that the other contains, plain and weighted by IDF; the result is a
+    weighted sum of the six shares.
     """
 
     def __init__(
         self, texts: Sequence[str], others: Sequence[str], weights: Sequence[float] = (1, 1, 1, 1, 1, 1)
     ) -> None:
-        """Count n-grams; how rare one is, is told by OTHERS."""
+        """Count n-grams; IDF is computed over OTHERS."""
         from scipy import sparse
         from sklearn.feature_extraction.text import CountVectorizer
 
@@ -142,11 +142,11 @@ class Overlap:
         self._texts, self._others = sparse.hstack(of_texts).tocsr(), sparse.hstack(of_others).tocsr()
 
     def __call__(self, texts: Sequence[int], others: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Return how much of each of A texts stands in each of B others, float (A, B).
+        """Return the overlap of each of A texts with each of B others, float (A, B).
 
         Args:
-            texts: their numbers.
-            others: their numbers.
+            texts: indices of the texts.
+            others: indices of the others.
         """
         table: npt.NDArray[np.float64] = (self._texts[texts] @ self._others[others].T).toarray()
         return np.round(table, DECIMALS)
@@ -161,6 +161,6 @@ def _shares(table: Any) -> Any:
 
 
 def draw(purpose: str, number: int) -> int:
-    """Return a number below NUMBER that follows from PURPOSE alone, the same on every machine."""
+    """Return a pseudo-random number below NUMBER, determined by PURPOSE alone, the same on every machine."""
     digest = hashlib.sha256(f"{DERIVATION_SALT}\n{purpose}".encode()).digest()
     return int.from_bytes(digest[:8]) * number >> 64

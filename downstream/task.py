@@ -1,8 +1,8 @@
-"""What a task is: facts, one reading function, a family that turns examples into tensors and back.
+"""Tasks: facts about the data, one reading function, and a family that turns examples into tensors and back.
 
-A task file under `downstream/tasks/` holds all that is particular to its data. Its embedded sample (`nsmc-sample`), and
-what stands in where an official file cannot be had (`klue-nli-devsplit`), are tasks of their own, because a score on a
-substitute split must never pass for the official one.
+A task file under `downstream/tasks/` holds everything specific to its data. The embedded sample (`nsmc-sample`) and the
+substitute for an official file that is not available (`klue-nli-devsplit`) are tasks with names of their own, so that a
+score on substitute data is never taken for the official one.
 """
 
 import functools
@@ -46,22 +46,22 @@ class FinetuneConfig(Config):
     max_length: int = Field(default=128, ge=8)
     """Longest input in tokens, special tokens included."""
     precision: Precision = "auto"
-    """`auto` leaves it to the machine; results tell what it was."""
-    # Left out of recipes where nothing is asked for, so that results of before they were there are still their own.
+    """`auto`: chosen by the machine; results record it."""
+    # Unset fields are left out of recipes: results from before these fields existed stay valid.
     features: Literal["none", "embeddings", "second-to-last", "last", "weighted-sum", "last-four"] = Field(
         default="none", exclude_if=lambda value: value == "none"
     )
-    """Layers that a two-layer BiLSTM reads; `none`: transformers' own head on the last. Devlin et al. 2019, 5.3."""
+    """Layers that a two-layer BiLSTM reads; `none`: transformers' head on the last. Devlin et al. 2019, 5.3."""
     dropout: float | None = Field(default=None, ge=0, lt=1, exclude_if=lambda value: value is None)
-    """While it learns; None: what the encoder was saved with."""
+    """Dropout rate in training; None: that of the encoder's config."""
     subword_dropout: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda value: value is None)
-    """Cut words into shorter pieces now and then; see `downstream.finetuning.subword_dropout`. None: never."""
+    """Probability of skipping a subword; see `downstream.finetuning.subword_dropout`. None: no subword dropout."""
     train_examples: int | None = Field(default=None, ge=1, exclude_if=lambda value: value is None)
-    """Train on so many of the examples: a number of them holds every smaller one. None: on all."""
+    """Number of training examples; subsets are nested. None: all."""
     frozen: bool = Field(default=True, exclude_if=lambda value: value is True)
-    """Whether the encoder below a BiLSTM is left as it is; `false` is section 5.1's BiLSTM on top."""
+    """Whether the encoder below a BiLSTM is frozen; `false` is section 5.1's BiLSTM on top."""
     head_lr: float | None = Field(default=None, gt=0, allow_inf_nan=False, exclude_if=lambda value: value is None)
-    """Highest rate of what stands on the encoder; a new BiLSTM learns little at an encoder's. None: PEAK_LR."""
+    """Peak learning rate of the head; a new BiLSTM needs a higher one than an encoder. None: `peak_lr`."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class TextExample:
     pair: str | None
     """The second text of a pair."""
     label: str | float
-    """Label name, score, or one tag for every character but blanks, joined by blanks."""
+    """Label name, score, or one tag for every character except blanks, joined by blanks."""
 
     @property
     def gold(self) -> str | float:
@@ -83,9 +83,9 @@ class TextExample:
 
 @dataclass(frozen=True)
 class ChoiceExample(TextExample):
-    """A text with choices of which one continues it; the label is the number of the right one, from `"0"`.
+    """A text with choices of which one continues it; the label is the number of the correct one, from `"0"`.
 
-    A text example to whoever knows nothing of choices, for whom there is nothing but chance to be had from the text.
+    A baseline that reads it as a `TextExample` sees no choices and scores at chance level.
     """
 
     choices: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class QuestionExample:
-    """A question on a context. No answers: the context does not answer it."""
+    """A question on a context; unanswerable if it has no answers."""
 
     id: str
     question: str
@@ -110,11 +110,11 @@ class QuestionExample:
     question_type: int = 1
     """KLUE-MRC's: 1 paraphrase, 2 several sentences, 3 unanswerable."""
     title: str = ""
-    """Of the article that the context is from."""
+    """Title of the article that the context is from."""
 
     @property
     def gold(self) -> tuple[str, ...]:
-        """What a metric compares a prediction with; only the empty string answers the unanswerable."""
+        """What a metric compares a prediction with; `""` for an unanswerable question."""
         return tuple(answer.text for answer in self.answers) or ("",)
 
 
@@ -124,14 +124,14 @@ Features: TypeAlias = dict[str, Any]
 
 
 class Family(Protocol):
-    """A way of solving tasks with an encoder: one head, one form of features, one decoding."""
+    """How a kind of task is solved with an encoder: one head, one form of features, one decoding."""
 
     @property
     def auto_class(self) -> str:
         """Name of the transformers class that loads encoder and head, e.g. `AutoModelForQuestionAnswering`."""
 
     def check(self, example: Any, where: str) -> None:
-        """Raise DataError if EXAMPLE cannot be one of this family's (a label that is none of the labels)."""
+        """Raise DataError if EXAMPLE is not valid for this family, e.g. has an unknown label."""
 
     def head_config(self) -> dict[str, Any]:
         """Return the model config entries that belong to the head (labels with ids, problem type)."""
@@ -141,7 +141,7 @@ class Family(Protocol):
     ) -> list[Features]:
         """Turn N examples into at least N feature dicts.
 
-        Keys that a model's forward does not take begin with an underscore; `_example` is the index of the example.
+        Keys that are not inputs of the model begin with an underscore; `_example` is the index of the example.
         """
 
     def decode(self, outputs: Sequence[Any], features: Sequence[Features], examples: Sequence[Any]) -> list[Prediction]:
@@ -153,7 +153,7 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark task: data and how it is scored. Knows nothing of any model."""
+    """A benchmark task: its data and how it is scored, independent of any model."""
 
     name: str
     """Key on command lines and in results."""
@@ -161,40 +161,40 @@ class Task:
     """Name in tables."""
     family: Family
     files: Mapping[str, OfficialFile]
-    """Split → file, or name → file where `split_files` puts several together."""
+    """Split → file, or name → file where `split_files` combines several."""
     num_examples: Mapping[str, int]
-    """Split → number of examples that the publisher states; another number is an error."""
+    """Split → number of examples stated by the publisher; another number is an error."""
     read: Callable[[Path], list[Any]]
     """File → examples in file order; raises DataError with file and record."""
     metrics: tuple[Metric, ...]
     """The first one ranks."""
     chance: float
-    """What guessing scores in the first metric, as a fraction."""
+    """Score of guessing in the first metric, as a fraction."""
     finetune: FinetuneConfig
     source: str
     """Paper and repository."""
     licence: str
     takes_pairs: bool = False
-    """Whether an example is a pair of texts, where the family knows both."""
+    """Whether an example is a pair of texts, where the family supports both."""
     train_split: str = "train"
     eval_split: str = "dev"
     sample_num_examples: Mapping[str, int] = field(default_factory=dict)
     """Split → number of examples in the embedded sample; empty where there is no sample."""
     sample_paths: Mapping[str, str] = field(default_factory=dict)
-    """Name in `files` → where it lies in the embedded sample, if not where the official file would."""
+    """Name in `files` → path in the embedded sample, where it differs from the official path."""
     split_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Split → names in `files`, in the order they are read; a split that is not in here is one file of its name."""
+    """Split → names in `files`, in reading order; other splits are one file of the split's name."""
     split_of: Callable[[Any], str] | None = None
     """Example → its split, where one file holds several."""
     substitute: "Division | OtherSplit | None" = None
-    """What stands in, as a task of its own, where an official file cannot be had."""
+    """Substitute task for an official file that is not available."""
     base: str = ""
-    """For a task on substitute data: the official task it stands in for."""
+    """Name of the official task, for a task on a sample or on substitute data."""
     division: "Division | None" = None
     """For a task on one divided file: how it is divided."""
     derive: Callable[[str, Sequence[Any]], list[Any]] | None = None
-    """For a task made out of other texts: a split's name and what was read for it → the task's own examples, of which
-    `num_examples` speaks. A file is divided first, so that what is made of one part holds nothing of the other."""
+    """For a task derived from other texts: split name and what was read for it → the task's own examples, counted by
+    `num_examples`. A file is divided first, so that no text of one part occurs in the other."""
 
     @property
     def is_sample(self) -> bool:
@@ -203,7 +203,7 @@ class Task:
 
     @property
     def official_name(self) -> str:
-        """The official task's key: its own, or that of the task it stands in for."""
+        """Key of the official task: its own, or that of the task it is a sample or substitute of."""
         return self.base or self.name
 
     def sample(self) -> "Task":
@@ -221,10 +221,10 @@ class Task:
         )
 
     def path(self, name: str, root: Path) -> Path:
-        """Return where the file NAME of `files` lies: embedded for a sample task, else under ROOT or downloaded.
+        """Return the path of the file NAME of `files`: embedded for a sample task, else under ROOT or downloaded.
 
         Raises:
-            DataUnavailableError: it is not to be had; the message holds the command that would help.
+            DataUnavailableError: it is missing and not downloadable; the message names the command that helps.
         """
         if self.is_sample:
             return SAMPLE_ROOT / self.sample_paths.get(name, self.files[name].path)
@@ -234,8 +234,8 @@ class Task:
         """Read and check a split.
 
         Raises:
-            DataUnavailableError: the file is not to be had.
-            DataError: the file is damaged, has a wrong label, a duplicate id or another number of examples.
+            DataUnavailableError: a file is missing and not downloadable.
+            DataError: a file is damaged, has a wrong label, a duplicate id or another number of examples.
         """
         paths = [self.path(name, root) for name in self.split_files.get(split, (split,))]
         examples: list[Any] = []
@@ -271,8 +271,8 @@ class Split:
 
     examples: tuple[Any, ...]
     sha256: str
-    """Of the files' bytes; for a part of a file, of that and the ids in the part; for derived examples, of that and
-    the examples."""
+    """Digest of the files' bytes; for a part of a file, also of the ids in it; for derived examples, also of the
+    examples."""
 
     @property
     def golds(self) -> list[Any]:
@@ -307,7 +307,7 @@ def read_task(task: Task, root: Path) -> TaskData:
 
 @functools.cache
 def all_tasks() -> dict[str, Task]:
-    """Return every task by name, with the samples and substitutes that stand in for them."""
+    """Return every task by name, samples and substitutes included."""
     from downstream import tasks
     from downstream.tasks import derived
 
@@ -321,7 +321,7 @@ def get_task(name: str) -> Task:
     """Return the task called NAME; underscores may stand for hyphens.
 
     Raises:
-        UsageError: there is none; the nearest name is given.
+        UsageError: there is none; the nearest name is suggested.
     """
     tasks = all_tasks()
     key = name.replace("_", "-").lower()

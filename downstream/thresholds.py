@@ -1,4 +1,4 @@
-"""What a threshold costs: how many of the flagged are right, and how many of the right are flagged.
+"""Precision and recall at thresholds on a score, with confidence intervals of shares.
 
 >>> [point] = threshold_points([0.9, 0.8, 0.4, 0.1], [True, False, True, False], [0.5])
 >>> point.precision, point.recall
@@ -17,7 +17,7 @@ Z95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class ThresholdPoint:
-    """What is flagged when every score from a threshold on is."""
+    """Counts when every score of at least a threshold is flagged."""
 
     threshold: float
     num_flagged: int
@@ -28,7 +28,7 @@ class ThresholdPoint:
 
     @property
     def precision(self) -> float | None:
-        """Share of the flagged that is right; None if nothing is flagged."""
+        """Share of the flagged that is positive; None if nothing is flagged."""
         return self.num_right / self.num_flagged if self.num_flagged else None
 
     @property
@@ -38,7 +38,7 @@ class ThresholdPoint:
 
     @property
     def f1(self) -> float | None:
-        """Harmonic mean of precision and recall; None if there is neither."""
+        """Harmonic mean of precision and recall; None if nothing is flagged or positive."""
         total = self.num_flagged + self.num_positive
         return 2 * self.num_right / total if total else None
 
@@ -46,7 +46,7 @@ class ThresholdPoint:
 def threshold_points(
     scores: Sequence[float], is_positive: Sequence[bool], thresholds: Sequence[float]
 ) -> list[ThresholdPoint]:
-    """Count what thresholds flag.
+    """Count what is flagged at each threshold.
 
     Args:
         scores: (N,) of any scale; a score equal to the threshold is flagged.
@@ -72,7 +72,7 @@ def threshold_points(
 
 
 def wilson95(num_right: int, num: int) -> tuple[float, float] | None:
-    """Return the 95 % interval of a share (Wilson 1927), which stays inside [0, 1]; None for a share of nothing."""
+    """Return the 95 % interval of a share (Wilson 1927), which lies within [0, 1]; None if NUM is 0."""
     if num == 0:
         return None
     share = num_right / num

@@ -1,20 +1,4 @@
-"""Load any compared encoder with its tokenizer; the one place that knows their quirks.
-
-Every source ends as a local folder: a known key or hub id is fetched into the hub cache, a folder is taken as it is.
-Weights are read from safetensors only. Models that are published as pickled weights alone are converted once:
-
-    python -m downstream.encoders SOURCE --out DIR
-
-Quirks (sources: the models' repositories and model cards):
-
-* kpfBERT has neither a trained pooler nor an NSP head; fine-tuning starts from a random pooler.
-* All five are cased. Lower-casing would strip accents by NFD and with them the Hangul.
-* KoBERT's vocabulary is a SentencePiece model with `[UNK] 0 [PAD] 1 [CLS] 2 [SEP] 3 [MASK] 4`; its hub folder names
-  XLNet's tokenizer, which puts the special tokens last.
-* KorBERT (ETRI, by licence only) marks the end of an eojeol by `_` instead of word continuations by `##`, splits on
-  white space alone, and lists its pieces with counts in `vocab.korean.rawtext.list`.
-* Only BERT, XLNet and ELECTRA take `token_type_ids`.
-"""
+"""The known encoders, and how a key, hub id or folder is resolved to a local folder."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +10,7 @@ from downstream.encoders.folder import BUNDLED, SAFE_FILES, ModelFolder
 
 
 class EncoderUnavailableError(CheckpointError):
-    """An encoder that is neither at hand nor to be had."""
+    """An encoder that is missing locally and not downloadable."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +19,11 @@ class Encoder:
 
     title: str
     hub_id: str | None
-    """None where the weights are handed out by licence only, or come with the package."""
+    """None where the weights are available by licence only, or come with the package."""
     vocab_size: int
     note: str = ""
     folder: Path | None = None
-    """Where it lies if it comes with the package."""
+    """Folder of an encoder that comes with the package."""
 
 
 ENCODERS: Mapping[str, Encoder] = {
@@ -58,7 +42,7 @@ def bundled(name: str) -> Path:
     """Return the folder of a model that comes with the package: `encoder`, `classifier` or `embedder`.
 
     Raises:
-        CheckpointError: it is not there in this installation.
+        CheckpointError: it is missing in this installation.
     """
     folder = BUNDLED / name
     if not ModelFolder(folder).has_config:
@@ -67,7 +51,7 @@ def bundled(name: str) -> Path:
 
 
 def is_bundled(name: str) -> bool:
-    """Tell whether NAME is an encoder that comes with the package."""
+    """Return whether NAME is an encoder that comes with the package."""
     return name in ENCODERS and ENCODERS[name].folder is not None
 
 
@@ -76,10 +60,10 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
 
     Args:
         name: a folder, a key of `ENCODERS`, or a hub id such as `klue/bert-base`.
-        patterns: files to fetch from the hub; never code, and no pickles unless asked.
+        patterns: files to download from the hub; by default neither code nor pickles.
 
     Raises:
-        CheckpointError: nothing is known by that name, or the hub cannot be reached.
+        CheckpointError: the name is unknown, or the hub cannot be reached.
     """
     if name and Path(name).is_dir():
         return Path(name)

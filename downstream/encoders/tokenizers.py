@@ -1,20 +1,4 @@
-"""Load any compared encoder with its tokenizer; the one place that knows their quirks.
-
-Every source ends as a local folder: a known key or hub id is fetched into the hub cache, a folder is taken as it is.
-Weights are read from safetensors only. Models that are published as pickled weights alone are converted once:
-
-    python -m downstream.encoders SOURCE --out DIR
-
-Quirks (sources: the models' repositories and model cards):
-
-* kpfBERT has neither a trained pooler nor an NSP head; fine-tuning starts from a random pooler.
-* All five are cased. Lower-casing would strip accents by NFD and with them the Hangul.
-* KoBERT's vocabulary is a SentencePiece model with `[UNK] 0 [PAD] 1 [CLS] 2 [SEP] 3 [MASK] 4`; its hub folder names
-  XLNet's tokenizer, which puts the special tokens last.
-* KorBERT (ETRI, by licence only) marks the end of an eojeol by `_` instead of word continuations by `##`, splits on
-  white space alone, and lists its pieces with counts in `vocab.korean.rawtext.list`.
-* Only BERT, XLNet and ELECTRA take `token_type_ids`.
-"""
+"""Tokenizers of all compared encoders, as fast tokenizers with the ids that each model was trained with."""
 
 import json
 from pathlib import Path
@@ -37,7 +21,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """Load the tokenizer of an encoder folder, always a fast one: span answers need its offsets.
 
     Raises:
-        CheckpointError: the folder holds no vocabulary that is understood, or a damaged one.
+        CheckpointError: the folder holds no supported vocabulary, or a damaged one.
     """
     model = ModelFolder(folder)
     model_type = model.model_type
@@ -66,7 +50,7 @@ def _open_tokenizer(folder: Path, model_type: str) -> "PreTrainedTokenizerBase":
     tokenizer: PreTrainedTokenizerBase
     if (folder / "vocab.txt").is_file():
         pieces_listed = set((folder / "vocab.txt").read_text(encoding="utf-8").split("\n"))
-        # BertTokenizer would append what is missing, with ids that the model has no embedding for.
+        # BertTokenizer would append missing tokens, with ids that the model has no embedding for.
         if missing := [token for token in SPECIAL_TOKENS if token not in pieces_listed]:
             what = f"the vocabulary lacks {', '.join(missing)}"
             raise CheckpointError(folder / "vocab.txt", what, "use the model's own files")
@@ -79,7 +63,7 @@ def _open_tokenizer(folder: Path, model_type: str) -> "PreTrainedTokenizerBase":
 
 
 def _is_plain(folder: Path) -> bool:
-    """Whether the folder was saved by this suite, whose tokenizer.json already has every quirk resolved."""
+    """Whether the folder was saved by this suite: its tokenizer.json needs no model-specific handling."""
     path = folder / "tokenizer_config.json"
     if not path.is_file() or not (folder / "tokenizer.json").is_file():
         return False
@@ -88,7 +72,7 @@ def _is_plain(folder: Path) -> bool:
 
 
 def _wrap(tokenizer: Any, path: Path) -> "PreTrainedTokenizerBase":
-    """Dress a `tokenizers` tokenizer as a BERT one: template, special tokens, right padding."""
+    """Wrap a `tokenizers` tokenizer as a BERT one: template, special tokens, right padding."""
     import transformers
     from tokenizers import processors
 
@@ -116,7 +100,7 @@ def _wrap(tokenizer: Any, path: Path) -> "PreTrainedTokenizerBase":
 
 
 def _sentencepiece_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
-    """KoBERT: the pieces of a SentencePiece model in BERT's template."""
+    """KoBERT: the subwords of a SentencePiece model in BERT's template."""
     from google.protobuf.message import DecodeError
     from tokenizers import Tokenizer, models
     from transformers.convert_slow_tokenizer import SentencePieceExtractor, SpmConverter
@@ -145,14 +129,14 @@ def _sentencepiece_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
 
 
 def _korbert_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
-    """KorBERT's WordPiece variant: greedy longest match over `eojeol_`, no `##`, lines of `piece<TAB>count`."""
+    """KorBERT's WordPiece variant: greedy longest match over `eojeol_`, no `##`, lines of `subword<TAB>count`."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     lines = path.read_text(encoding="utf-8").split("\n")
     pieces = [
         line.split("\t")[0].strip() for line in lines if line and not line.startswith(("n_iters=", "max_length="))
     ]
-    # The id is the line's number, also behind a piece that is listed twice.
+    # The id is the line number, also after a subword that is listed twice.
     vocab = {piece: id_ for id_, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", continuing_subword_prefix=""))
     tokenizer.normalizer = normalizers.Sequence(

@@ -1,20 +1,4 @@
-"""Load any compared encoder with its tokenizer; the one place that knows their quirks.
-
-Every source ends as a local folder: a known key or hub id is fetched into the hub cache, a folder is taken as it is.
-Weights are read from safetensors only. Models that are published as pickled weights alone are converted once:
-
-    python -m downstream.encoders SOURCE --out DIR
-
-Quirks (sources: the models' repositories and model cards):
-
-* kpfBERT has neither a trained pooler nor an NSP head; fine-tuning starts from a random pooler.
-* All five are cased. Lower-casing would strip accents by NFD and with them the Hangul.
-* KoBERT's vocabulary is a SentencePiece model with `[UNK] 0 [PAD] 1 [CLS] 2 [SEP] 3 [MASK] 4`; its hub folder names
-  XLNet's tokenizer, which puts the special tokens last.
-* KorBERT (ETRI, by licence only) marks the end of an eojeol by `_` instead of word continuations by `##`, splits on
-  white space alone, and lists its pieces with counts in `vocab.korean.rawtext.list`.
-* Only BERT, XLNet and ELECTRA take `token_type_ids`.
-"""
+"""Weights of encoders: loading with a head, converting pickled ones, and storing in half precision."""
 
 import shutil
 import tempfile
@@ -36,7 +20,7 @@ FITTING = "give the weights that belong to the config"
 
 
 def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: str, head: Mapping[str, Any]) -> Any:
-    """Load an encoder with a task head in single precision; the head, and a missing pooler, start at random.
+    """Load an encoder with a task head in single precision; the head and a missing pooler are initialised at random.
 
     Args:
         folder: a plain transformers folder with safetensors weights.
@@ -62,7 +46,7 @@ def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: s
         model, loaded = getattr(transformers, auto_class).from_pretrained(
             folder,
             config=config,
-            # The stored dtype may be half precision, which CPUs without bf16 units run a hundred times slower.
+            # The stored dtype may be half precision, which CPUs without bf16 units compute a hundred times slower.
             dtype="float32",
             output_loading_info=True,
         )
@@ -74,23 +58,35 @@ def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: s
 
 def _check_vocabulary(folder: Path, tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> None:
     if max(tokenizer.get_vocab().values()) >= vocab_size:
-        what = f"the tokenizer has {max(tokenizer.get_vocab().values()) + 1:,} pieces and the model {vocab_size:,}"
+        what = f"the tokenizer has {max(tokenizer.get_vocab().values()) + 1:,} subwords and the model {vocab_size:,}"
         raise CheckpointError(folder, what, "put tokenizer and weights of the same model in the folder")
 
 
 def _check_complete(where: Path, missing: Iterable[str]) -> None:
-    """Refuse weights with gaps in the encoder; only heads and the pooler may start at random."""
+    """Refuse weights that lack a part of the encoder; only heads and the pooler may be initialised at random."""
     lost = sorted(key for key in missing if ".encoder." in f".{key}" or ".embeddings." in f".{key}")
     if lost:
         what = f"{len(lost)} encoder weights are missing, e.g. {lost[0]}"
         raise CheckpointError(where, what, FITTING)
 
 
+def halve_weights(folder: Path) -> None:
+    """Store the weights of a transformers folder in half precision; its config asks for single precision."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    for path in folder.glob("*.safetensors"):
+        weights = {name: part.to(torch.float16).contiguous() for name, part in load_file(path).items()}
+        save_file(weights, path, metadata={"format": "pt"})
+    # transformers computes in the stored precision by default, and few CPUs have units for half precision.
+    ModelFolder(folder).save_config({"dtype": "float32"})
+
+
 def convert(source: str, out: Path) -> None:
     """Save an encoder as a plain folder: config.json, tokenizer.json, model.safetensors.
 
-    Pickled weights are read by torch's restricted unpickler (`weights_only=True`), which builds tensors and nothing
-    else; use it on files whose origin you know.
+    Pickled weights are read by torch's restricted unpickler (`weights_only=True`), which builds only tensors; use it on
+    files from a trusted source.
 
     Raises:
         CheckpointError: the source cannot be found or read.
@@ -113,8 +109,8 @@ def convert(source: str, out: Path) -> None:
             try:
                 state = torch.load(pickled, map_location="cpu", weights_only=True)
             except Exception as error:  # the unpickler raises whatever the broken bytes lead it to
-                # torch's own message advises to switch the restriction off, which is what must not be done.
-                what = f"cannot be read as weights: damaged, or more than tensors ({type(error).__name__})"
+                # torch's own message advises to switch the restriction off, which is unsafe.
+                what = f"cannot be read as weights: damaged, or not only tensors ({type(error).__name__})"
                 raise CheckpointError(pickled, what, "download it again from its publisher") from error
             if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
                 raise CheckpointError(pickled, "holds no named weights", "give a BERT checkpoint")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _SequenceHead(abc.ABC):
-    """What both have in common: the tensors of a text or pair, one output row an example."""
+    """Shared by both: the tensors of a text or pair, one output row per example."""
 
     auto_class = "AutoModelForSequenceClassification"
 
@@ -44,7 +44,7 @@ class _SequenceHead(abc.ABC):
 
     @abc.abstractmethod
     def label_id(self, example: TextExample) -> int | float:
-        """Return what the loss compares the output with."""
+        """Return the target of the loss."""
 
     def logits(self, model: "PreTrainedModel", batch: Mapping[str, Any]) -> "Tensor":
         """Return float (B, C)."""
@@ -60,12 +60,12 @@ class Classification(_SequenceHead):
     """Label names in the order of their ids."""
 
     def check(self, example: TextExample, where: str) -> None:
-        """Raise DataError for a label that is none of `labels`."""
+        """Raise DataError for a label that is not in `labels`."""
         if example.label not in self.labels:
             raise DataError(where, f"label '{example.label}' is unknown", suggest(str(example.label), self.labels))
 
     def head_config(self) -> dict[str, Any]:
-        """Return labels with ids, so that a saved model says which output means what."""
+        """Return labels with ids, so that a saved model names its outputs."""
         return {
             "id2label": dict(enumerate(self.labels)),
             "label2id": {label: k for k, label in enumerate(self.labels)},

@@ -1,7 +1,7 @@
-"""Family for a text with a few continuations of which one is right, such as SWAG's.
+"""Family for a text with several continuations of which one is correct, such as SWAG.
 
-Every choice is read with the text, as a pair; one number comes out of each, and the highest is taken. Source: Devlin et
-al. 2019, section 4.4.
+Every choice is encoded with the text as a pair and gets one score; the highest score wins. Source: Devlin et al. 2019,
+section 4.4.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class MultipleChoice:
     """One of a fixed number of choices; cross-entropy over them, argmax.
 
-    Input: `[CLS] text [SEP] choice [SEP]` for each. A text that is too long with its choice loses tokens at its begin,
-    far from where the choice goes on. A prediction, like `ChoiceExample.label`, is the number of a choice as text.
+    Input: `[CLS] text [SEP] choice [SEP]` for each. A text that is too long is truncated at its beginning, far
+    from the choice. A prediction, like `ChoiceExample.label`, is the number of a choice as text.
     """
 
     num_choices: int = 4
@@ -29,12 +29,12 @@ class MultipleChoice:
     auto_class = "AutoModelForMultipleChoice"
 
     def check(self, example: ChoiceExample, where: str) -> None:
-        """Raise DataError for another number of choices, for two that are equal, or a label that is none of them."""
+        """Raise DataError for another number of choices, equal choices, or a label that names none of them."""
         if len(set(example.choices)) != self.num_choices or len(example.choices) != self.num_choices:
             what = f"{len(set(example.choices))} different choices where there should be {self.num_choices}"
             raise DataError(where, what, "restore the official file")
         if example.label not in [str(number) for number in range(self.num_choices)]:
-            raise DataError(where, f"label '{example.label}' is no choice", f"use 0 to {self.num_choices - 1}")
+            raise DataError(where, f"label '{example.label}' is not a choice", f"use 0 to {self.num_choices - 1}")
 
     def head_config(self) -> dict[str, Any]:
         """Return nothing: a head with one output needs no names."""
@@ -48,7 +48,7 @@ class MultipleChoice:
         *,
         with_labels: bool,
     ) -> list[Features]:
-        """Tokenise; each entry of an example's features is a list with one for every choice."""
+        """Tokenise; each entry of an example's features is a list with one item per choice."""
         before, tokenizer.truncation_side = tokenizer.truncation_side, "left"
         try:
             encoded = tokenizer(
@@ -82,7 +82,7 @@ class MultipleChoice:
 
 
 def pad_choices(tokenizer: "PreTrainedTokenizerBase", rows: Sequence[Features]) -> dict[str, "Tensor"]:
-    """Put examples with C choices each side by side: (B, C, T), padded to the longest pair; `labels` (B,)."""
+    """Return a batch of examples with C choices each: (B, C, T), padded to the longest pair; `labels` (B,)."""
     import torch
 
     inputs = [key for key in rows[0] if key != "labels"]

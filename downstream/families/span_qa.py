@@ -1,8 +1,8 @@
 """Family for questions answered by a span of their context, in the manner of SQuAD 1.1 and 2.0.
 
-A context longer than the input is read in windows that overlap by `stride` tokens. Answers are cut from the context by
-character offsets, never by joining tokens: with SentencePiece or byte-level tokenizers the joining returns whole
-white-space words, and KorQuAD's exact match cannot pass 24 % then.
+A context longer than the input is split into windows that overlap by `stride` tokens. Answers are sliced from the
+context by character offsets and not joined from tokens: joining SentencePiece or byte-level tokens returns whole
+white-space words, which limits KorQuAD's exact match to 24 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpanQA:
-    """Start and end of the answer among the context's tokens; [CLS] stands for "no answer"."""
+    """Start and end of the answer among the context's tokens; [CLS] means "no answer"."""
 
     has_unanswerable: bool
-    """Whether "" may be predicted: when the null score passes the best span's (threshold 0)."""
+    """Whether "" may be predicted: when the null score exceeds the best span's (threshold 0)."""
     stride: int = 128
     """Tokens by which neighbouring windows overlap."""
     max_query_length: int = 64
-    """Tokens a question keeps."""
+    """Tokens that a question is truncated to."""
     max_answer_length: int = 30
     """Longest answer in tokens."""
     n_best: int = 20
-    """Starts and ends looked at per window."""
+    """Candidate starts and ends per window."""
 
     auto_class = "AutoModelForQuestionAnswering"
 
@@ -44,7 +44,7 @@ class SpanQA:
             raise DataError(where, "empty question or context", "restore the official file")
 
     def head_config(self) -> dict[str, Any]:
-        """Return nothing: the head has two outputs by itself."""
+        """Return nothing: the head has two outputs by default."""
         return {}
 
     def featurize(
@@ -55,11 +55,11 @@ class SpanQA:
         *,
         with_labels: bool,
     ) -> list[Features]:
-        """Cut every example into windows `[CLS] question [SEP] context [SEP]`.
+        """Split every example into windows `[CLS] question [SEP] context [SEP]`.
 
-        Labels are the first gold's tokens; a window without it, like an unanswerable question, points at [CLS].
+        Labels are the tokens of the first gold answer; [CLS] in a window without it and for an unanswerable question.
         """
-        # Half of a short input is the context's, whatever the length of the question.
+        # At least half of a short input is left for the context.
         query_length = min(self.max_query_length, max_length // 2)
         encoded = tokenizer(
             [_shorten(example.question, tokenizer, query_length) for example in examples],
@@ -129,21 +129,21 @@ class SpanQA:
 
 
 def _shorten(question: str, tokenizer: "PreTrainedTokenizerBase", length: int) -> str:
-    """Cut a question behind its first LENGTH tokens."""
+    """Truncate a question to its first LENGTH tokens."""
     question = question.strip()
     offsets = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"][:length]
     return question[: offsets[-1][1]] if offsets else question
 
 
 def _trim(context: str, start: int, end: int) -> tuple[int, int]:
-    """Leave out the blank that SentencePiece counts to the piece behind it."""
+    """Exclude the blank that SentencePiece counts as part of the following subword."""
     while start < end and context[start].isspace():
         start += 1
     return start, end
 
 
 def _answer_tokens(spans: Sequence[tuple[int, int] | None], answers: Sequence[Answer]) -> tuple[int, int] | None:
-    """Return the first and last token that cover the first gold, or None if the window does not hold it whole."""
+    """Return the first and last token that cover the first gold, or None if the window does not contain all of it."""
     if not answers:
         return None
     # A few golds of KorQuAD begin or end with a blank, which belongs to no token.

@@ -1,12 +1,12 @@
 """Family for tags on characters, such as named entities in KLUE-NER's manner.
 
-A text has one tag for every character but the blank. A model tags tokens; which characters a token stands for is read
-from its offsets, so that an [UNK] and pieces of any tokenizer find theirs. A text longer than the input is read in
-windows that overlap by `stride` tokens, and nothing of it is dropped.
+A text has one tag for every character except the blank. A model tags tokens; the characters of a token are given by its
+offsets, which works for [UNK] and for every tokenizer. A text longer than the input is split into windows that overlap
+by `stride` tokens; no part is dropped.
 
-Source: Park et al. 2021, KLUE, and KLUE-benchmark/KLUE-baseline: a token is trained on the tag of its first character,
-in an eojeol that holds an [UNK] on that of the eojeol's first; of the characters under a token the first gets the tag
-predicted, the others the I- of its type.
+Source: Park et al. 2021, KLUE, and KLUE-benchmark/KLUE-baseline: a token is trained on the tag of its first character;
+in an eojeol with an [UNK], on the tag of the eojeol's first character. The first character of a token gets the
+predicted tag, the others the I- tag of its type.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,17 @@ OUTSIDE = "O"
 
 @dataclass(frozen=True)
 class Tagging:
-    """One tag of an IOB2 scheme for every character but the blank; cross-entropy over tokens, argmax.
+    """One tag of an IOB2 scheme for every character except the blank; cross-entropy over tokens, argmax.
 
     Input: [CLS] text [SEP], both of them tagged O. A prediction, like `TextExample.label`, is one string with the tags
-    of all characters in order, joined by blanks. Characters that no token stands for, which a tokenizer may drop
-    (control characters), are predicted O.
+    of all characters in order, joined by blanks. Characters without a token, such as control characters that a
+    tokenizer drops, are predicted O.
     """
 
     tags: tuple[str, ...]
     """Tag names in the order of their ids; `O` is one of them."""
     stride: int = 32
-    """Tokens by which neighbouring windows overlap; a token is read where it has most context on its poorer side."""
+    """Tokens by which neighbouring windows overlap; a token is predicted in the window that is widest around it."""
 
     auto_class = "AutoModelForTokenClassification"
 
@@ -45,12 +45,12 @@ class Tagging:
         tags = str(example.label).split()
         if unknown := next((tag for tag in tags if tag not in self.tags), None):
             raise DataError(where, f"tag '{unknown}' is unknown", suggest(unknown, self.tags))
-        num_characters = len(_tag_places(example.text))
+        num_characters = len(_character_indices(example.text))
         if len(tags) != num_characters:
             raise DataError(where, f"{len(tags)} tags for {num_characters} characters", "restore the official file")
 
     def head_config(self) -> dict[str, Any]:
-        """Return tags with ids, so that a saved model says which output means what."""
+        """Return tags with ids, so that a saved model names its outputs."""
         return {"id2label": dict(enumerate(self.tags)), "label2id": {tag: k for k, tag in enumerate(self.tags)}}
 
     def featurize(
@@ -61,9 +61,9 @@ class Tagging:
         *,
         with_labels: bool,
     ) -> list[Features]:
-        """Cut every example into windows `[CLS] text [SEP]`; `labels` has one tag id a token.
+        """Split every example into windows `[CLS] text [SEP]`; `labels` has one tag id per token.
 
-        `_places` holds for every token the numbers of the characters it stands for, blanks not counted.
+        `_characters` holds the indices of each token's characters, blanks not counted.
         """
         encoded = tokenizer(
             [example.text for example in examples],
@@ -76,14 +76,14 @@ class Tagging:
         )
         owners = encoded.pop("overflow_to_sample_mapping")
         offsets = encoded.pop("offset_mapping")
-        numbers = [_tag_places(example.text) for example in examples]
+        numbers = [_character_indices(example.text) for example in examples]
         features: list[Features] = []
         for k, owner in enumerate(owners):
-            places = [
+            characters = [
                 [numbers[owner][p] for p in range(*span) if p in numbers[owner]] if side == 0 else []
                 for span, side in zip(offsets[k], encoded.sequence_ids(k), strict=True)
             ]
-            features.append({key: encoded[key][k] for key in encoded} | {"_example": owner, "_places": places})
+            features.append({key: encoded[key][k] for key in encoded} | {"_example": owner, "_characters": characters})
         if with_labels:
             self._add_labels(features, examples, tokenizer.unk_token_id)
         return features
@@ -92,21 +92,21 @@ class Tagging:
         self, features: Sequence[Features], examples: Sequence[TextExample], unk_token_id: int | None
     ) -> None:
         eojeol = [_eojeol_starts(example.text) for example in examples]
-        # An eojeol may lie across two windows: whether it holds an [UNK] is a matter of all.
+        # An eojeol may span two windows, so [UNK]s are collected over all of them.
         unknown = {
-            (feature["_example"], eojeol[feature["_example"]][place])
+            (feature["_example"], eojeol[feature["_example"]][character])
             for feature in features
-            for token, places in zip(feature["input_ids"], feature["_places"], strict=True)
-            for place in places
+            for token, characters in zip(feature["input_ids"], feature["_characters"], strict=True)
+            for character in characters
             if token == unk_token_id
         }
         for feature in features:
             owner = feature["_example"]
             tags = str(examples[owner].label).split()
             labels = []
-            for places in feature["_places"]:
-                start = eojeol[owner][places[0]] if places else -1
-                tag = OUTSIDE if not places else tags[start] if (owner, start) in unknown else tags[places[0]]
+            for characters in feature["_characters"]:
+                start = eojeol[owner][characters[0]] if characters else -1
+                tag = OUTSIDE if not characters else tags[start] if (owner, start) in unknown else tags[characters[0]]
                 labels.append(self.tags.index(tag))
             feature["labels"] = labels
 
@@ -119,30 +119,30 @@ class Tagging:
         self, outputs: Sequence[Any], features: Sequence[Features], examples: Sequence[TextExample]
     ) -> list[Prediction]:
         """Return per example the tags of its characters, joined by blanks."""
-        tags = [[OUTSIDE] * len(_tag_places(example.text)) for example in examples]
+        tags = [[OUTSIDE] * len(_character_indices(example.text)) for example in examples]
         margins = [[-1] * len(row) for row in tags]
         for scores, feature in zip(outputs, features, strict=True):
             owner, length = feature["_example"], len(feature["input_ids"])
             taken: set[int] = set()
-            for token, places in enumerate(feature["_places"]):
+            for token, characters in enumerate(feature["_characters"]):
                 tag = self.tags[int(scores[token].argmax())]
                 margin = min(token, length - 1 - token)
-                for place in places:
-                    # Byte-level pieces share a character: the first of them speaks for it.
-                    if place not in taken and margin > margins[owner][place]:
-                        tags[owner][place], margins[owner][place] = tag, margin
-                    taken.add(place)
+                for character in characters:
+                    # Byte-level subwords share a character: the first of them decides its tag.
+                    if character not in taken and margin > margins[owner][character]:
+                        tags[owner][character], margins[owner][character] = tag, margin
+                    taken.add(character)
                     tag = tag if tag == OUTSIDE else f"I-{tag[2:]}"
         return [BLANK.join(row) for row in tags]
 
 
-def _tag_places(text: str) -> dict[int, int]:
-    """Return code point → number of the character among those that are no blank."""
-    return {point: place for place, point in enumerate(p for p, c in enumerate(text) if c != BLANK)}
+def _character_indices(text: str) -> dict[int, int]:
+    """Return code point offset → index of the character among those that are not blanks."""
+    return {point: index for index, point in enumerate(p for p, c in enumerate(text) if c != BLANK)}
 
 
 def _eojeol_starts(text: str) -> list[int]:
-    """Return for every character but blanks the number of its eojeol's first one."""
+    """Return for every character except blanks the index of its eojeol's first character."""
     starts: list[int] = []
     for word in text.split(BLANK):
         starts += [len(starts)] * len(word)

@@ -1,13 +1,13 @@
-"""A BiLSTM on an encoder's layers: features of a frozen encoder, or a head for one that reads left to right.
+"""A BiLSTM on an encoder's layers: features of a frozen encoder, or a head for a left-to-right encoder.
 
-`FinetuneConfig.features` says which layers it reads. With a frozen encoder this is the feature-based approach of Devlin
-et al. 2019, section 5.3: nothing of the encoder is trained, and its dropout is off. With `last` and a trained encoder
-it is what section 5.1 puts on the left-to-right model. Two layers as in the paper; as wide as the encoder, where the
-paper's 768 is BERT base's width.
+`FinetuneConfig.features` selects the layers it reads. With a frozen encoder this is the feature-based approach of
+Devlin et al. 2019, section 5.3: the encoder is not trained, and its dropout is off. With `last` and a trained encoder
+it is the BiLSTM that section 5.1 puts on the left-to-right model. It has two layers as in the paper, and the encoder's
+width; the paper's 768 is the width of BERT base.
 
 A saved folder holds the encoder's config.json with an entry `bilstm`, all weights in `bilstm.safetensors`, and the
-tokenizer. `downstream.finetune.load_finetuned` opens it. There is no `model.safetensors`, so that whoever takes it for
-a plain transformers folder is refused instead of given random weights.
+tokenizer. `downstream.finetune.load_finetuned` opens it. There is no `model.safetensors`, so that loading it as a plain
+transformers folder fails instead of returning random weights.
 """
 
 from collections.abc import Mapping
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 WEIGHTS_FILE = "bilstm.safetensors"
 NUM_LSTM_LAYERS = 2
 LAST = 4
-"""Layers that `last-four` puts side by side."""
+"""Number of layers that `last-four` concatenates."""
 KINDS = {
     "AutoModelForSequenceClassification": "sequence",
     "AutoModelForTokenClassification": "tokens",
     "AutoModelForQuestionAnswering": "span",
 }
-"""What the head's outputs belong to, by the class that loads the usual head of the family."""
+"""Class that loads the family's usual head → what the BiLSTM's outputs belong to."""
 
 
 class BiLstmModel(nn.Module):
@@ -44,14 +44,14 @@ class BiLstmModel(nn.Module):
     base_model_prefix = "encoder"
 
     def __init__(self, encoder: Any, *, layers: str, kind: str, num_outputs: int, is_frozen: bool) -> None:
-        """Put a head with random weights on ENCODER.
+        """Put a randomly initialised head on ENCODER.
 
         Args:
             encoder: a transformers encoder without head.
             layers: what the BiLSTM reads.
             kind: `sequence`, `tokens` or `span`.
             num_outputs: classes, or 1 for a score.
-            is_frozen: whether the encoder is left as it is.
+            is_frozen: whether the encoder is not trained.
         """
         super().__init__()
         self.encoder, self.config = encoder, encoder.config
@@ -165,7 +165,7 @@ def build(folder: Path, tokenizer: "PreTrainedTokenizerBase", family: Family, co
         folder: of the encoder.
         tokenizer: its tokenizer.
         family: of the task.
-        config: `features` and `frozen` say what the BiLSTM reads.
+        config: `features` and `frozen` define what the BiLSTM reads.
 
     Raises:
         RecipeError: the family has no such head, or the encoder has too few layers.
@@ -181,7 +181,7 @@ def build(folder: Path, tokenizer: "PreTrainedTokenizerBase", family: Family, co
 
 
 def load(folder: Path, family: Family) -> BiLstmModel:
-    """Load what `BiLstmModel.save_pretrained` wrote, in single precision.
+    """Load a folder written by `BiLstmModel.save_pretrained`, in single precision.
 
     Raises:
         CheckpointError: the weights are missing or damaged, or do not fit the config.
@@ -213,5 +213,5 @@ def _assemble(encoder: Any, family: Family) -> BiLstmModel:
 
 def _check_family(family: Family) -> None:
     if family.auto_class not in KINDS:
-        what = f"no BiLSTM is put on what {type(family).__name__} tasks are solved with"
+        what = f"there is no BiLSTM head for {type(family).__name__} tasks"
         raise RecipeError("features", what, "use features=none")

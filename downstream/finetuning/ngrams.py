@@ -1,4 +1,4 @@
-"""Character n-grams: logistic regression over their TF-IDF, a classifier of texts without a network.
+"""Character n-grams: a text classifier by logistic regression over their TF-IDF, without a network.
 
 classifier = NgramClassifier(texts, labels)
 classifier.predict(["배우들 연기가 좋았다"])
@@ -16,14 +16,14 @@ LENGTHS = (1, 4)
 C = 4.0
 """Inverse strength of regularisation."""
 UNSEEN = -30.0
-"""Log-probability of a label that no training text has."""
+"""Log-probability of a label without training texts."""
 
 
 class NgramClassifier:
     """Logistic regression over sublinear TF-IDF of character n-grams; deterministic."""
 
     def __init__(self, texts: Sequence[str], labels: Sequence[str]) -> None:
-        """Learn from N texts and their labels, of which there are at least two."""
+        """Fit N texts and their labels, of which there are at least two different ones."""
         self._vectorizer = vectorizer(*LENGTHS)
         self._model = logistic_regression().fit(self._vectorizer.fit_transform(texts), labels)
 
@@ -37,7 +37,7 @@ class NgramClassifier:
         return [str(label) for label in self._model.predict(self._vectorizer.transform(texts))]
 
     def log_probabilities(self, texts: Sequence[str], labels: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return float (N, C): how probable each of the LABELS is, in their order."""
+        """Return the log-probabilities of LABELS, float (N, C), in their order."""
         found = self._model.predict_log_proba(self._vectorizer.transform(texts))  # (N, classes)
         known = {str(label): k for k, label in enumerate(self._model.classes_)}
         columns = [found[:, known[label]] if label in known else np.full(len(found), UNSEEN) for label in labels]
@@ -46,10 +46,10 @@ class NgramClassifier:
 
 
 def vectorizer(shortest: int, longest: int) -> TfidfVectorizer:
-    """Return what counts and weighs the n-grams of texts."""
+    """Return the TF-IDF vectorizer of character n-grams."""
     return TfidfVectorizer(analyzer="char", ngram_range=(shortest, longest), sublinear_tf=True, lowercase=False)
 
 
 def logistic_regression() -> LogisticRegression:
-    """Return the classifier that learns from n-grams."""
+    """Return the classifier over n-grams, not fitted."""
     return LogisticRegression(C=C, max_iter=1000)

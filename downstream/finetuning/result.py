@@ -1,4 +1,4 @@
-"""One cell's score: a model on a task with a seed. Nothing else defines its form."""
+"""The result of a cell: a model on a task with a seed. Its schema is defined here alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ RESULT_FILE = "result.json"
 
 
 class Result(Config):
-    """Predictions of one model on one task with one seed, and what is needed to have them again."""
+    """Predictions of one model on one task with one seed, and what is needed to reproduce them."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     model: str
@@ -32,9 +32,9 @@ class Result(Config):
     data_sha256: str
     """Of the files of the training and the evaluation split, joined by `+`."""
     recipe_sha256: str
-    """Fingerprint of everything but the seed that decides the predictions; another value means another experiment."""
+    """Fingerprint of `recipe`; another value means another experiment."""
     recipe: dict[str, Any]
-    """What the fingerprint was taken of: model, task, data, resolved settings, package versions."""
+    """Everything but the seed that decides the predictions: model, task, data, resolved settings, package versions."""
     num_parameters: int = 0
     train_s: float
     eval_s: float
@@ -43,10 +43,10 @@ class Result(Config):
     predictions: list[str | float]
     """One per example, in the order of the evaluation file."""
     columns: dict[str, list[list[float | None]]]
-    """Metric key → its per-example numbers, from which score, interval and paired tests follow."""
+    """Metric key → its per-example numbers, which determine score, interval and paired tests."""
 
     def metric_columns(self, key: str) -> FloatArray:
-        """Return the (N, K) per-example numbers of a metric; NaN where it leaves an example out."""
+        """Return the (N, K) per-example numbers of a metric; NaN for an excluded example."""
         return np.array([[np.nan if x is None else x for x in row] for row in self.columns[key]], dtype=np.float64)
 
 
@@ -73,14 +73,14 @@ def score(
         split: the examples that were predicted.
         predictions: one per example.
         model: name.
-        seed: of what follows from a seed.
+        seed: of the training.
         data_sha256: of the files of both splits.
         recipe: everything but the seed that decides the predictions.
         recipe_sha256: its fingerprint.
         train_s: time of training in seconds.
         eval_s: time of predicting in seconds.
-        device: what kind of device computed.
-        precision: in which it was trained, if it was.
+        device: type of the device that computed.
+        precision: of the training, if there was one.
         num_parameters: of the model without its head.
     """
     columns = {metric.key: metric.columns(predictions, split.golds) for metric in task.metrics}
@@ -128,5 +128,5 @@ def read_result(path: Path) -> Result:
     except (ValidationError, UnicodeDecodeError) as error:
         detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise ResultError(
-            path, f"not a result of schema {SCHEMA} ({detail})", "delete it; the cell is run anew"
+            path, f"not a result of schema {SCHEMA} ({detail})", "delete it; the cell is then computed again"
         ) from error

@@ -1,1 +1,1 @@
-"""One declarative file per task; a module here is found by its `TASK`."""
+"""One declarative file per task; a module is registered by its `TASK`."""

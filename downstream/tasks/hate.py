@@ -16,7 +16,7 @@ LICENCE = "CC-BY-SA-4.0"
 
 
 def read_comments(path: Path, *, label_column: str) -> list[TextExample]:
-    """Read `comments contain_gender_bias bias hate` rows, one of the last two as label; the row number is the id."""
+    """Read `comments contain_gender_bias bias hate` rows; one of the last two is the label, the row number the id."""
     rows = read_tsv_rows(path, "comments", label_column)
     return [
         TextExample(str(number), nfc(_unquote(comment)), None, label)
@@ -25,7 +25,7 @@ def read_comments(path: Path, *, label_column: str) -> list[TextExample]:
 
 
 def _unquote(comment: str) -> str:
-    """Undo the publisher's CSV quoting of the few comments with a quotation mark; no comment has a tab in it."""
+    """Undo the publisher's CSV quoting of the few comments with a quotation mark; no comment contains a tab."""
     is_quoted = len(comment) > 1 and comment[0] == comment[-1] == '"'
     return comment[1:-1].replace('""', '"') if is_quoted else comment
 
@@ -33,7 +33,7 @@ def _unquote(comment: str) -> str:
 TASK = Task(
     name="hate",
     title="BEEP! hate",
-    # Ids as KoELECTRA numbers them.
+    # Label ids are KoELECTRA's.
     family=Classification(labels=("none", "offensive", "hate")),
     files={
         "train": OfficialFile(
@@ -49,7 +49,7 @@ TASK = Task(
     read=partial(read_comments, label_column="hate"),
     metrics=(macro_f1, accuracy),
     chance=1 / 3,
-    # KoELECTRA's ten epochs come with picking the best of many checkpoints on dev; nothing is picked here.
+    # KoELECTRA trains ten epochs and selects the best checkpoint on dev; no checkpoint is selected here.
     finetune=FinetuneConfig(epochs=4, max_length=128),
     source="Moon, Cho and Lee 2020, BEEP!, github kocohub/korean-hate-speech",
     licence=LICENCE,

@@ -17,18 +17,18 @@ LICENCE = "CC-BY-SA-4.0"
 
 
 def read_sentences(path: Path) -> list[TextExample]:
-    """Read sentences of `character<TAB>tag` rows behind a line `## id<TAB>sentence with marks`.
+    """Read sentences of `character<TAB>tag` rows after a line `## id<TAB>annotated sentence`.
 
-    Blanks are rows too; their tags do not count. Characters stay as they are, because each has its tag.
+    Blanks are rows too; their tags are ignored. Characters are not normalised, because each has its tag.
     """
     examples: list[TextExample] = []
     id_, text = "", ""
     tags: list[str] = []
-    # A line of its own ends the last sentence like all others.
+    # The added empty line ends the last sentence.
     for number, line in enumerate([*read_lines(path), "\n"], start=1):
         row = line.rstrip("\r\n")
         if row.startswith("##"):
-            # Five lines at the top describe the format; the sentence's own stands last.
+            # Five lines at the top describe the format; the sentence's own line comes last.
             id_ = row[2:].split("\t")[0].strip()
         elif row.strip("\t"):
             character, separator, tag = row.partition("\t")
@@ -64,7 +64,7 @@ TASK = Task(
     read=read_sentences,
     metrics=(entity_f1, char_macro_f1),
     chance=0.0,
-    # KLUE-baseline's; inputs are padded to the longest of their batch, not to this.
+    # KLUE-baseline's; inputs are padded to the longest of their batch, not to this length.
     finetune=FinetuneConfig(epochs=3, warmup_ratio=0.0, max_length=510),
     source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
     licence=LICENCE,

@@ -30,7 +30,7 @@ def read_pairs(path: Path) -> list[TextExample]:
 TASK = Task(
     name="klue-nli",
     title="KLUE-NLI",
-    # Ids as KLUE-baseline numbers them; Hugging Face's copy of the data has neutral 1, contradiction 2.
+    # Label ids are KLUE-baseline's; Hugging Face's copy of the data has neutral 1, contradiction 2.
     family=Classification(labels=("entailment", "contradiction", "neutral")),
     files={
         "train": OfficialFile(

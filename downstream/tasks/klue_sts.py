@@ -52,7 +52,7 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=4, max_length=128),
     source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
     licence="CC-BY-SA-4.0",
-    # A fifth of so few pairs would say little of a correlation.
+    # A fifth of so few pairs is too small to estimate a correlation.
     substitute=Division(
         "dev",
         {"train": 313, "dev": 206},

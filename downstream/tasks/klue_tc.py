@@ -15,7 +15,7 @@ LICENCE = "CC-BY-SA-4.0"
 
 
 def read_headlines(path: Path) -> list[TextExample]:
-    """Read `guid title label` objects; `predefined_news_category` is the agency's own and not the gold."""
+    """Read `guid title label` objects; `predefined_news_category` is the agency's category and not the gold label."""
     return [
         TextExample(
             pick(record, "guid", where, str),
@@ -30,7 +30,7 @@ def read_headlines(path: Path) -> list[TextExample]:
 TASK = Task(
     name="klue-tc",
     title="KLUE-TC",
-    # Ids as KLUE-baseline numbers them; Hugging Face's copy of the data has another order.
+    # Label ids are KLUE-baseline's; Hugging Face's copy of the data has another order.
     family=Classification(labels=("정치", "경제", "사회", "생활문화", "세계", "IT과학", "스포츠")),
     files={
         split: OfficialFile(

@@ -1,4 +1,4 @@
-"""KorNLI: inference on translated sentences, machine-made for training, by hand for dev and test (Ham et al. 2020)."""
+"""KorNLI: inference on sentences translated by machine (train) and by humans (dev, test) (Ham et al. 2020)."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ LICENCE = "CC-BY-SA-4.0"
 
 
 def read_pairs(path: Path) -> list[TextExample]:
-    """Read `sentence1 sentence2 gold_label` rows. There are no ids: file and row number make one."""
+    """Read `sentence1 sentence2 gold_label` rows. There are no ids: file name and row number make one."""
     rows = read_tsv_rows(path, "sentence1", "sentence2", "gold_label")
     return [
         TextExample(f"{path.name}:{number}", nfc(premise), nfc(hypothesis), label)
@@ -50,11 +50,11 @@ TASK = Task(
     takes_pairs=True,
     metrics=(accuracy,),
     chance=1 / 3,
-    # Rate and batch are KoELECTRA's; its 15 epochs go over MultiNLI alone and pick the best on dev.
+    # Learning rate and batch size are KoELECTRA's; its 15 epochs use MultiNLI alone, with the best selected on dev.
     finetune=FinetuneConfig(epochs=3, batch_size=64, max_length=128),
     source="Ham et al. 2020, KorNLI and KorSTS, github kakaobrain/KorNLUDatasets",
     licence=LICENCE,
     eval_split="test",
-    # As KLUE-NLI, whose size the training part is nearer to.
+    # KLUE-NLI's settings: the training part is closer to its size.
     substitute=Division("dev", {"train": 1_983, "dev": 507}, finetune=FinetuneConfig(epochs=5, max_length=128)),
 )

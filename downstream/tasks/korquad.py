@@ -40,6 +40,6 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=3, batch_size=16, peak_lr=5e-5, max_length=384),
     source="Lim et al. 2019, KorQuAD 1.0, github korquad/korquad.github.io",
     licence=LICENCE,
-    # By article: paragraphs of one answer each other's questions.
+    # Divided by article: paragraphs of one article answer each other's questions.
     substitute=Division("dev", {"train": 4_303, "dev": 1_471}, keys=lambda example: [example.title]),
 )

@@ -1,8 +1,7 @@
-"""Three sentences of a news article, compared with an editor's choice: the project's own 120 articles.
+"""Three-sentence extractive summaries of news, compared with an editor's choice: the project's own 120 articles.
 
-AI-Hub's document summaries, which kpfbertsum was trained on, are given to registered persons in Korea only, and their
-publisher states no checksum; `python -m downstream.summarize evaluate FILE` scores a model on them where they are at
-hand.
+AI-Hub's document summaries, which kpfbertsum was trained on, are available to registered persons in Korea only, and
+their publisher states no checksum; `python -m downstream.summarize evaluate FILE` scores a model on them.
 """
 
 from corpora.official import OfficialFile
@@ -13,7 +12,7 @@ FILE = OfficialFile(path="news.jsonl", url="", licence="CC0-1.0")
 
 
 def split_of(example: SummaryExample) -> str:
-    """Return the split that an article is of; articles on one story are of one."""
+    """Return the split of an article; articles on one story belong to one split."""
     return example.article.split
 
 
@@ -27,7 +26,7 @@ TASK = Task(
     split_of=split_of,
     read=read_choices,
     metrics=METRICS,
-    # Three sentences by lot: 3 over the number of sentences, averaged over the articles of dev.
+    # Three random sentences: 3 over the number of sentences, averaged over the articles of dev.
     chance=0.22,
     finetune=FinetuneConfig(),
     source="corpora/sample/SOURCES.md",

@@ -264,18 +264,18 @@ def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, else
 
 
 def test_what_cannot_be_left_out_is_told(elsewhere: Path, fails: Fails) -> None:
-    def begin(models: tuple[str, ...], *, go_on: bool) -> None:
+    def begin(models: tuple[str, ...], *, resume: bool) -> None:
         recipe = read_bundle_recipe(elsewhere / "recipe.toml")
         places = {"root": elsewhere / "root", "work": elsewhere / "work", "out": elsewhere / "out"}
-        Bundle(recipe, **places, go_on=go_on, models=models)
+        Bundle(recipe, **places, resume=resume, models=models)
 
-    with fails(UsageError, "--models", "from nothing needs all of them"):
-        begin(("encoder",), go_on=False)
-    begin(("classifier",), go_on=True)
+    with fails(UsageError, "--models", "from scratch needs all models"):
+        begin(("encoder",), resume=False)
+    begin(("classifier",), resume=True)
     recipe = elsewhere / "recipe.toml"
     recipe.write_text(recipe.read_text(encoding="utf-8") + THIRD_PHASE, encoding="utf-8")
     with fails(UsageError, "--models", "new phase of the encoder"):
-        begin(("classifier",), go_on=True)
+        begin(("classifier",), resume=True)
 
 
 def test_what_the_recipe_still_says_stays_as_it_is(
@@ -290,9 +290,9 @@ def test_what_the_recipe_still_says_stays_as_it_is(
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
-        ("recipe", "been through another recipe"),
-        ("vocabulary", "been through another recipe"),
-        ("weights", "not the file that MANIFEST.json tells of"),
+        ("recipe", "trained by another recipe"),
+        ("vocabulary", "trained by another recipe"),
+        ("weights", "not the file that MANIFEST.json lists"),
         ("manifest", "no readable MANIFEST.json"),
         ("text", "has another vocabulary"),
     ],
@@ -313,7 +313,7 @@ def test_what_cannot_be_gone_on_with_is_told(elsewhere: Path, fails: Fails, dama
         recipe.write_text(recipe.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
     with fails(ResultError, out, what):
         bundle = Bundle(
-            read_bundle_recipe(recipe), root=elsewhere / "root", work=elsewhere / "work", out=out, go_on=True
+            read_bundle_recipe(recipe), root=elsewhere / "root", work=elsewhere / "work", out=out, resume=True
         )
         bundle.make()
 

@@ -1,1 +1,1 @@
-"""Tasks made out of other texts."""
+"""Tasks derived from other texts."""

@@ -1,21 +1,21 @@
-"""KorQuAD as sentence pairs: does this sentence of the passage hold the answer? After QNLI (Wang et al. 2019, GLUE).
+"""KorQuAD as sentence pairs: does this sentence contain the answer? After QNLI (Wang et al. 2019, GLUE).
 
-Made out of KorQuAD's files when they are read: no derivative of them is passed on.
+Derived from KorQuAD's files when they are read: no derivative of them is distributed.
 
-In KorQuAD the sentence with the answer repeats most of its question: 85 times in 100 it shares more 2-grams with it
-than any other does. So that overlap does not solve the task, only *blocks* of two questions of a passage are kept,
-whose answers stand in different sentences:
+In KorQuAD the sentence with the answer repeats most of its question: in 85 % of cases it shares more 2-grams with the
+question than any other sentence. So that overlap does not solve the task, only *blocks* of two questions of a passage
+are kept whose answers are in different sentences:
 
-| | the sentence that answers the first | that answers the second |
+| | sentence that answers the first | sentence that answers the second |
 | --- | --- | --- |
 | first question | answer | none |
 | second question | none | answer |
 
-So every question and every sentence is right once and wrong once, and neither alone says anything, its length included.
-A block's *advantage* is how much more overlap the two right pairs have than the two wrong ones. Blocks are taken in the
-order of their advantage, from the least, each question once, as long as the advantages do not sum up to more than
-nothing: on average over the task right pairs overlap as much as wrong ones. Sentences with the other question's answer
-in them make no block.
+Every question and every sentence is correct once and wrong once, so neither alone predicts the label, its length
+included. A block's *advantage* is the overlap of its two correct pairs minus that of its two wrong pairs. Blocks are
+taken in ascending order of advantage, each question once, while the sum of advantages does not exceed zero: averaged
+over the task, correct pairs overlap as much as wrong ones. Sentences that contain the other question's answer form no
+block.
 """
 
 import functools
@@ -33,17 +33,17 @@ from downstream.tasks import korquad
 
 LABELS = ("none", "answer")
 MIN_BLOCKS, MAX_BLOCKS = 28, 2_000
-"""Of a split. The least, because the embedded sample has too few questions for the rule; the most, so that the size can
-be stated where the file is not at hand."""
+"""Blocks of a split. The minimum is for the embedded sample, which has too few questions for the rule; the maximum
+fixes the size without the file."""
 SHORTEST_SHARED = 20
-"""Characters of a sentence by which two articles are told to be related."""
+"""Characters of a shared sentence from which on two articles count as related."""
 WEIGHTS = (1.4, 0.1, 9.7, 5.5, -3.9, -3.5)
-"""Of the shares that `Overlap` sums up: rounded from a logistic regression that tells right from wrong pairs of a block
-in the training part of `korquad-qnli-devsplit`. They measure what letters could tell; nothing is learnt here."""
+"""Weights of the shares in `Overlap`: rounded from a logistic regression that separates correct from wrong pairs of a
+block in the training part of `korquad-qnli-devsplit`. They measure what characters alone predict."""
 
 
 def make_pairs(_split: str, questions: Sequence[QuestionExample]) -> list[TextExample]:
-    """Return the pairs of question and sentence, four a block; `text` is the question."""
+    """Return the pairs of question and sentence, four per block; `text` is the question."""
     passages: dict[str, list[int]] = defaultdict(list)
     for k, question in enumerate(questions):
         passages[question.context].append(k)
@@ -66,12 +66,12 @@ def make_pairs(_split: str, questions: Sequence[QuestionExample]) -> list[TextEx
 
 
 def article_keys(question: QuestionExample) -> list[str]:
-    """Return what must not stand in both parts of a divided file: articles, and sentences that some of them share."""
+    """Return the keys that parts of a divided file must not share: articles, and sentences that several contain."""
     return [question.title, *(s.text for s in _sentences(question.context) if len(s.text) >= SHORTEST_SHARED)]
 
 
 def answering_sentence(question: QuestionExample) -> str:
-    """Return the sentence of the passage that the answer stands in; nothing if it runs over a sentence's end."""
+    """Return the sentence of the passage that contains the answer; empty if the answer crosses a sentence boundary."""
     start, end = question.answers[0].start, question.answers[0].start + len(question.answers[0].text)
     around = (s.text for s in _sentences(question.context) if s.start <= start and end <= s.end)
     return next(around, "")
@@ -88,7 +88,7 @@ def _makes_block(one: QuestionExample, first: str, two: QuestionExample, second:
 
 
 def _balanced(blocks: Sequence[tuple[float, int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the blocks to be taken, of all that there are by advantage."""
+    """Yield the blocks to take, from BLOCKS in ascending order of advantage."""
     taken: set[int] = set()
     total, number = 0.0, 0
     for advantage, one, two in blocks:
@@ -115,6 +115,6 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=5, batch_size=16, max_length=256),
     source="made by this suite out of Lim et al. 2019, KorQuAD 1.0, github korquad/korquad.github.io",
     licence=korquad.LICENCE,
-    # A fifth of so few pairs would say little.
+    # A fifth of so few pairs is too small an evaluation part.
     substitute=Division("dev", {"train": 800, "dev": 552}, keys=article_keys, eval_share=0.25),
 )

@@ -1,17 +1,17 @@
 """News as multiple choice: which of four sentences continues the article? After SWAG (Zellers et al. 2018).
 
-Made out of the Korean Wikinews when it is read; articles that share a sentence lie on the same side, and all sentences
-of an example are of one side. The context is the three sentences before the right one. Wrong ones are sentences of the
-same article, out of reach of the context, and of the articles that are most like it by their letters.
+Derived from the Korean Wikinews when it is read; articles that share a sentence belong to the same part, and all
+sentences of an example come from one part. The context is the three sentences before the correct one. Wrong choices are
+sentences of the same article outside the context, and of the articles with the most similar characters.
 
-So that letters and lengths do not tell which is right, examples come in *groups*: four contexts, and for each of them
-the same four sentences to choose from, every one of which is right once and wrong three times. A sentence alone, its
-length included, is therefore right in exactly a quarter. A group's *advantage* is how much more the right pairs of
-context and sentence are alike than the wrong ones, by cosines of TF-IDF. Groups are put together so that it is small,
-and taken from the least on as long as the advantages do not sum up to more than nothing, as in `korquad_qnli`.
+So that characters and lengths do not predict the answer, examples come in *groups*: four contexts with the same four
+choices, each of which is correct once and wrong three times. A sentence alone, its length included, is therefore
+correct in exactly a quarter of its examples. A group's *advantage* is the similarity of its correct pairs of context
+and sentence minus that of its wrong pairs, by cosines of TF-IDF. Groups are composed for a small advantage, and taken
+in ascending order while the sum of advantages does not exceed zero, as in `korquad_qnli`.
 
-Encoders that were pretrained on Wikinews, ours on `open_korean` among them, have read these articles. `python -m
-eval.contamination` tells how many; a corpus recipe without that source is free of them.
+Encoders pretrained on Wikinews, ours on `open_korean` among them, have seen these articles. `python -m
+eval.contamination` reports how many; a corpus recipe without that source avoids them.
 """
 
 import logging
@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 LICENCE = "CC-BY-2.5"
 NUM_CHOICES = 4
 CONTEXT = 3
-"""Sentences before the right one."""
+"""Sentences before the correct one."""
 SHORTEST, LONGEST = 20, 200
-"""Characters: shorter sentences are left out of their articles, longer ones are no choices."""
-LIKE_ARTICLES = 12
+"""Characters: shorter sentences are removed from their articles, longer ones are not used as choices."""
+NUM_SIMILAR_ARTICLES = 12
 MIN_GROUPS = 30
-"""Of a split, whatever they sum up to: the embedded sample has few articles."""
+"""Minimum of a split, whatever their advantages: the embedded sample has few articles."""
 WEIGHTS = (0.5, 1.0, 1.0)
-"""Of the cosines over 1-, 2- and 3-grams: the first are large everywhere and say little."""
+"""Weights of the cosines over 1-, 2- and 3-grams: those of 1-grams are large for any two texts."""
 MARKUP = re.compile(r"\[\[[^\]]*\]\]|\[\d+\]")
 
 
@@ -56,7 +56,7 @@ def read_articles(path: Path) -> list[Document]:
 
 
 def article_keys(document: Document) -> list[str]:
-    """Return what articles must not share across parts: sentences, and what they say they are related to."""
+    """Return the keys that articles of different parts must not share: sentences and related articles."""
     return [document.id, str(document.extra.get("related") or document.id), *sentences_of(document)]
 
 
@@ -66,8 +66,8 @@ def sentences_of(document: Document) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A sentence that can be the right choice, and where it stands."""
+class _Candidate:
+    """A sentence that can be the correct choice, with its position."""
 
     article: int
     number: int
@@ -76,20 +76,28 @@ class _Place:
 
 
 def make_choices(_split: str, documents: Sequence[Document]) -> list[ChoiceExample]:
-    """Return examples of four choices, four a group."""
+    """Return examples of four choices, four per group."""
     articles = [sentences_of(document) for document in documents]
-    likes = _most_alike([" ".join(sentences) for sentences in articles])
-    places = [place for number, sentences in enumerate(articles) for place in _places(number, sentences)]
+    similar = _most_similar([" ".join(sentences) for sentences in articles])
+    candidates = [
+        candidate for number, sentences in enumerate(articles) for candidate in _candidates(number, sentences)
+    ]
     by_article: dict[int, list[int]] = defaultdict(list)
-    for k, place in enumerate(places):
-        by_article[place.article].append(k)
-    likeness = _Likeness([place.text for place in places], [place.context for place in places])
+    for k, candidate in enumerate(candidates):
+        by_article[candidate.article].append(k)
+    similarity = _Similarity(
+        [candidate.text for candidate in candidates], [candidate.context for candidate in candidates]
+    )
     taken: set[int] = set()
     groups: list[tuple[float, list[int]]] = []
-    for k in sorted(range(len(places)), key=lambda k: draw(f"order {places[k].text}", 1 << 62)):
-        near = [o for article in (places[k].article, *likes[places[k].article]) for o in by_article.get(article, [])]
+    for k in sorted(range(len(candidates)), key=lambda k: draw(f"order {candidates[k].text}", 1 << 62)):
+        near = [
+            o
+            for article in (candidates[k].article, *similar[candidates[k].article])
+            for o in by_article.get(article, [])
+        ]
         pool = [k, *(other for other in near if other not in taken and other != k)]
-        if k not in taken and (group := _group(pool, places, likeness(pool, pool))) is not None:
+        if k not in taken and (group := _group(pool, candidates, similarity(pool, pool))) is not None:
             taken.update(group[1])
             groups.append(group)
     examples = []
@@ -98,25 +106,27 @@ def make_choices(_split: str, documents: Sequence[Document]) -> list[ChoiceExamp
         if total + advantage > 0 and number >= MIN_GROUPS:
             break
         total += advantage
-        examples += [_example(documents[places[k].article].id, k, members, places) for k in members]
+        examples += [_example(documents[candidates[k].article].id, k, members, candidates) for k in members]
     return examples
 
 
-def _group(pool: Sequence[int], places: Sequence[_Place], likeness: Any) -> tuple[float, list[int]] | None:
-    """Return the first of POOL with three others that make its advantage small; None if there are no three.
+def _group(pool: Sequence[int], candidates: Sequence[_Candidate], similarity: Any) -> tuple[float, list[int]] | None:
+    """Return a group of the first of POOL and three others with a small advantage; None if there are no three.
 
     Args:
-        pool: numbers of places.
-        places: all of them.
-        likeness: (pool, pool), of sentences and contexts.
+        pool: indices of candidates.
+        candidates: all of them.
+        similarity: (pool, pool), of sentences and contexts.
     """
-    # What a pair of places adds to the advantage: right pairs against the two that are crossed.
-    own = likeness.diagonal()
-    added = own[:, None] + own[None, :] - likeness - likeness.T
+    # Contribution of two candidates to the advantage: their correct pairs minus their crossed pairs.
+    own = similarity.diagonal()
+    added = own[:, None] + own[None, :] - similarity - similarity.T
     chosen = [0]
     while len(chosen) < NUM_CHOICES:
         fitting = [
-            k for k in range(len(pool)) if all(_is_apart(places[pool[k]], places[pool[other]]) for other in chosen)
+            k
+            for k in range(len(pool))
+            if all(_is_apart(candidates[pool[k]], candidates[pool[other]]) for other in chosen)
         ]
         if not fitting:
             return None
@@ -125,32 +135,32 @@ def _group(pool: Sequence[int], places: Sequence[_Place], likeness: Any) -> tupl
     return round(advantage, DECIMALS), [pool[k] for k in chosen]
 
 
-def _is_apart(one: _Place, other: _Place) -> bool:
-    """Whether neither sentence stands in the other's context or is the same."""
+def _is_apart(one: _Candidate, other: _Candidate) -> bool:
+    """Whether the sentences differ and neither occurs in the other's context."""
     is_near = one.article == other.article and abs(one.number - other.number) <= CONTEXT
     return not is_near and one.text != other.text and one.text not in other.context and other.text not in one.context
 
 
-def _places(article: int, sentences: Sequence[str]) -> Iterator[_Place]:
+def _candidates(article: int, sentences: Sequence[str]) -> Iterator[_Candidate]:
     for number in range(CONTEXT, len(sentences)):
         context = " ".join(sentences[number - CONTEXT : number])
         if len(sentences[number]) <= LONGEST and sentences[number] not in context:
-            yield _Place(article, number, sentences[number], context)
+            yield _Candidate(article, number, sentences[number], context)
 
 
-def _most_alike(texts: Sequence[str]) -> list[list[int]]:
-    """Return for each text the numbers of those most like it, by the cosine of TF-IDF over 2-grams."""
+def _most_similar(texts: Sequence[str]) -> list[list[int]]:
+    """Return for each text the indices of the most similar ones, by the cosine of TF-IDF over 2-grams."""
     import numpy as np
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(analyzer="char", ngram_range=(2, 2), sublinear_tf=True).fit_transform(texts)
     cosines = np.round((vectors @ vectors.T).toarray(), DECIMALS)  # (N, N); last digits differ between machines
     np.fill_diagonal(cosines, -1.0)
-    return [list(map(int, row)) for row in np.argsort(-cosines, axis=1, kind="stable")[:, :LIKE_ARTICLES]]
+    return [list(map(int, row)) for row in np.argsort(-cosines, axis=1, kind="stable")[:, :NUM_SIMILAR_ARTICLES]]
 
 
-class _Likeness:
-    """How alike sentences and contexts are: a sum of cosines of TF-IDF over 1-, 2- and 3-grams."""
+class _Similarity:
+    """Similarity of sentences and contexts: a weighted sum of TF-IDF cosines over 1-, 2- and 3-grams."""
 
     def __init__(self, texts: Sequence[str], contexts: Sequence[str]) -> None:
         from scipy import sparse
@@ -169,11 +179,11 @@ class _Likeness:
         return (self._texts[texts] @ self._contexts[contexts].T).toarray()
 
 
-def _example(article: str, right: int, members: Sequence[int], places: Sequence[_Place]) -> ChoiceExample:
-    id_ = f"{article}/{places[right].number}"
-    order = sorted(members, key=lambda k: draw(f"{id_} {places[k].text}", 1 << 62))
-    choices = tuple(places[k].text for k in order)
-    return ChoiceExample(id_, places[right].context, None, str(order.index(right)), choices)
+def _example(article: str, right: int, members: Sequence[int], candidates: Sequence[_Candidate]) -> ChoiceExample:
+    id_ = f"{article}/{candidates[right].number}"
+    order = sorted(members, key=lambda k: draw(f"{id_} {candidates[k].text}", 1 << 62))
+    choices = tuple(candidates[k].text for k in order)
+    return ChoiceExample(id_, candidates[right].context, None, str(order.index(right)), choices)
 
 
 WIKINEWS = OfficialFile(

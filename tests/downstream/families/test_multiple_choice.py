@@ -35,8 +35,8 @@ def tokenizer(standins: dict[str, Path]) -> Any:
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"label": "4"}, "label '4' is no choice"),
-        ({"label": "x"}, "label 'x' is no choice"),
+        ({"label": "4"}, "label '4' is not a choice"),
+        ({"label": "x"}, "label 'x' is not a choice"),
         ({"choices": ("가", "나", "다")}, "3 different choices where there should be 4"),
         ({"choices": ("가", "나", "다", "가")}, "3 different choices where there should be 4"),
     ],

@@ -62,7 +62,7 @@ def test_a_token_is_trained_on_the_tag_of_its_first_character() -> None:
     tokens = tokenizer.convert_ids_to_tokens(feature["input_ids"])
     assert tokens == ["[CLS]", "홍길", "##동", "##은", "서울", "##시", "##로", "[SEP]"]
     assert labels_of(feature) == ["O", "B-PS", "I-PS", "O", "B-LC", "I-LC", "O", "O"]
-    assert feature["_places"] == [[], [0, 1], [2], [3], [4, 5], [6], [7], []]
+    assert feature["_characters"] == [[], [0, 1], [2], [3], [4, 5], [6], [7], []]
 
 
 def test_a_token_that_straddles_two_entities_is_trained_on_the_first() -> None:
@@ -158,7 +158,7 @@ def test_an_entity_that_ends_inside_a_token_cannot_come_back() -> None:
 def test_a_character_that_the_tokenizer_drops_is_outside() -> None:
     example = tagged("홍\u200b길 \u200b", "Ppp p")
     (feature,) = featurize([example], tokenizer_of(["홍", "길"]))
-    assert feature["_places"] == [[], [0], [2], []]
+    assert feature["_characters"] == [[], [0], [2], []]
     assert FAMILY.decode([sure_of(feature)], [feature], [example]) == ["B-PS O I-PS O"]
 
 
@@ -171,7 +171,7 @@ def test_the_blank_that_sentencepiece_counts_to_a_piece_has_no_tag() -> None:
     example = tagged("그는 서울로 로", "oo Llo o")
     (feature,) = featurize([example], tokenizer)
     assert backend.encode(example.text).tokens == ["[CLS]", "그는", "▁서울", "로", "▁", "로", "[SEP]"]
-    assert feature["_places"] == [[], [0, 1], [2, 3], [4], [], [5], []]
+    assert feature["_characters"] == [[], [0, 1], [2, 3], [4], [], [5], []]
     assert labels_of(feature) == ["O", "O", "B-LC", "O", "O", "O", "O"]
     assert FAMILY.decode([sure_of(feature)], [feature], [example]) == [example.label]
 
@@ -184,7 +184,7 @@ def test_the_first_of_several_byte_pieces_speaks_for_their_character() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>")
     example = tagged("홍길", "PP")
     (feature,) = featurize([example], tokenizer)
-    assert feature["_places"] == [[0]] * 3 + [[1]] * 3
+    assert feature["_characters"] == [[0]] * 3 + [[1]] * 3
     predicted = sure_of(feature, ["B-PS", "O", "B-LC", "I-PS", "B-LC", "O"])
     assert FAMILY.decode([predicted], [feature], [example]) == ["B-PS I-PS"]
 
@@ -201,7 +201,7 @@ def test_a_long_text_loses_nothing(max_length: int) -> None:
     example = tagged(LONG, "oPpoLlloPo" * 40)
     features = featurize([tagged("1", "P"), example, tagged("22", "Ll")], tokenizer, max_length)
     assert max(len(feature["input_ids"]) for feature in features) <= max_length
-    assert {p for f in features if f["_example"] == 1 for places in f["_places"] for p in places} == set(range(400))
+    assert {p for f in features if f["_example"] == 1 for places in f["_characters"] for p in places} == set(range(400))
     decoded = FAMILY.decode([sure_of(f) for f in features], features, [tagged("1", "P"), example, tagged("22", "Ll")])
     assert decoded == ["B-PS", example.label, "B-LC I-LC"]
 
@@ -210,7 +210,7 @@ def test_a_token_in_two_windows_is_read_where_it_has_more_context() -> None:
     """Windows of 10 tokens that overlap by 4: characters 0–9, 6–15, 12–19."""
     example = tagged("01234567890123456789", "o" * 20)
     features = featurize([example], tokenizer_of(string.digits), max_length=12)
-    assert [(f["_places"][1], f["_places"][-2]) for f in features] == [([0], [9]), ([6], [15]), ([12], [19])]
+    assert [(f["_characters"][1], f["_characters"][-2]) for f in features] == [([0], [9]), ([6], [15]), ([12], [19])]
     outputs = [sure_of(f, [tag] * len(f["labels"])) for f, tag in zip(features, ("B-PS", "B-LC", "B-OG"), strict=True)]
     (decoded,) = FAMILY.decode(outputs, features, [example])
     assert decoded.split() == ["B-PS"] * 8 + ["B-LC"] * 6 + ["B-OG"] * 6
