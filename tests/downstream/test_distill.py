@@ -116,13 +116,17 @@ def mentor_of(kind: str, encoder: Path, folder: Path) -> tuple[Teacher, dict[str
 # --- what a student begins with ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("depth", "count", "expected"),
-    [(12, 6, [0, 2, 4, 7, 9, 11]), (4, 2, [0, 3]), (12, 12, list(range(12))), (6, 3, [0, 2, 5]), (4, 1, [0])],
-)
-def test_layers_are_spread_from_the_first_to_the_last(depth: int, count: int, expected: list[int]) -> None:
+def test_layers_are_spread_from_the_first_to_the_last(subtests: pytest.Subtests) -> None:
     """The first is the authors' choice, in scripts/extract.py of their code."""
-    assert kept_layers(depth, count) == expected
+    for depth, count, expected in (
+        (12, 6, [0, 2, 4, 7, 9, 11]),
+        (4, 2, [0, 3]),
+        (12, 12, list(range(12))),
+        (6, 3, [0, 2, 5]),
+        (4, 1, [0]),
+    ):
+        with subtests.test(depth=depth, count=count):
+            assert kept_layers(depth, count) == expected
 
 
 def test_a_student_begins_with_its_teachers_weights(teacher: Path, data: TaskData, tmp_path: Path) -> None:
@@ -139,33 +143,39 @@ def test_a_student_begins_with_its_teachers_weights(teacher: Path, data: TaskDat
     assert json.loads((tmp_path / "config.json").read_text())["num_hidden_layers"] == 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_whole_student_of_an_untrained_teacher_has_nothing_to_learn_but_labels(
-    kind: str, encoder: Path, tmp_path: Path
+    encoder: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    mentor, batch = mentor_of(kind, encoder, tmp_path)
-    config = DistillConfig(layers=4, hard_weight=0.0)
-    student = mentor.student(config).eval()
-    assert mentor.loss(student, batch, config).item() == pytest.approx(0.0, abs=1e-5)
-    labels = DistillConfig(layers=4, soft_weight=1e-9, hard_weight=2.0, cosine_weight=0.0)
-    expected = 2 * student(**batch).loss.item()
-    assert mentor.loss(student, batch, labels).item() == pytest.approx(expected, rel=1e-5)
+    for number, kind in enumerate(KINDS):
+        with subtests.test(kind=kind):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            mentor, batch = mentor_of(kind, encoder, folder)
+            config = DistillConfig(layers=4, hard_weight=0.0)
+            student = mentor.student(config).eval()
+            assert mentor.loss(student, batch, config).item() == pytest.approx(0.0, abs=1e-5)
+            labels = DistillConfig(layers=4, soft_weight=1e-9, hard_weight=2.0, cosine_weight=0.0)
+            expected = 2 * student(**batch).loss.item()
+            assert mentor.loss(student, batch, labels).item() == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_padding_is_no_part_of_the_loss(kind: str, encoder: Path, tmp_path: Path) -> None:
-    mentor, batch = mentor_of(kind, encoder, tmp_path)
-    config = DistillConfig(layers=2, hard_weight=0.0)  # in that of spans transformers counts padding
-    student = mentor.student(config).eval()
-    wider = {
-        name: torch.nn.functional.pad(rows, (0, 7), value=-100 if name == "labels" else 0)
-        if rows.shape == batch["input_ids"].shape
-        else rows
-        for name, rows in batch.items()
-    }
-    short, wide = (mentor.loss(student, rows, config).item() for rows in (batch, wider))
-    assert wide == pytest.approx(short, rel=1e-3, abs=1e-6)
-    assert short > 0
+def test_padding_is_no_part_of_the_loss(encoder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, kind in enumerate(KINDS):
+        with subtests.test(kind=kind):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            mentor, batch = mentor_of(kind, encoder, folder)
+            config = DistillConfig(layers=2, hard_weight=0.0)  # in that of spans transformers counts padding
+            student = mentor.student(config).eval()
+            wider = {
+                name: torch.nn.functional.pad(rows, (0, 7), value=-100 if name == "labels" else 0)
+                if rows.shape == batch["input_ids"].shape
+                else rows
+                for name, rows in batch.items()
+            }
+            short, wide = (mentor.loss(student, rows, config).item() for rows in (batch, wider))
+            assert wide == pytest.approx(short, rel=1e-3, abs=1e-6)
+            assert short > 0
 
 
 # --- the losses -------------------------------------------------------------------------------------------------------
@@ -441,24 +451,23 @@ def test_texts_for_a_task_of_pairs_are_refused(encoder: Path, tmp_path: Path, fa
         distill(tmp_path / "teacher", out=tmp_path / "out", unlabelled=[tmp_path / "texts.txt"])
 
 
-@pytest.mark.parametrize(
-    ("overrides", "what"),
-    [
+def test_a_wrong_setting_is_named(
+    teacher: Path, data: TaskData, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"layer": 2}, "did you mean 'layers'?"),
         ({"layers": 5}, "layers=5, the teacher has 4"),
         ({"layers": 0}, "layers=0"),
         ({"features": "last"}, "a student has its teacher's head"),
         ({"temperature": 0}, "temperature=0"),
         ({"soft_weight": -1}, "soft_weight=-1"),
-    ],
-)
-def test_a_wrong_setting_is_named(
-    teacher: Path, data: TaskData, tmp_path: Path, overrides: dict[str, Any], what: str, fails: Fails
-) -> None:
-    where = "distillation" if overrides in ({"layers": 5}, {"features": "last"}) else "nsmc-sample distillation"
-    with fails(RecipeError, where, what):
-        distill(teacher, out=tmp_path / "out", data=data, overrides=overrides)
-    assert not (tmp_path / "out").exists()
+    ]
+    for overrides, what in cases:
+        with subtests.test(overrides=overrides):
+            where = "distillation" if overrides in ({"layers": 5}, {"features": "last"}) else "nsmc-sample distillation"
+            with fails(RecipeError, where, what):
+                distill(teacher, out=tmp_path / "out", data=data, overrides=overrides)
+            assert not (tmp_path / "out").exists()
 
 
 def test_what_is_no_teacher_is_refused(encoder: Path, tmp_path: Path, data: TaskData, fails: Fails) -> None:

@@ -72,12 +72,15 @@ class Cell:
     result: Result
 
 
-@pytest.fixture(scope="module", params=CELLS, ids="-".join)
-def cell(request: pytest.FixtureRequest, standins: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Cell:
-    kind, name = request.param
+@pytest.fixture(scope="module")
+def cells(standins: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
+    root = tmp_path_factory.mktemp("finetuned")
+    return [train_cell(kind, name, standins[kind], root / f"{kind}-{name}") for kind, name in CELLS]
+
+
+def train_cell(kind: str, name: str, encoder: Path, out: Path) -> Cell:
     task, data = first_examples(name)
-    out = tmp_path_factory.mktemp("finetuned") / "out"
-    return Cell(kind, task, data, out, finetune(task, standins[kind], out=out, data=data, overrides=overrides_of(task)))
+    return Cell(kind, task, data, out, finetune(task, encoder, out=out, data=data, overrides=overrides_of(task)))
 
 
 @pytest.fixture(scope="module")
@@ -110,90 +113,106 @@ def tagged_data(number: int, *, held_out: int) -> TaskData:
 # --- every encoder on every kind of task ----------------------------------------------------------------------------
 
 
-def test_the_result_is_scored_and_in_range(cell: Cell) -> None:
-    result = cell.result
-    assert (result.model, result.task, result.split) == (cell.kind, cell.task.name, cell.task.eval_split)
-    assert result.num_examples == len(result.predictions) == len(cell.data.eval.examples)
-    assert list(result.metrics) == [metric.key for metric in cell.task.metrics]
-    for metric in cell.task.metrics:
-        value = result.metrics[metric.key]
-        low = -1 if metric.key == "pearson" else 0
-        assert value is None or low <= value <= 1
-        again = metric(result.predictions, cell.data.eval.golds)
-        assert value == pytest.approx(again, nan_ok=True) if value is not None else np.isnan(again)
-    assert result.recipe["finetune"] == cell.task.finetune.model_dump() | dict(overrides_of(cell.task))
-    stored = load_file(cell.out / "model.safetensors")
-    assert result.num_parameters == sum(v.numel() for name, v in stored.items() if name.startswith("bert."))
+def test_the_result_is_scored_and_in_range(cells: list[Cell], subtests: pytest.Subtests) -> None:
+    for cell in cells:
+        with subtests.test(kind=cell.kind, task=cell.task.name):
+            result = cell.result
+            assert (result.model, result.task, result.split) == (cell.kind, cell.task.name, cell.task.eval_split)
+            assert result.num_examples == len(result.predictions) == len(cell.data.eval.examples)
+            assert list(result.metrics) == [metric.key for metric in cell.task.metrics]
+            for metric in cell.task.metrics:
+                value = result.metrics[metric.key]
+                low = -1 if metric.key == "pearson" else 0
+                assert value is None or low <= value <= 1
+                again = metric(result.predictions, cell.data.eval.golds)
+                assert value == pytest.approx(again, nan_ok=True) if value is not None else np.isnan(again)
+            assert result.recipe["finetune"] == cell.task.finetune.model_dump() | dict(overrides_of(cell.task))
+            stored = load_file(cell.out / "model.safetensors")
+            assert result.num_parameters == sum(v.numel() for name, v in stored.items() if name.startswith("bert."))
 
 
-def test_the_folder_is_a_whole_transformers_folder(cell: Cell) -> None:
-    names = {path.name for path in cell.out.iterdir()}
-    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "result.json"} <= names
-    assert "checkpoints" not in names
-    assert not list(cell.out.rglob("*.bin")) + list(cell.out.rglob("*.pt")) + list(cell.out.rglob("*.part"))
-    assert read_result(cell.out / "result.json") == cell.result
-    assert {value.dtype for value in load_file(cell.out / "model.safetensors").values()} == {torch.float32}
+def test_the_folder_is_a_whole_transformers_folder(cells: list[Cell], subtests: pytest.Subtests) -> None:
+    for cell in cells:
+        with subtests.test(kind=cell.kind, task=cell.task.name):
+            names = {path.name for path in cell.out.iterdir()}
+            assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "result.json"} <= names
+            assert "checkpoints" not in names
+            assert not list(cell.out.rglob("*.bin")) + list(cell.out.rglob("*.pt")) + list(cell.out.rglob("*.part"))
+            assert read_result(cell.out / "result.json") == cell.result
+            assert {value.dtype for value in load_file(cell.out / "model.safetensors").values()} == {torch.float32}
 
 
-def test_the_model_card_is_one_a_hub_reads(cell: Cell) -> None:
-    card = ModelCard.load(cell.out / "README.md")
-    assert card.data.language == "ko"
-    assert card.data.library_name == "transformers"
-    assert card.data.to_dict()["model-index"]
-    scored = {entry.metric_type: entry.metric_value for entry in card.data.eval_results or []}
-    known = {key: value for key, value in cell.result.metrics.items() if value is not None}
-    assert scored == pytest.approx(known, abs=1e-6)
-    assert cell.task.title in card.text
-    assert cell.task.licence in card.text
+def test_the_model_card_is_one_a_hub_reads(cells: list[Cell], subtests: pytest.Subtests) -> None:
+    for cell in cells:
+        with subtests.test(kind=cell.kind, task=cell.task.name):
+            card = ModelCard.load(cell.out / "README.md")
+            assert card.data.language == "ko"
+            assert card.data.library_name == "transformers"
+            assert card.data.to_dict()["model-index"]
+            scored = {entry.metric_type: entry.metric_value for entry in card.data.eval_results or []}
+            known = {key: value for key, value in cell.result.metrics.items() if value is not None}
+            assert scored == pytest.approx(known, abs=1e-6)
+            assert cell.task.title in card.text
+            assert cell.task.licence in card.text
 
 
-def test_plain_transformers_gives_the_stored_predictions(cell: Cell) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(cell.out)
-    model = getattr(transformers, cell.task.family.auto_class).from_pretrained(cell.out)
-    max_length = cell.result.recipe["finetune"]["max_length"]
-    predictions = predict(model, tokenizer, cell.task.family, cell.data.eval.examples, max_length=max_length)
-    assert predictions == pytest.approx(cell.result.predictions, abs=1e-5)
+def test_plain_transformers_gives_the_stored_predictions(cells: list[Cell], subtests: pytest.Subtests) -> None:
+    for cell in cells:
+        with subtests.test(kind=cell.kind, task=cell.task.name):
+            tokenizer = AutoTokenizer.from_pretrained(cell.out)
+            model = getattr(transformers, cell.task.family.auto_class).from_pretrained(cell.out)
+            max_length = cell.result.recipe["finetune"]["max_length"]
+            predictions = predict(model, tokenizer, cell.task.family, cell.data.eval.examples, max_length=max_length)
+            assert predictions == pytest.approx(cell.result.predictions, abs=1e-5)
 
 
-def test_the_loaded_folder_gives_the_stored_predictions(cell: Cell, standins: dict[str, Path]) -> None:
-    model, tokenizer, task = load_finetuned(cell.out)
-    assert task == cell.task
-    assert model.dtype == torch.float32
-    max_length = cell.result.recipe["finetune"]["max_length"]
-    predictions = predict(model, tokenizer, task.family, cell.data.eval.examples, max_length=max_length)
-    assert predictions == pytest.approx(cell.result.predictions, abs=1e-5)
-    text = "시의회가 예산을 확정했다."
-    assert tokenizer(text, text)["input_ids"] == load_tokenizer(standins[cell.kind])(text, text)["input_ids"]
+def test_the_loaded_folder_gives_the_stored_predictions(
+    cells: list[Cell], standins: dict[str, Path], subtests: pytest.Subtests
+) -> None:
+    for cell in cells:
+        with subtests.test(kind=cell.kind, task=cell.task.name):
+            model, tokenizer, task = load_finetuned(cell.out)
+            assert task == cell.task
+            assert model.dtype == torch.float32
+            max_length = cell.result.recipe["finetune"]["max_length"]
+            predictions = predict(model, tokenizer, task.family, cell.data.eval.examples, max_length=max_length)
+            assert predictions == pytest.approx(cell.result.predictions, abs=1e-5)
+            text = "시의회가 예산을 확정했다."
+            assert tokenizer(text, text)["input_ids"] == load_tokenizer(standins[cell.kind])(text, text)["input_ids"]
 
 
-def test_predictions_do_not_depend_on_batches_or_order(cell: Cell) -> None:
-    model, tokenizer, task = load_finetuned(cell.out)
-    examples = cell.data.eval.examples
-    max_length = cell.result.recipe["finetune"]["max_length"]
-    for batch_size in (1, 3):
-        again = predict(model, tokenizer, task.family, examples, max_length=max_length, batch_size=batch_size)
-        assert again == pytest.approx(cell.result.predictions, abs=1e-5)
-    backwards = predict(model, tokenizer, task.family, examples[::-1], max_length=max_length, batch_size=5)
-    assert backwards[::-1] == pytest.approx(cell.result.predictions, abs=1e-5)
+def test_predictions_do_not_depend_on_batches_or_order(cells: list[Cell], subtests: pytest.Subtests) -> None:
+    for cell in cells:
+        with subtests.test(kind=cell.kind, task=cell.task.name):
+            model, tokenizer, task = load_finetuned(cell.out)
+            examples = cell.data.eval.examples
+            max_length = cell.result.recipe["finetune"]["max_length"]
+            for batch_size in (1, 3):
+                again = predict(model, tokenizer, task.family, examples, max_length=max_length, batch_size=batch_size)
+                assert again == pytest.approx(cell.result.predictions, abs=1e-5)
+            backwards = predict(model, tokenizer, task.family, examples[::-1], max_length=max_length, batch_size=5)
+            assert backwards[::-1] == pytest.approx(cell.result.predictions, abs=1e-5)
 
 
-def test_predictions_are_labels_scores_or_slices_of_the_context(cell: Cell) -> None:
-    family = cell.task.family
-    for prediction, example in zip(cell.result.predictions, cell.data.eval.examples, strict=True):
-        if isinstance(family, Classification):
-            assert prediction in family.labels
-        elif isinstance(family, SpanQA):
-            assert isinstance(prediction, str)
-            assert prediction in example.context
-            assert prediction == prediction.strip()
-            assert prediction or family.has_unanswerable
-        elif isinstance(family, Tagging):
-            assert isinstance(prediction, str)
-            assert len(prediction.split()) == len(example.text.replace(" ", ""))
-            assert set(prediction.split()) <= set(family.tags)
-        else:
-            assert isinstance(prediction, float)
-    assert not isinstance(family, Regression) or len(set(cell.result.predictions)) > 8
+def test_predictions_are_labels_scores_or_slices_of_the_context(cells: list[Cell], subtests: pytest.Subtests) -> None:
+    for cell in cells:
+        with subtests.test(kind=cell.kind, task=cell.task.name):
+            family = cell.task.family
+            for prediction, example in zip(cell.result.predictions, cell.data.eval.examples, strict=True):
+                if isinstance(family, Classification):
+                    assert prediction in family.labels
+                elif isinstance(family, SpanQA):
+                    assert isinstance(prediction, str)
+                    assert prediction in example.context
+                    assert prediction == prediction.strip()
+                    assert prediction or family.has_unanswerable
+                elif isinstance(family, Tagging):
+                    assert isinstance(prediction, str)
+                    assert len(prediction.split()) == len(example.text.replace(" ", ""))
+                    assert set(prediction.split()) <= set(family.tags)
+                else:
+                    assert isinstance(prediction, float)
+            assert not isinstance(family, Regression) or len(set(cell.result.predictions)) > 8
 
 
 # --- seeds ----------------------------------------------------------------------------------------------------------
@@ -250,32 +269,30 @@ def test_a_finished_folder_is_not_trained_again(
     assert {path: path.read_bytes() for path in finished.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_folder_of_another_run_is_left_alone(
+    finished: Path,
+    standins: dict[str, Path],
+    nsmc: tuple[Task, TaskData],
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Fails,
+    subtests: pytest.Subtests,
+) -> None:
+    cases: list[dict[str, Any]] = [
         {"seed": 1},
         {"overrides": {**FAST, "epochs": 2}},
         {"model": "another name"},
         {"encoder": "kpfbert"},
         {"task": "klue-nli-sample"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_a_folder_of_another_run_is_left_alone(
-    finished: Path,
-    standins: dict[str, Path],
-    nsmc: tuple[Task, TaskData],
-    change: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    fails: Fails,
-) -> None:
-    before = {path: path.read_bytes() for path in finished.iterdir()}
-    monkeypatch.setattr(Trainer, "train", never)
-    task, data = first_examples(change["task"]) if "task" in change else nsmc
-    settings = {"overrides": FAST} | {key: change[key] for key in change.keys() - {"task", "encoder"}}
-    with fails(UsageError, finished, "another run", "--out"):
-        finetune(task, standins[change.get("encoder", "klue-bert")], out=finished, data=data, **settings)
-    assert {path: path.read_bytes() for path in finished.iterdir()} == before
+    ]
+    for change in cases:
+        with subtests.test(change=change):
+            before = {path: path.read_bytes() for path in finished.iterdir()}
+            monkeypatch.setattr(Trainer, "train", never)
+            task, data = first_examples(change["task"]) if "task" in change else nsmc
+            settings = {"overrides": FAST} | {key: change[key] for key in change.keys() - {"task", "encoder"}}
+            with fails(UsageError, finished, "another run", "--out"):
+                finetune(task, standins[change.get("encoder", "klue-bert")], out=finished, data=data, **settings)
+            assert {path: path.read_bytes() for path in finished.iterdir()} == before
 
 
 def test_a_damaged_result_is_not_taken_for_a_finished_run(
@@ -334,20 +351,28 @@ def test_an_interrupted_run_continues_from_its_checkpoint(
     assert not (tmp_path / "checkpoints").exists()
 
 
-@pytest.mark.parametrize("change", [{}, {"subword_dropout": 0.5}], ids=["plain", "subword-dropout"])
 def test_an_interrupted_run_ends_like_one_in_a_piece(
-    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, change: dict[str, Any]
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, subtests: pytest.Subtests
 ) -> None:
-    task, data = nsmc
-    settings = {**LONG, **change}
-    whole = finetune(task, standins["klue-bert"], out=tmp_path / "whole", data=data, overrides=settings)
-    steps.stop_at = 10
-    with pytest.raises(KeyboardInterrupt):
-        finetune(task, standins["klue-bert"], out=tmp_path / "parts", data=data, overrides=settings)
-    steps.stop_at = -1
-    parts = finetune(task, standins["klue-bert"], out=tmp_path / "parts", data=data, overrides=settings)
-    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
-    assert parts.predictions == whole.predictions
+    for number, change in enumerate(
+        (
+            {},
+            {"subword_dropout": 0.5},
+        )
+    ):
+        with subtests.test(change=change):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            task, data = nsmc
+            settings = {**LONG, **change}
+            whole = finetune(task, standins["klue-bert"], out=folder / "whole", data=data, overrides=settings)
+            steps.stop_at = 10
+            with pytest.raises(KeyboardInterrupt):
+                finetune(task, standins["klue-bert"], out=folder / "parts", data=data, overrides=settings)
+            steps.stop_at = -1
+            parts = finetune(task, standins["klue-bert"], out=folder / "parts", data=data, overrides=settings)
+            assert weights(folder / "parts") == weights(folder / "whole")
+            assert parts.predictions == whole.predictions
 
 
 def test_a_checkpoint_cut_short_is_passed_over(
@@ -364,23 +389,31 @@ def test_a_checkpoint_cut_short_is_passed_over(
     assert steps.taken == list(range(8, 12))
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"overrides": {**LONG, "peak_lr": 1e-5}}], ids=["seed", "overrides"])
 def test_the_checkpoint_of_another_run_is_not_continued(
-    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, change: dict[str, Any]
+    standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, subtests: pytest.Subtests
 ) -> None:
-    task, data = nsmc
-    steps.stop_at = 10
-    with pytest.raises(KeyboardInterrupt):
-        finetune(task, standins["klue-bert"], out=tmp_path / "out", data=data, overrides=LONG)
-    steps.stop_at = -1
-    settings = {"overrides": LONG} | change
-    finetune(task, standins["klue-bert"], out=tmp_path / "clean", data=data, **settings)
-    steps.taken.clear()
-    try:
-        finetune(task, standins["klue-bert"], out=tmp_path / "out", data=data, **settings)
-    except UsageError:
-        return
-    assert weights(tmp_path / "out") == weights(tmp_path / "clean")
+    for number, change in enumerate(
+        (
+            {"seed": 1},
+            {"overrides": {**LONG, "peak_lr": 1e-5}},
+        )
+    ):
+        with subtests.test(change=change):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            task, data = nsmc
+            steps.stop_at = 10
+            with pytest.raises(KeyboardInterrupt):
+                finetune(task, standins["klue-bert"], out=folder / "out", data=data, overrides=LONG)
+            steps.stop_at = -1
+            settings = {"overrides": LONG} | change
+            finetune(task, standins["klue-bert"], out=folder / "clean", data=data, **settings)
+            steps.taken.clear()
+            try:
+                finetune(task, standins["klue-bert"], out=folder / "out", data=data, **settings)
+            except UsageError:
+                return
+            assert weights(folder / "out") == weights(folder / "clean")
 
 
 def test_a_short_run_writes_no_checkpoints(
@@ -462,9 +495,15 @@ def test_padding_has_no_label(standins: dict[str, Path]) -> None:
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("overrides", "what"),
-    [
+def test_a_wrong_setting_is_named(
+    standins: dict[str, Path],
+    nsmc: tuple[Task, TaskData],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Fails,
+    subtests: pytest.Subtests,
+) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"epoch": 1}, "did you mean 'epochs'?"),
         ({"max_len": 64}, "did you mean 'max_length'?"),
         ({"epochs": 0}, "epochs=0"),
@@ -474,21 +513,13 @@ def test_padding_has_no_label(standins: dict[str, Path]) -> None:
         ({"peak_lr": "nan"}, "peak_lr"),
         ({"peak_lr": "inf"}, "peak_lr"),
         ({"epochs": "inf"}, "epochs"),
-    ],
-)
-def test_a_wrong_setting_is_named(
-    standins: dict[str, Path],
-    nsmc: tuple[Task, TaskData],
-    tmp_path: Path,
-    overrides: dict[str, Any],
-    what: str,
-    monkeypatch: pytest.MonkeyPatch,
-    fails: Fails,
-) -> None:
-    monkeypatch.setattr(Trainer, "train", never)
-    with fails(RecipeError, "nsmc-sample fine-tuning", what):
-        finetune(nsmc[0], standins["kpfbert"], out=tmp_path / "out", data=nsmc[1], overrides=overrides)
-    assert not (tmp_path / "out").exists()
+    ]
+    for overrides, what in cases:
+        with subtests.test(overrides=overrides):
+            monkeypatch.setattr(Trainer, "train", never)
+            with fails(RecipeError, "nsmc-sample fine-tuning", what):
+                finetune(nsmc[0], standins["kpfbert"], out=tmp_path / "out", data=nsmc[1], overrides=overrides)
+            assert not (tmp_path / "out").exists()
 
 
 def test_inputs_are_never_longer_than_the_model_takes(standins: dict[str, Path], tmp_path: Path) -> None:

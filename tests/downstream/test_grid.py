@@ -51,20 +51,26 @@ def test_an_unknown_grid_is_told(fails: Fails) -> None:
 # --- the carved part ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["nsmc-sample", "klue-nli-sample", "korquad-sample", "korquad-qnli-sample"])
-def test_parts_are_the_training_split_and_share_no_text(name: str) -> None:
-    task = get_task(name)
-    train = task.read_split(task.train_split, NOWHERE)
-    parts = split_off_validation(task, train, seed=0)
-    assert ids(parts.train) | ids(parts.eval) == ids(train)
-    assert not ids(parts.train) & ids(parts.eval)
-    fields = ("context",) if name == "korquad-sample" else ("text", "pair")
-    texts = [
-        {getattr(example, field) for example in split.examples for field in fields} - {None}
-        for split in (parts.train, parts.eval)
-    ]
-    assert not texts[0] & texts[1]
-    assert 0.02 < len(parts.eval.examples) / len(train.examples) < 0.25
+def test_parts_are_the_training_split_and_share_no_text(subtests: pytest.Subtests) -> None:
+    for name in (
+        "nsmc-sample",
+        "klue-nli-sample",
+        "korquad-sample",
+        "korquad-qnli-sample",
+    ):
+        with subtests.test(name=name):
+            task = get_task(name)
+            train = task.read_split(task.train_split, NOWHERE)
+            parts = split_off_validation(task, train, seed=0)
+            assert ids(parts.train) | ids(parts.eval) == ids(train)
+            assert not ids(parts.train) & ids(parts.eval)
+            fields = ("context",) if name == "korquad-sample" else ("text", "pair")
+            texts = [
+                {getattr(example, field) for example in split.examples for field in fields} - {None}
+                for split in (parts.train, parts.eval)
+            ]
+            assert not texts[0] & texts[1]
+            assert 0.02 < len(parts.eval.examples) / len(train.examples) < 0.25
 
 
 def test_another_seed_carves_another_part(data: TaskData) -> None:

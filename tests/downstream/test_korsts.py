@@ -12,12 +12,16 @@ KORSTS = get_task("korsts")
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize(("split", "num_examples"), [("train", 5_749), ("dev", 1_500)])
-def test_no_row_is_lost_to_quotation_marks(real_data: Path, split: str, num_examples: int) -> None:
-    examples = KORSTS.read_split(split, real_data).examples
-    assert len(examples) == num_examples
-    assert all(0 <= example.label <= 5 for example in examples)
-    assert any('"' in example.text for example in examples)
+def test_no_row_is_lost_to_quotation_marks(real_data: Path, subtests: pytest.Subtests) -> None:
+    for split, num_examples in (
+        ("train", 5_749),
+        ("dev", 1_500),
+    ):
+        with subtests.test(split=split, num_examples=num_examples):
+            examples = KORSTS.read_split(split, real_data).examples
+            assert len(examples) == num_examples
+            assert all(0 <= example.label <= 5 for example in examples)
+            assert any('"' in example.text for example in examples)
 
 
 def test_rows_keep_their_quotation_marks_and_scores(tmp_path: Path) -> None:

@@ -97,17 +97,15 @@ def test_every_group_of_vectors_has_its_scorer() -> None:
     assert set(VECTORS) - {"about", "tokenization_kpfbert"} == set(SCORERS)
 
 
-@pytest.mark.parametrize(
-    ("group", "vector"),
-    [pytest.param(group, vector, id=vector["id"]) for group in SCORERS for vector in VECTORS[group]],
-)
-def test_a_score_is_that_of_the_official_script(group: str, vector: Vector) -> None:
-    for key, ours in SCORERS[group](vector).items():
-        official = vector[key]
-        if isinstance(official, str | list):
-            assert ours == official, key
-        else:
-            assert ours == pytest.approx(math.nan if official is None else official, abs=1e-6, nan_ok=True), key
+def test_a_score_is_that_of_the_official_script(subtests: pytest.Subtests) -> None:
+    for group, vector in [(name, row) for name in SCORERS for row in VECTORS[name]]:
+        with subtests.test(vector=vector["id"]):
+            for key, ours in SCORERS[group](vector).items():
+                official = vector[key]
+                if isinstance(official, str | list):
+                    assert ours == official, key
+                else:
+                    assert ours == pytest.approx(math.nan if official is None else official, abs=1e-6, nan_ok=True), key
 
 
 # prediction, golds, KorQuAD EM and F1, KLUE EM and ROUGE-W: computed with the official scripts
@@ -139,15 +137,14 @@ WORKED_EXAMPLES: list[tuple[str, list[str], float | None, float, float, float]] 
 ]
 
 
-@pytest.mark.parametrize(("prediction", "golds", "em", "f1", "klue", "rouge_w"), WORKED_EXAMPLES)
-def test_worked_examples_of_answer_scores(
-    prediction: str, golds: list[str], em: float | None, f1: float, klue: float, rouge_w: float
-) -> None:
-    if em is not None:  # KorQuAD has no unanswerable questions
-        assert korquad_em([prediction], [golds]) == em
-        assert korquad_char_f1([prediction], [golds]) == pytest.approx(f1, abs=5e-5)
-    assert klue_em([prediction], [golds]) == klue
-    assert klue_rouge_w([prediction], [golds]) == pytest.approx(rouge_w, abs=5e-5)
+def test_worked_examples_of_answer_scores(subtests: pytest.Subtests) -> None:
+    for prediction, golds, em, f1, klue, rouge_w in WORKED_EXAMPLES:
+        with subtests.test(prediction=prediction, golds=golds):
+            if em is not None:  # KorQuAD has no unanswerable questions
+                assert korquad_em([prediction], [golds]) == em
+                assert korquad_char_f1([prediction], [golds]) == pytest.approx(f1, abs=5e-5)
+            assert klue_em([prediction], [golds]) == klue
+            assert klue_rouge_w([prediction], [golds]) == pytest.approx(rouge_w, abs=5e-5)
 
 
 def test_difflib_drops_popular_characters_of_golds_from_200_characters_on() -> None:
@@ -155,24 +152,29 @@ def test_difflib_drops_popular_characters_of_golds_from_200_characters_on() -> N
     assert klue_mrc_rouge_w("음" + "ㅋ" * 150, "ㅋ" * 199) == pytest.approx(0.857, abs=5e-4)
 
 
-@pytest.mark.parametrize(
-    ("predicted", "gold", "entity", "character"),
-    [
+def test_worked_examples_of_entity_scores(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, float, float]] = [
         ("B-PS I-PS", "B-PS I-PS", 100, 100),
         ("B-LC I-LC", "B-PS I-PS", 0, 69.23),
         ("I-PS I-PS", "B-PS I-PS", 0, 89.74),
         ("B-PS I-PS O", "B-PS I-PS I-PS", 0, 95.90),
-    ],
-)
-def test_worked_examples_of_entity_scores(predicted: str, gold: str, entity: float, character: float) -> None:
-    assert 100 * entity_f1([predicted], [gold]) == pytest.approx(entity, abs=5e-3)
-    assert 100 * char_macro_f1([predicted], [gold]) == pytest.approx(character, abs=5e-3)
+    ]
+    for predicted, gold, entity, character in cases:
+        with subtests.test(predicted=predicted, gold=gold):
+            assert 100 * entity_f1([predicted], [gold]) == pytest.approx(entity, abs=5e-3)
+            assert 100 * char_macro_f1([predicted], [gold]) == pytest.approx(character, abs=5e-3)
 
 
-@pytest.mark.parametrize("metric", [entity_f1, char_macro_f1], ids=lambda metric: metric.key)
-def test_another_number_of_tags_than_characters_is_refused(metric: Metric) -> None:
-    with pytest.raises(ValueError, match="sentence 2: 1 tags for 2 characters"):
-        metric(["O", "B-PS"], ["O", "B-PS I-PS"])
+def test_another_number_of_tags_than_characters_is_refused(subtests: pytest.Subtests) -> None:
+    for metric in (
+        entity_f1,
+        char_macro_f1,
+    ):
+        with (
+            subtests.test(metric=metric.key),
+            pytest.raises(ValueError, match="sentence 2: 1 tags for 2 characters"),
+        ):
+            metric(["O", "B-PS"], ["O", "B-PS I-PS"])
 
 
 def test_no_entity_anywhere_is_no_score_and_a_missed_one_is_zero() -> None:
@@ -211,16 +213,15 @@ OFFICIAL = VECTORS["about"]["on_real_dev_sets"]
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("figures", "rule"), [(figures, rule) for figures in SPAN_METRICS for rule in OFFICIAL[figures] if rule in RULES]
-)
 def test_answers_by_rule_score_on_korquad_dev_as_with_the_official_script(
-    real_data: Path, figures: str, rule: str
+    real_data: Path, subtests: pytest.Subtests
 ) -> None:
-    split = get_task("korquad").read_split("dev", real_data)
-    predictions = [RULES[rule](k, example) for k, example in enumerate(split.examples)]
-    for key, metric in SPAN_METRICS[figures].items():
-        assert 100 * metric(predictions, split.golds) == pytest.approx(OFFICIAL[figures][rule][key], abs=1e-6)
+    for figures, rule in [(name, rule) for name in SPAN_METRICS for rule in OFFICIAL[name] if rule in RULES]:
+        with subtests.test(figures=figures, rule=rule):
+            split = get_task("korquad").read_split("dev", real_data)
+            predictions = [RULES[rule](k, example) for k, example in enumerate(split.examples)]
+            for key, metric in SPAN_METRICS[figures].items():
+                assert 100 * metric(predictions, split.golds) == pytest.approx(OFFICIAL[figures][rule][key], abs=1e-6)
 
 
 @pytest.mark.real_data
@@ -244,16 +245,15 @@ def test_a_constant_scores_on_klue_sts_dev_only_in_f1(real_data: Path) -> None:
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("task", "label", "percent"),
-    [
+def test_one_label_for_all_scores_its_share(real_data: Path, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, float]] = [
         ("klue-nli", "entailment", OFFICIAL["klue_nli_dev"]["all_entailment"]),
         ("nsmc", "positive", OFFICIAL["nsmc_test"]["all_1"]),
-    ],
-)
-def test_one_label_for_all_scores_its_share(real_data: Path, task: str, label: str, percent: float) -> None:
-    golds = get_task(task).read_split(get_task(task).eval_split, real_data).golds
-    assert 100 * accuracy([label] * len(golds), golds) == pytest.approx(percent, abs=1e-6)
+    ]
+    for task, label, percent in cases:
+        with subtests.test(task=task):
+            golds = get_task(task).read_split(get_task(task).eval_split, real_data).golds
+            assert 100 * accuracy([label] * len(golds), golds) == pytest.approx(percent, abs=1e-6)
 
 
 TAG_RULES: dict[str, Callable[[str], str]] = {
@@ -266,14 +266,17 @@ TAG_RULES: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("rule", TAG_RULES)
-def test_tags_by_rule_score_on_klue_ner_dev_as_with_the_official_script(real_data: Path, rule: str) -> None:
-    golds = get_task("klue-ner").read_split("dev", real_data).golds
-    predictions = [" ".join(map(TAG_RULES[rule], gold.split())) for gold in golds]
-    official = OFFICIAL["klue_ner_dev"][rule]
-    assert 100 * entity_f1(predictions, golds) == pytest.approx(official["entity_macro_f1"], abs=1e-6)
-    assert 100 * char_macro_f1(predictions, golds) == pytest.approx(official["char_macro_f1"], abs=1e-6)
-    assert sum(len(gold.split()) + 2 for gold in golds) == OFFICIAL["klue_ner_dev"]["length_with_cls_sep"]
+def test_tags_by_rule_score_on_klue_ner_dev_as_with_the_official_script(
+    real_data: Path, subtests: pytest.Subtests
+) -> None:
+    for rule in TAG_RULES:
+        with subtests.test(rule=rule):
+            golds = get_task("klue-ner").read_split("dev", real_data).golds
+            predictions = [" ".join(map(TAG_RULES[rule], gold.split())) for gold in golds]
+            official = OFFICIAL["klue_ner_dev"][rule]
+            assert 100 * entity_f1(predictions, golds) == pytest.approx(official["entity_macro_f1"], abs=1e-6)
+            assert 100 * char_macro_f1(predictions, golds) == pytest.approx(official["char_macro_f1"], abs=1e-6)
+            assert sum(len(gold.split()) + 2 for gold in golds) == OFFICIAL["klue_ner_dev"]["length_with_cls_sep"]
 
 
 # --- independent references on random data --------------------------------------------------------------------------
@@ -353,32 +356,47 @@ REFERENCES: list[tuple[Metric, Callable[[int], Any], Callable[[Any, Any], float]
 ]
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("metric", "draw", "reference"), REFERENCES, ids=[r[0].key for r in REFERENCES])
-def test_a_figure_is_that_of_an_independent_reference(
-    metric: Metric, draw: Callable[[int], Any], reference: Callable[[Any, Any], float], seed: int
-) -> None:
-    predictions, golds = draw(seed)
-    assert metric(predictions, golds) == pytest.approx(reference(predictions, golds), abs=1e-9)
+def test_a_figure_is_that_of_an_independent_reference(subtests: pytest.Subtests) -> None:
+    for seed in range(5):
+        for metric, draw, reference in REFERENCES:
+            with subtests.test(metric=metric.key, seed=seed):
+                predictions, golds = draw(seed)
+                assert metric(predictions, golds) == pytest.approx(reference(predictions, golds), abs=1e-9)
 
 
-@pytest.mark.parametrize("metric", [pearson, spearman])
-@pytest.mark.parametrize("constant", [0.0, 0.1, 3.3, 1e6 / 3])
-def test_a_correlation_with_a_constant_is_undefined(metric: Metric, constant: float) -> None:
-    _, golds = random_scores(0)
-    assert math.isnan(metric([constant] * len(golds), golds))
-    assert math.isnan(metric(golds, [constant] * len(golds)))
+def test_a_correlation_with_a_constant_is_undefined(subtests: pytest.Subtests) -> None:
+    for metric in (
+        pearson,
+        spearman,
+    ):
+        for constant in (
+            0.0,
+            0.1,
+            3.3,
+            1e6 / 3,
+        ):
+            with subtests.test(metric=metric.key, constant=constant):
+                _, golds = random_scores(0)
+                assert math.isnan(metric([constant] * len(golds), golds))
+                assert math.isnan(metric(golds, [constant] * len(golds)))
 
 
 def test_a_correlation_of_nearly_equal_scores_is_defined() -> None:
     assert pearson([3.0 + 1e-6 * k for k in range(5)], [0.0, 1.0, 2.0, 3.0, 4.0]) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("metric", [accuracy, macro_f1, pearson, korquad_em, klue_rouge_w], ids=lambda m: m.key)
-def test_another_number_of_predictions_than_golds_is_refused(metric: Metric) -> None:
-    for predictions, golds in (([], []), ([1], []), ([], [1]), ([1], [1, 2])):
-        with pytest.raises(ValueError, match=metric.key):
-            metric(predictions, golds)
+def test_another_number_of_predictions_than_golds_is_refused(subtests: pytest.Subtests) -> None:
+    for metric in (
+        accuracy,
+        macro_f1,
+        pearson,
+        korquad_em,
+        klue_rouge_w,
+    ):
+        with subtests.test(metric=metric.key):
+            for predictions, golds in (([], []), ([1], []), ([], [1]), ([1], [1, 2])):
+                with pytest.raises(ValueError, match=metric.key):
+                    metric(predictions, golds)
 
 
 # --- weights and the bootstrap --------------------------------------------------------------------------------------
@@ -402,11 +420,22 @@ EXAMPLES: dict[Metric, st.SearchStrategy[tuple[Any, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("metric", EXAMPLES, ids=lambda metric: metric.key)
-@settings(max_examples=60)
-@given(data=st.data())
-def test_a_weight_counts_like_so_many_copies_of_the_example(metric: Metric, data: st.DataObject) -> None:
-    rows = data.draw(st.lists(st.tuples(EXAMPLES[metric], st.integers(0, 3)), min_size=1, max_size=12))
+def test_a_weight_counts_like_so_many_copies_of_the_example(subtests: pytest.Subtests) -> None:
+    for metric in EXAMPLES:
+        with subtests.test(metric=metric.key):
+            check_weights(metric)
+
+
+def check_weights(metric: Metric) -> None:
+    @settings(max_examples=60)
+    @given(st.lists(st.tuples(EXAMPLES[metric], st.integers(0, 3)), min_size=1, max_size=12))
+    def check(rows: list[tuple[tuple[Any, Any], int]]) -> None:
+        compare_with_copies(metric, rows)
+
+    check()
+
+
+def compare_with_copies(metric: Metric, rows: list[tuple[tuple[Any, Any], int]]) -> None:
     weights = np.array([float(weight) for _, weight in rows])
     copies = [example for example, weight in rows for _ in range(weight)]
     if not copies:
@@ -431,22 +460,22 @@ def scipy_interval(
     return float(interval.low), float(interval.high)
 
 
-@pytest.mark.parametrize("num_seeds", [1, 2])
-@pytest.mark.parametrize(
-    ("metric", "draw", "reference"),
-    [r for r in REFERENCES if r[0] in {accuracy, macro_f1, pearson, spearman, entity_f1}],
-    ids=["accuracy", "macro_f1", "pearson", "spearman", "entity_f1"],
-)
-def test_an_interval_is_that_of_scipy_s_percentile_bootstrap(
-    metric: Metric, draw: Callable[[int], Any], reference: Callable[[Any, Any], float], num_seeds: int
-) -> None:
-    golds = draw(0)[1]
-    runs = [draw(0)[0], golds[:30] + draw(1)[0][30:]][:num_seeds]  # two unlike runs on the same examples
-    ours = bootstrap_ci95(metric, [metric.columns(run, golds) for run in runs])
-    assert ours is not None
-    assert ours[0] < np.mean([metric(run, golds) for run in runs]) < ours[1]
-    noise = 0.06 * (ours[1] - ours[0])  # 3 standard errors of a 2.5 % quantile from 1,500 rounds
-    assert ours == pytest.approx(scipy_interval(reference, runs, golds), abs=noise)
+def test_an_interval_is_that_of_scipy_s_percentile_bootstrap(subtests: pytest.Subtests) -> None:
+    for num_seeds in (
+        1,
+        2,
+    ):
+        for metric, draw, reference in [
+            r for r in REFERENCES if r[0] in {accuracy, macro_f1, pearson, spearman, entity_f1}
+        ]:
+            with subtests.test(metric=metric.key, num_seeds=num_seeds):
+                golds = draw(0)[1]
+                runs = [draw(0)[0], golds[:30] + draw(1)[0][30:]][:num_seeds]  # two unlike runs on the same examples
+                ours = bootstrap_ci95(metric, [metric.columns(run, golds) for run in runs])
+                assert ours is not None
+                assert ours[0] < np.mean([metric(run, golds) for run in runs]) < ours[1]
+                noise = 0.06 * (ours[1] - ours[0])  # 3 standard errors of a 2.5 % quantile from 1,500 rounds
+                assert ours == pytest.approx(scipy_interval(reference, runs, golds), abs=noise)
 
 
 def test_an_interval_is_repeatable_and_depends_on_the_seed() -> None:

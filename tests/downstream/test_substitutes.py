@@ -102,17 +102,18 @@ def test_every_task_whose_files_cannot_all_be_had_has_a_substitute() -> None:
     }
 
 
-@pytest.mark.parametrize("task", SUBSTITUTES, ids=name)
-def test_a_substitute_passes_for_no_official_task(task: Task) -> None:
-    official = get_task(task.base)
-    assert official.base == ""
-    assert task.official_name == official.name != task.name
-    assert task.name.startswith(f"{official.name}-")
-    assert task.title.startswith(f"{official.title} (")
-    assert "분할" in task.title or "평가)" in task.title
-    assert task.source.startswith(official.source)
-    assert task.source != official.source
-    assert (task.metrics, task.family, task.licence) == (official.metrics, official.family, official.licence)
+def test_a_substitute_passes_for_no_official_task(subtests: pytest.Subtests) -> None:
+    for task in SUBSTITUTES:
+        with subtests.test(task=task.name):
+            official = get_task(task.base)
+            assert official.base == ""
+            assert task.official_name == official.name != task.name
+            assert task.name.startswith(f"{official.name}-")
+            assert task.title.startswith(f"{official.title} (")
+            assert "분할" in task.title or "평가)" in task.title
+            assert task.source.startswith(official.source)
+            assert task.source != official.source
+            assert (task.metrics, task.family, task.licence) == (official.metrics, official.family, official.licence)
 
 
 def test_a_figure_on_the_board_has_one_substitute_at_most() -> None:
@@ -120,14 +121,17 @@ def test_a_figure_on_the_board_has_one_substitute_at_most() -> None:
     assert max(Counter(task.base for task in SUBSTITUTES).values()) == 1
 
 
-@pytest.mark.parametrize("task", SUBSTITUTES, ids=name)
-def test_a_substitute_is_read_from_official_files_and_never_from_the_sample(task: Task, tmp_path: Path) -> None:
-    for split, file in task.files.items():
-        (tmp_path / file.path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file.path).write_text("")
-        assert task.path(split, tmp_path) == tmp_path / file.path
-        assert file in get_task(task.base).files.values()
-        assert SAMPLE_ROOT not in task.path(split, tmp_path).parents
+def test_a_substitute_is_read_from_official_files_and_never_from_the_sample(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for task in SUBSTITUTES:
+        with subtests.test(task=task.name):
+            for split, file in task.files.items():
+                (tmp_path / file.path).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / file.path).write_text("")
+                assert task.path(split, tmp_path) == tmp_path / file.path
+                assert file in get_task(task.base).files.values()
+                assert SAMPLE_ROOT not in task.path(split, tmp_path).parents
 
 
 def test_a_divided_file_of_another_size_is_refused(write: Callable[[str, str], Path], tmp_path: Path) -> None:
@@ -162,21 +166,23 @@ def keys_of(task: Task, examples: Sequence[Any]) -> set[str]:
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("task", DIVIDED, ids=name)
-def test_parts_of_an_official_file_share_no_text_and_are_all_of_it(real_data: Path, task: Task) -> None:
-    assert task.division is not None
-    data = read_task(task, real_data)
-    assert not keys_of(task, data.train.examples) & keys_of(task, data.eval.examples)
-    whole = task.read(task.path("dev", real_data))
-    assert {e.id for e in data.train.examples} | {e.id for e in data.eval.examples} == {e.id for e in whole}
-    assert len(whole) == sum(task.num_examples.values()) == get_task(task.base).num_examples[task.division.split]
-    assert abs(task.num_examples["dev"] / len(whole) - task.division.eval_share) < 0.06
+def test_parts_of_an_official_file_share_no_text_and_are_all_of_it(real_data: Path, subtests: pytest.Subtests) -> None:
+    for task in DIVIDED:
+        with subtests.test(task=task.name):
+            assert task.division is not None
+            data = read_task(task, real_data)
+            assert not keys_of(task, data.train.examples) & keys_of(task, data.eval.examples)
+            whole = task.read(task.path("dev", real_data))
+            assert {e.id for e in data.train.examples} | {e.id for e in data.eval.examples} == {e.id for e in whole}
+            assert (
+                len(whole) == sum(task.num_examples.values()) == get_task(task.base).num_examples[task.division.split]
+            )
+            assert abs(task.num_examples["dev"] / len(whole) - task.division.eval_share) < 0.06
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("task", "train", "dev"),
-    [
+def test_what_lies_in_which_part_is_pinned(real_data: Path, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("korquad-devsplit", "d1c01a72", "67521299"),
         ("klue-nli-devsplit", "0ba4031b", "00b41d54"),
         ("klue-sts-devsplit", "c15348d9", "7f686d8d"),
@@ -184,11 +190,11 @@ def test_parts_of_an_official_file_share_no_text_and_are_all_of_it(real_data: Pa
         ("kornli-devsplit", "c040c745", "25a5e0b8"),
         ("hate-trainsplit", "4716c3fa", "fe26ab88"),
         ("hate-bias-trainsplit", "4716c3fa", "fe26ab88"),
-    ],
-)
-def test_what_lies_in_which_part_is_pinned(real_data: Path, task: str, train: str, dev: str) -> None:
-    digests = [get_task(task).read_split(part, real_data).sha256[:8] for part in ("train", "dev")]
-    assert digests == [train, dev]
+    ]
+    for task, train, dev in cases:
+        with subtests.test(task=task):
+            digests = [get_task(task).read_split(part, real_data).sha256[:8] for part in ("train", "dev")]
+            assert digests == [train, dev]
 
 
 def shuffled(task: Task, golds: Sequence[Any]) -> list[Any]:
@@ -201,17 +207,19 @@ def shuffled(task: Task, golds: Sequence[Any]) -> list[Any]:
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("task", SUBSTITUTES, ids=name)
-def test_golds_score_one_and_shuffled_golds_score_chance(real_data: Path, task: Task) -> None:
-    golds = read_task(task, real_data).eval.golds
-    right, dealt = (
-        [gold[0] if isinstance(gold, tuple) else gold for gold in given] for given in (golds, shuffled(task, golds))
-    )
-    assert [metric(right, golds) for metric in task.metrics] == pytest.approx([1.0] * len(task.metrics))
-    metric = task.metrics[0]
-    low, high = bootstrap_ci95(metric, [metric.columns(dealt, golds)]) or (1.0, 0.0)
-    if task.chance or isinstance(task.family, Regression):
-        assert low < task.chance < high
-    else:  # now and then a wrong answer happens to be right
-        assert metric(dealt, golds) < 0.03
-    assert high - low < 0.3
+def test_golds_score_one_and_shuffled_golds_score_chance(real_data: Path, subtests: pytest.Subtests) -> None:
+    for task in SUBSTITUTES:
+        with subtests.test(task=task.name):
+            golds = read_task(task, real_data).eval.golds
+            right, dealt = (
+                [gold[0] if isinstance(gold, tuple) else gold for gold in given]
+                for given in (golds, shuffled(task, golds))
+            )
+            assert [metric(right, golds) for metric in task.metrics] == pytest.approx([1.0] * len(task.metrics))
+            metric = task.metrics[0]
+            low, high = bootstrap_ci95(metric, [metric.columns(dealt, golds)]) or (1.0, 0.0)
+            if task.chance or isinstance(task.family, Regression):
+                assert low < task.chance < high
+            else:  # now and then a wrong answer happens to be right
+                assert metric(dealt, golds) < 0.03
+            assert high - low < 0.3

@@ -49,34 +49,36 @@ def test_every_file_is_a_task_under_its_own_name_and_every_sample_another() -> N
     assert len({task.title for task in all_tasks().values()}) == len(all_tasks())
 
 
-@pytest.mark.parametrize("task", all_tasks().values(), ids=name)
-def test_a_task_states_its_facts(task: Task) -> None:
-    assert task.source
-    assert task.licence
-    assert {task.train_split, task.eval_split} <= set(task.num_examples)
-    names = {split: task.split_files.get(split, (split,)) for split in task.num_examples}
-    assert sorted(name for group in names.values() for name in group) == sorted(task.files)
-    assert all(number > 0 for number in task.num_examples.values())
-    assert len({metric.key for metric in task.metrics}) == len(task.metrics) >= 1
-    for file in task.files.values():
-        # What is embedded and nowhere else has no address.
-        assert file.url.startswith("https://") or (task.is_sample and (SAMPLE_ROOT / file.path).is_file())
-        # Under the data root a file may carry its source's name before its own.
-        assert Path(file.path).name.endswith(Path(urlsplit(file.url).path).name)
-        assert file.licence
-        assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
-    family = task.family
-    num_classes = len(family.labels) if isinstance(family, Classification) else 0
-    num_classes = family.num_choices if isinstance(family, MultipleChoice) else num_classes
-    if not isinstance(family, SentenceChoice):
-        assert task.chance == (pytest.approx(1 / num_classes) if num_classes else 0.0)
+def test_a_task_states_its_facts(subtests: pytest.Subtests) -> None:
+    for task in all_tasks().values():
+        with subtests.test(task=task.name):
+            assert task.source
+            assert task.licence
+            assert {task.train_split, task.eval_split} <= set(task.num_examples)
+            names = {split: task.split_files.get(split, (split,)) for split in task.num_examples}
+            assert sorted(name for group in names.values() for name in group) == sorted(task.files)
+            assert all(number > 0 for number in task.num_examples.values())
+            assert len({metric.key for metric in task.metrics}) == len(task.metrics) >= 1
+            for file in task.files.values():
+                # What is embedded and nowhere else has no address.
+                assert file.url.startswith("https://") or (task.is_sample and (SAMPLE_ROOT / file.path).is_file())
+                # Under the data root a file may carry its source's name before its own.
+                assert Path(file.path).name.endswith(Path(urlsplit(file.url).path).name)
+                assert file.licence
+                assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
+            family = task.family
+            num_classes = len(family.labels) if isinstance(family, Classification) else 0
+            num_classes = family.num_choices if isinstance(family, MultipleChoice) else num_classes
+            if not isinstance(family, SentenceChoice):
+                assert task.chance == (pytest.approx(1 / num_classes) if num_classes else 0.0)
 
 
-@pytest.mark.parametrize("task", SAMPLES, ids=name)
-def test_a_sample_passes_for_no_official_task_and_names_where_it_is_from(task: Task) -> None:
-    assert task.name == f"{task.official_name}-sample"
-    assert get_task(task.official_name).name == task.base
-    assert task.title != get_task(task.base).title
+def test_a_sample_passes_for_no_official_task_and_names_where_it_is_from(subtests: pytest.Subtests) -> None:
+    for task in SAMPLES:
+        with subtests.test(task=task.name):
+            assert task.name == f"{task.official_name}-sample"
+            assert get_task(task.official_name).name == task.base
+            assert task.title != get_task(task.base).title
 
 
 def test_the_file_that_samples_name_as_their_source_exists() -> None:
@@ -84,36 +86,49 @@ def test_the_file_that_samples_name_as_their_source_exists() -> None:
     assert (SAMPLE_ROOT / "SOURCES.md").is_file()
 
 
-@pytest.mark.parametrize("task", SAMPLES, ids=name)
-def test_a_sample_is_read_in_full_and_its_golds_score_one_in_every_metric(task: Task) -> None:
-    for split in task.files:
-        examples, golds = task.read_split(split, NOWHERE).examples, task.read_split(split, NOWHERE).golds
-        assert len(examples) == task.num_examples[split] >= 60
-        assert {getattr(example, "pair", None) is not None for example in examples} == {task.takes_pairs}
-        predictions = [gold[0] if isinstance(gold, tuple) else gold for gold in golds]
-        assert [metric(predictions, golds) for metric in task.metrics] == pytest.approx([1.0] * len(task.metrics))
+def test_a_sample_is_read_in_full_and_its_golds_score_one_in_every_metric(subtests: pytest.Subtests) -> None:
+    for task in SAMPLES:
+        with subtests.test(task=task.name):
+            for split in task.files:
+                examples, golds = task.read_split(split, NOWHERE).examples, task.read_split(split, NOWHERE).golds
+                assert len(examples) == task.num_examples[split] >= 60
+                assert {getattr(example, "pair", None) is not None for example in examples} == {task.takes_pairs}
+                predictions = [gold[0] if isinstance(gold, tuple) else gold for gold in golds]
+                assert [metric(predictions, golds) for metric in task.metrics] == pytest.approx(
+                    [1.0] * len(task.metrics)
+                )
 
 
-@pytest.mark.parametrize("task", [t for t in SAMPLES if isinstance(t.family, Classification)], ids=name)
-def test_shuffled_golds_score_chance(task: Task) -> None:
-    golds = task.read_split(task.train_split, NOWHERE).golds
-    shuffled = [golds[k] for k in np.random.default_rng(0).permutation(len(golds))]
-    low, high = bootstrap_ci95(task.metrics[0], [task.metrics[0].columns(shuffled, golds)]) or (1.0, 0.0)
-    assert low < task.chance < high
-    assert high - low < 0.2
+def test_shuffled_golds_score_chance(subtests: pytest.Subtests) -> None:
+    for task in [t for t in SAMPLES if isinstance(t.family, Classification)]:
+        with subtests.test(task=task.name):
+            golds = task.read_split(task.train_split, NOWHERE).golds
+            shuffled = [golds[k] for k in np.random.default_rng(0).permutation(len(golds))]
+            low, high = bootstrap_ci95(task.metrics[0], [task.metrics[0].columns(shuffled, golds)]) or (1.0, 0.0)
+            assert low < task.chance < high
+            assert high - low < 0.2
 
 
-@pytest.mark.parametrize("spelling", ["klue-nli", "klue_nli", "KLUE-NLI", "Klue_Nli"])
-def test_a_task_is_found_with_underscores_and_in_any_case(spelling: str) -> None:
-    assert get_task(spelling) is all_tasks()["klue-nli"]
+def test_a_task_is_found_with_underscores_and_in_any_case(subtests: pytest.Subtests) -> None:
+    for spelling in (
+        "klue-nli",
+        "klue_nli",
+        "KLUE-NLI",
+        "Klue_Nli",
+    ):
+        with subtests.test(spelling=spelling):
+            assert get_task(spelling) is all_tasks()["klue-nli"]
 
 
-@pytest.mark.parametrize(
-    ("misspelt", "nearest"), [("korqad", "korquad"), ("klue_nil", "klue-nli"), ("nsmc_sampel", "nsmc-sample")]
-)
-def test_an_unknown_task_is_one_line_with_the_nearest_name(fails: Fails, misspelt: str, nearest: str) -> None:
-    with fails(UsageError, "--tasks: ", f"unknown task '{misspelt}'", f"did you mean '{nearest}'?"):
-        get_task(misspelt)
+def test_an_unknown_task_is_one_line_with_the_nearest_name(fails: Fails, subtests: pytest.Subtests) -> None:
+    for misspelt, nearest in (
+        ("korqad", "korquad"),
+        ("klue_nil", "klue-nli"),
+        ("nsmc_sampel", "nsmc-sample"),
+    ):
+        message = f"did you mean '{nearest}'?"
+        with subtests.test(misspelt), fails(UsageError, "--tasks: ", f"unknown task '{misspelt}'", message):
+            get_task(misspelt)
 
 
 # --- damaged files --------------------------------------------------------------------------------------------------
@@ -172,12 +187,13 @@ def damaged(write: Write, task: str, content: str | bytes) -> tuple[Task, Path]:
     return replace(official, num_examples={official.eval_split: expected}), path
 
 
-@pytest.mark.parametrize("task", VALID)
-def test_an_undamaged_file_is_read(write: Write, tmp_path: Path, task: str) -> None:
-    ours, _ = damaged(write, task, VALID[task])
-    split = ours.read_split(ours.eval_split, tmp_path)
-    assert len(split.examples) == len(split.golds) == ours.num_examples[ours.eval_split]
-    assert {getattr(example, "pair", None) is not None for example in split.examples} == {ours.takes_pairs}
+def test_an_undamaged_file_is_read(write: Write, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for task in VALID:
+        with subtests.test(task=task):
+            ours, _ = damaged(write, task, VALID[task])
+            split = ours.read_split(ours.eval_split, tmp_path)
+            assert len(split.examples) == len(split.golds) == ours.num_examples[ours.eval_split]
+            assert {getattr(example, "pair", None) is not None for example in split.examples} == {ours.takes_pairs}
 
 
 # task, what is replaced in the valid file, by what, place in the message behind the path, message
@@ -231,19 +247,21 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize(("task", "old", "new", "place", "what"), DAMAGES)
 def test_a_damaged_file_is_one_line_naming_file_and_place(
-    write: Write, tmp_path: Path, fails: Fails, task: str, old: str, new: str, place: str, what: str
+    write: Write, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
 ) -> None:
-    assert old in VALID[task]
-    ours, path = damaged(write, task, VALID[task].replace(old, new))
-    with fails(DataError, f"{path}{place}: ", what):
-        ours.read_split(ours.eval_split, tmp_path)
+    for task, old, new, place, what in DAMAGES:
+        with subtests.test(task=task, old=old, new=new, place=place, what=what):
+            assert old in VALID[task]
+            ours, path = damaged(write, task, VALID[task].replace(old, new))
+            with fails(DataError, f"{path}{place}: ", what):
+                ours.read_split(ours.eval_split, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("task", "old", "new"),
-    [
+def test_a_value_of_another_type_is_one_line_naming_the_file(
+    write: Write, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
+) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("korquad", '"answer_start": 10', '"answer_start": "10"'),
         ("korquad", '"answer_start": 10', '"answer_start": -4'),  # a slice from the end happens to hold the answer
         ("korquad", '[{"text": "수도", "answer_start": 10}]', "null"),
@@ -252,50 +270,42 @@ def test_a_damaged_file_is_one_line_naming_file_and_place(
         ("klue-mrc", '"question_type": 2', '"question_type": null'),
         ("klue-nli", '"premise": "\\ube44\\uac00 \\uc628\\ub2e4."', '"premise": null'),
         ("klue-nli", '"guid": "g2"', '"guid": ' + "1" * 5_000),
-    ],
-)
-def test_a_value_of_another_type_is_one_line_naming_the_file(
-    write: Write, tmp_path: Path, fails: Fails, task: str, old: str, new: str
+    ]
+    for task, old, new in cases:
+        with subtests.test(task=task, new=new):
+            assert old in VALID[task]
+            ours, path = damaged(write, task, VALID[task].replace(old, new))
+            with fails(DataError, path):
+                ours.read_split(ours.eval_split, tmp_path)
+
+
+def test_a_damaged_file_of_any_task_is_one_line_naming_it(
+    write: Write, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
 ) -> None:
-    assert old in VALID[task]
-    ours, path = damaged(write, task, VALID[task].replace(old, new))
-    with fails(DataError, path):
-        ours.read_split(ours.eval_split, tmp_path)
-
-
-@pytest.mark.parametrize("task", VALID)
-@pytest.mark.parametrize(
-    ("damage", "what"),
-    [
+    cases_1: list[tuple[Callable[[bytes], bytes], str]] = [
         (lambda content: content[: len(content) // 2], ""),
         (lambda content: content[:0], "zero bytes"),
         (lambda content: (content.decode() + "가").encode("cp949"), "not UTF-8"),
-    ],
-    ids=["truncated", "empty", "CP949"],
-)
-def test_a_damaged_file_of_any_task_is_one_line_naming_it(
-    write: Write, tmp_path: Path, fails: Fails, task: str, damage: Callable[[bytes], bytes], what: str
-) -> None:
-    ours, path = damaged(write, task, damage(VALID[task].encode()))
-    with fails(DataError, path, what):
-        ours.read_split(ours.eval_split, tmp_path)
+    ]
+    for task in VALID:
+        for damage, what in cases_1:
+            with subtests.test(task=task, what=what):
+                ours, path = damaged(write, task, damage(VALID[task].encode()))
+                with fails(DataError, path, what):
+                    ours.read_split(ours.eval_split, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("family", "example", "what"),
-    [
+def test_a_family_refuses_what_is_none_of_its_examples(fails: Fails, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Family, Example, str]] = [
         (Classification(("부정", "긍정")), TextExample("1", "가", None, "중립"), "label '중립' is unknown"),
         (Regression(0, 5), TextExample("1", "가", "나", 5.5), "score 5.5"),
         (Regression(0, 5), TextExample("1", "가", "나", "3"), "score 3"),
         (SpanQA(has_unanswerable=False), QuestionExample("1", "왜?", "본문", ()), "no answer"),
         (SpanQA(has_unanswerable=True), QuestionExample("1", "왜?", " ", ()), "empty question or context"),
-    ],
-)
-def test_a_family_refuses_what_is_none_of_its_examples(
-    fails: Fails, family: Family, example: Example, what: str
-) -> None:
-    with fails(DataError, "file, example 1: ", what):
-        family.check(example, "file, example 1")
+    ]
+    for family, example, what in cases:
+        with subtests.test(what=what), fails(DataError, "file, example 1: ", what):
+            family.check(example, "file, example 1")
 
 
 def test_a_missing_file_is_unavailable_with_the_command_that_fetches_it(
@@ -352,25 +362,22 @@ def test_a_split_of_two_files_is_read_in_order_and_its_digest_is_of_both(write: 
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("task", "split", "labels"),
-    [
+def test_official_labels_are_as_many_as_published(real_data: Path, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, dict[str, int]]] = [
         ("nsmc", "train", {"negative": 75_173, "positive": 74_827}),
         ("nsmc", "test", {"negative": 24_827, "positive": 25_173}),
         ("klue-nli", "dev", {"entailment": 1_000, "contradiction": 1_000, "neutral": 1_000}),
         ("kornli", "dev", {"entailment": 830, "contradiction": 830, "neutral": 830}),
         ("hate", "train", {"hate": 1_911, "offensive": 2_499, "none": 3_486}),
         ("hate-bias", "train", {"gender": 1_232, "others": 1_516, "none": 5_148}),
-    ],
-)
-def test_official_labels_are_as_many_as_published(
-    real_data: Path, task: str, split: str, labels: dict[str, int]
-) -> None:
-    read = get_task(task).read_split(split, real_data)
-    assert Counter(read.golds) == labels
-    assert read.sha256 == get_task(task).files[split].sha256
-    if task == "nsmc":
-        assert sum(not example.text for example in read.examples) == {"train": 5, "test": 3}[split]
+    ]
+    for task, split, labels in cases:
+        with subtests.test(task=task, split=split):
+            read = get_task(task).read_split(split, real_data)
+            assert Counter(read.golds) == labels
+            assert read.sha256 == get_task(task).files[split].sha256
+            if task == "nsmc":
+                assert sum(not example.text for example in read.examples) == {"train": 5, "test": 3}[split]
 
 
 @pytest.mark.real_data

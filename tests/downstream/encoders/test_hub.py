@@ -48,7 +48,7 @@ def copy(tmp_path: Path, standins: dict[str, Path]) -> Copy:
     """Return a function that copies a stand-in and replaces files in it: bytes, text, JSON, or None to remove one."""
 
     def copy_folder(kind: str = "klue-bert", files: dict[str, Any] | None = None) -> Path:
-        folder = tmp_path / kind
+        folder = tmp_path / f"copy-{len(list(tmp_path.glob('copy-*')))}" / kind
         shutil.copytree(standins[kind], folder)
         for name, content in (files or {}).items():
             if content is None:
@@ -76,13 +76,14 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("vector", VECTORS["tokenization_kpfbert"], ids=lambda vector: vector["text"][:12])
-def test_kpfbert_splits_as_published(real_data: Path, vector: dict[str, Any]) -> None:
-    tokenizer = load_tokenizer(real_data / "kpfbert")
-    encoded = tokenizer(vector["text"], vector.get("pair"))
-    assert encoded["input_ids"] == vector["ids"]
-    assert encoded["token_type_ids"] == vector["type_ids"]
-    assert tokenizer.convert_ids_to_tokens(encoded["input_ids"]) == vector["tokens"]
+def test_kpfbert_splits_as_published(real_data: Path, subtests: pytest.Subtests) -> None:
+    for vector in VECTORS["tokenization_kpfbert"]:
+        with subtests.test(text=vector["text"]):
+            tokenizer = load_tokenizer(real_data / "kpfbert")
+            encoded = tokenizer(vector["text"], vector.get("pair"))
+            assert encoded["input_ids"] == vector["ids"]
+            assert encoded["token_type_ids"] == vector["type_ids"]
+            assert tokenizer.convert_ids_to_tokens(encoded["input_ids"]) == vector["tokens"]
 
 
 @pytest.mark.real_data
@@ -93,99 +94,121 @@ def test_kpfbert_is_cased(real_data: Path) -> None:
     assert len(tokenizer) == ENCODERS["kpfbert"].vocab_size
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_have_the_ids_of_the_model(standins: dict[str, Path], kind: str) -> None:
-    tokenizer = load_tokenizer(standins[kind])
-    pad, unk, cls, sep, mask = SPECIAL_IDS[kind]
-    assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (pad, unk)
-    assert (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id) == (cls, sep, mask)
-    assert tokenizer("")["input_ids"] == [cls, sep]
-    assert len(tokenizer) == config_of(standins[kind])["vocab_size"]
+def test_special_tokens_have_the_ids_of_the_model(standins: dict[str, Path], subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            tokenizer = load_tokenizer(standins[kind])
+            pad, unk, cls, sep, mask = SPECIAL_IDS[kind]
+            assert (tokenizer.pad_token_id, tokenizer.unk_token_id) == (pad, unk)
+            assert (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id) == (cls, sep, mask)
+            assert tokenizer("")["input_ids"] == [cls, sep]
+            assert len(tokenizer) == config_of(standins[kind])["vocab_size"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_text_and_pair_are_told_apart_and_padded_on_the_right(standins: dict[str, Path], kind: str) -> None:
-    tokenizer = load_tokenizer(standins[kind])
-    pad, _, cls, sep, _ = SPECIAL_IDS[kind]
-    one, two = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("시의회가 열렸다", "예산"))
-    assert one
-    assert two
-    batch = tokenizer(["시의회가 열렸다", "예산"], ["예산", "예산"], padding=True)
-    short = [cls, *two, sep, *two, sep]
-    filling = len(one) - len(two)
-    assert batch["input_ids"] == [[cls, *one, sep, *two, sep], short + [pad] * filling]
-    types = [[0] * (len(text) + 2) + [1] * (len(two) + 1) for text in (one, two)]
-    assert batch["token_type_ids"][0] == types[0]
-    assert batch["token_type_ids"][1][: len(short)] == types[1]
-    assert batch["attention_mask"] == [[1] * (len(one) + len(two) + 3), [1] * len(short) + [0] * filling]
+def test_text_and_pair_are_told_apart_and_padded_on_the_right(
+    standins: dict[str, Path], subtests: pytest.Subtests
+) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            tokenizer = load_tokenizer(standins[kind])
+            pad, _, cls, sep, _ = SPECIAL_IDS[kind]
+            one, two = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("시의회가 열렸다", "예산"))
+            assert one
+            assert two
+            batch = tokenizer(["시의회가 열렸다", "예산"], ["예산", "예산"], padding=True)
+            short = [cls, *two, sep, *two, sep]
+            filling = len(one) - len(two)
+            assert batch["input_ids"] == [[cls, *one, sep, *two, sep], short + [pad] * filling]
+            types = [[0] * (len(text) + 2) + [1] * (len(two) + 1) for text in (one, two)]
+            assert batch["token_type_ids"][0] == types[0]
+            assert batch["token_type_ids"][1][: len(short)] == types[1]
+            assert batch["attention_mask"] == [[1] * (len(one) + len(two) + 3), [1] * len(short) + [0] * filling]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_case_and_hangul_are_kept(standins: dict[str, Path], news_lines: list[str], kind: str) -> None:
-    tokenizer = load_tokenizer(standins[kind])
-    for line in news_lines[:100]:
-        ids = tokenizer(line, add_special_tokens=False)["input_ids"]
-        assert tokenizer.unk_token_id not in ids
-        assert not re.search("[\u1100-\u11ff]", "".join(tokenizer.convert_ids_to_tokens(ids)))
-    assert tokenizer.tokenize("KTX") != tokenizer.tokenize("ktx")
+def test_case_and_hangul_are_kept(standins: dict[str, Path], news_lines: list[str], subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            tokenizer = load_tokenizer(standins[kind])
+            for line in news_lines[:100]:
+                ids = tokenizer(line, add_special_tokens=False)["input_ids"]
+                assert tokenizer.unk_token_id not in ids
+                assert not re.search("[\u1100-\u11ff]", "".join(tokenizer.convert_ids_to_tokens(ids)))
+            assert tokenizer.tokenize("KTX") != tokenizer.tokenize("ktx")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_offsets_slice_the_text_in_order(standins: dict[str, Path], news_lines: list[str], kind: str) -> None:
-    tokenizer = load_tokenizer(standins[kind])
-    for line in news_lines[:100]:
-        encoded = tokenizer(line, add_special_tokens=False, return_offsets_mapping=True)
-        covered = [k for first, last in encoded["offset_mapping"] for k in range(first, last)]
-        assert covered == sorted(covered)
-        assert {k for k, character in enumerate(line) if not character.isspace()} <= set(covered)
-        for id_, (first, last) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            piece = tokenizer.convert_ids_to_tokens(id_)
-            # KoBERT's pieces are NFKC of the text; a mark that is a piece of its own points at the character beside it.
-            if piece != "_" and kind != "kobert":
-                assert line[first:last] == piece.removeprefix("##").removesuffix("_")
+def test_offsets_slice_the_text_in_order(
+    standins: dict[str, Path], news_lines: list[str], subtests: pytest.Subtests
+) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            tokenizer = load_tokenizer(standins[kind])
+            for line in news_lines[:100]:
+                encoded = tokenizer(line, add_special_tokens=False, return_offsets_mapping=True)
+                covered = [k for first, last in encoded["offset_mapping"] for k in range(first, last)]
+                assert covered == sorted(covered)
+                assert {k for k, character in enumerate(line) if not character.isspace()} <= set(covered)
+                for id_, (first, last) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+                    piece = tokenizer.convert_ids_to_tokens(id_)
+                    # KoBERT's subwords are NFKC of the text; a lone mark points at the character beside it.
+                    if piece != "_" and kind != "kobert":
+                        assert line[first:last] == piece.removeprefix("##").removesuffix("_")
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_tokenizer_gives_the_same_ids(
-    standins: dict[str, Path], news_lines: list[str], tmp_path: Path, kind: str
+    standins: dict[str, Path], news_lines: list[str], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    original = load_tokenizer(standins[kind])
-    original.save_pretrained(tmp_path)
-    shutil.copy(standins[kind] / "config.json", tmp_path)
-    again = load_tokenizer(tmp_path)
-    texts = [*news_lines[:200], *ODD_TEXTS]
-    for settings in ({}, {"padding": True, "truncation": True, "max_length": 48}):
-        assert dict(again(texts, texts[::-1], **settings)) == dict(original(texts, texts[::-1], **settings))
-    offsets = [t(texts, return_offsets_mapping=True)["offset_mapping"] for t in (original, again)]
-    assert offsets[0] == offsets[1]
-    assert again.model_max_length == original.model_max_length == 512
-    assert len(again) == len(original)
+    for number, kind in enumerate(KINDS):
+        with subtests.test(kind=kind):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            original = load_tokenizer(standins[kind])
+            original.save_pretrained(folder)
+            shutil.copy(standins[kind] / "config.json", folder)
+            again = load_tokenizer(folder)
+            texts = [*news_lines[:200], *ODD_TEXTS]
+            for settings in ({}, {"padding": True, "truncation": True, "max_length": 48}):
+                assert dict(again(texts, texts[::-1], **settings)) == dict(original(texts, texts[::-1], **settings))
+            offsets = [t(texts, return_offsets_mapping=True)["offset_mapping"] for t in (original, again)]
+            assert offsets[0] == offsets[1]
+            assert again.model_max_length == original.model_max_length == 512
+            assert len(again) == len(original)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_plain_transformers_reads_a_saved_tokenizer_alike(
-    standins: dict[str, Path], news_lines: list[str], tmp_path: Path, kind: str
+    standins: dict[str, Path], news_lines: list[str], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    original = load_tokenizer(standins[kind])
-    original.save_pretrained(tmp_path)
-    plain = AutoTokenizer.from_pretrained(tmp_path)
-    texts = [*news_lines[:50], *ODD_TEXTS]
-    settings = {"padding": True, "truncation": True, "max_length": 48}
-    assert dict(plain(texts, texts[::-1], **settings)) == dict(original(texts, texts[::-1], **settings))
+    for number, kind in enumerate(KINDS):
+        with subtests.test(kind=kind):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            original = load_tokenizer(standins[kind])
+            original.save_pretrained(folder)
+            plain = AutoTokenizer.from_pretrained(folder)
+            texts = [*news_lines[:50], *ODD_TEXTS]
+            settings = {"padding": True, "truncation": True, "max_length": 48}
+            assert dict(plain(texts, texts[::-1], **settings)) == dict(original(texts, texts[::-1], **settings))
 
 
-@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_kobert_splits_as_sentencepiece(
-    write_sentencepiece: Callable[[Path, str], Path], news_lines: list[str], tmp_path: Path, model_type: str
+    write_sentencepiece: Callable[[Path, str], Path], news_lines: list[str], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    reference = sentencepiece.SentencePieceProcessor(model_file=str(write_sentencepiece(tmp_path, model_type)))
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    tokenizer = load_tokenizer(tmp_path)
-    for text in [*news_lines, *ODD_TEXTS, "\uff26\uff35\uff2c\uff2c\u3000\uff11\uff12 ①½"]:
-        encoded = tokenizer(text)
-        assert encoded["input_ids"] == [2, *reference.encode(text), 3]
-        assert encoded["token_type_ids"] == [0] * len(encoded["input_ids"])
-    assert tokenizer.pad_token_id == 1
+    for number, model_type in enumerate(
+        (
+            "unigram",
+            "bpe",
+        )
+    ):
+        with subtests.test(model_type=model_type):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            reference = sentencepiece.SentencePieceProcessor(model_file=str(write_sentencepiece(folder, model_type)))
+            (folder / "config.json").write_text('{"model_type": "bert"}')
+            tokenizer = load_tokenizer(folder)
+            for text in [*news_lines, *ODD_TEXTS, "\uff26\uff35\uff2c\uff2c\u3000\uff11\uff12 ①½"]:
+                encoded = tokenizer(text)
+                assert encoded["input_ids"] == [2, *reference.encode(text), 3]
+                assert encoded["token_type_ids"] == [0] * len(encoded["input_ids"])
+            assert tokenizer.pad_token_id == 1
 
 
 def test_kobert_loads_whatever_transformers_has_loaded_before(
@@ -252,42 +275,63 @@ def test_lower_casing_in_the_folder_does_not_win(copy: Copy) -> None:
         assert loaded.tokenize("KTX") != loaded.tokenize("ktx")
 
 
-@pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "distilbert"])
-def test_models_without_segments_get_no_token_type_ids(copy: Copy, model_type: str) -> None:
-    folder = copy(files={"config.json": {"model_type": model_type, "max_position_embeddings": 514, "pad_token_id": 1}})
-    tokenizer = load_tokenizer(folder)
-    assert set(tokenizer("예산", "시의회", padding="max_length", max_length=16)) == {"input_ids", "attention_mask"}
-    # RoBERTa's positions begin behind the padding id.
-    assert tokenizer.model_max_length == (514 if model_type == "distilbert" else 512)
+def test_models_without_segments_get_no_token_type_ids(copy: Copy, subtests: pytest.Subtests) -> None:
+    for model_type in (
+        "roberta",
+        "xlm-roberta",
+        "distilbert",
+    ):
+        with subtests.test(model_type=model_type):
+            folder = copy(
+                files={"config.json": {"model_type": model_type, "max_position_embeddings": 514, "pad_token_id": 1}}
+            )
+            tokenizer = load_tokenizer(folder)
+            assert set(tokenizer("예산", "시의회", padding="max_length", max_length=16)) == {
+                "input_ids",
+                "attention_mask",
+            }
+            # RoBERTa's positions begin behind the padding id.
+            assert tokenizer.model_max_length == (514 if model_type == "distilbert" else 512)
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_computes_with_its_own_padding(standins: dict[str, Path], kind: str) -> None:
-    tokenizer = load_tokenizer(standins[kind])
-    model = load_model(standins[kind], tokenizer, "AutoModelForSequenceClassification", {"num_labels": 2}).eval()
-    assert model.config.pad_token_id == tokenizer.pad_token_id == SPECIAL_IDS[kind][0]
-    stored = load_file(standins[kind] / "model.safetensors")
-    name = next(key for key in stored if key.endswith("word_embeddings.weight"))
-    assert torch.equal(model.base_model.embeddings.word_embeddings.weight, stored[name])
-    with torch.inference_mode():
-        alone = model(**tokenizer(["예산"], return_tensors="pt")).logits
-        padded = model(**tokenizer(["예산", "시의회가 예산을 확정했다"], padding=True, return_tensors="pt")).logits[:1]
-    assert torch.allclose(alone, padded, atol=1e-6)
+def test_a_model_computes_with_its_own_padding(standins: dict[str, Path], subtests: pytest.Subtests) -> None:
+    for kind in KINDS:
+        with subtests.test(kind=kind):
+            tokenizer = load_tokenizer(standins[kind])
+            model = load_model(
+                standins[kind], tokenizer, "AutoModelForSequenceClassification", {"num_labels": 2}
+            ).eval()
+            assert model.config.pad_token_id == tokenizer.pad_token_id == SPECIAL_IDS[kind][0]
+            stored = load_file(standins[kind] / "model.safetensors")
+            name = next(key for key in stored if key.endswith("word_embeddings.weight"))
+            assert torch.equal(model.base_model.embeddings.word_embeddings.weight, stored[name])
+            with torch.inference_mode():
+                alone = model(**tokenizer(["예산"], return_tensors="pt")).logits
+                padded = model(
+                    **tokenizer(["예산", "시의회가 예산을 확정했다"], padding=True, return_tensors="pt")
+                ).logits[:1]
+            assert torch.allclose(alone, padded, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_are_single_precision_whatever_is_stored(copy: Copy, dtype: torch.dtype) -> None:
-    folder = copy()
-    weights = {key: value.to(dtype) for key, value in load_file(folder / "model.safetensors").items()}
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    config = config_of(folder) | {"dtype": str(dtype).removeprefix("torch.")}
-    (folder / "config.json").write_text(json.dumps(config))
-    model = load_classifier(folder)
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert torch.equal(model.bert.embeddings.word_embeddings.weight.to(dtype), weights[next(_embeddings(weights))])
+def test_weights_are_single_precision_whatever_is_stored(copy: Copy, subtests: pytest.Subtests) -> None:
+    for dtype in (
+        torch.float16,
+        torch.bfloat16,
+    ):
+        with subtests.test(dtype=dtype):
+            folder = copy()
+            weights = {key: value.to(dtype) for key, value in load_file(folder / "model.safetensors").items()}
+            save_file(weights, folder / "model.safetensors", {"format": "pt"})
+            config = config_of(folder) | {"dtype": str(dtype).removeprefix("torch.")}
+            (folder / "config.json").write_text(json.dumps(config))
+            model = load_classifier(folder)
+            assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+            assert torch.equal(
+                model.bert.embeddings.word_embeddings.weight.to(dtype), weights[next(_embeddings(weights))]
+            )
 
 
 def _embeddings(names: Iterable[str]) -> Iterable[str]:
@@ -314,18 +358,27 @@ def test_an_encoder_is_a_folder_first(standins: dict[str, Path], tmp_path: Path,
     assert resolve("kpfbert") == Path("kpfbert")
 
 
-@pytest.mark.parametrize(("name", "meant"), [("kpfbrt", "kpfbert"), ("KLUE_bert", "klue-bert"), ("m-bert", "mbert")])
-def test_an_unknown_encoder_names_the_nearest(name: str, meant: str, fails: Fails) -> None:
-    with fails(CheckpointError, name, f"did you mean '{meant}'?"):
-        resolve(name)
+def test_an_unknown_encoder_names_the_nearest(fails: Fails, subtests: pytest.Subtests) -> None:
+    for name, meant in (
+        ("kpfbrt", "kpfbert"),
+        ("KLUE_bert", "klue-bert"),
+        ("m-bert", "mbert"),
+    ):
+        with subtests.test(name=name, meant=meant), fails(CheckpointError, name, f"did you mean '{meant}'?"):
+            resolve(name)
 
 
-@pytest.mark.parametrize(
-    "name", ["runs/no/such/folder", "./missing", "/missing", "runs/a--b", "my runs/nsmc", "뉴스/a"]
-)
-def test_a_missing_folder_is_told_in_one_line(name: str, fails: Fails) -> None:
-    with fails(CheckpointError, name):
-        resolve(name)
+def test_a_missing_folder_is_told_in_one_line(fails: Fails, subtests: pytest.Subtests) -> None:
+    for name in (
+        "runs/no/such/folder",
+        "./missing",
+        "/missing",
+        "runs/a--b",
+        "my runs/nsmc",
+        "뉴스/a",
+    ):
+        with subtests.test(name=name), fails(CheckpointError, name):
+            resolve(name)
 
 
 def test_korbert_is_had_by_licence_only(fails: Fails) -> None:
@@ -333,12 +386,18 @@ def test_korbert_is_had_by_licence_only(fails: Fails) -> None:
         resolve("korbert")
 
 
-@pytest.mark.parametrize("name", ["nobody/no-such-encoder", "kpfbert"])
-def test_a_hub_model_needs_the_network(name: str, fails: Fails, monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(tmp_path))
-    with fails(EncoderUnavailableError, name, ENCODERS[name].hub_id if name in ENCODERS else name, "=FOLDER"):
-        resolve(name)
+def test_a_hub_model_needs_the_network(
+    fails: Fails, monkeypatch: Any, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for name in (
+        "nobody/no-such-encoder",
+        "kpfbert",
+    ):
+        with subtests.test(name=name):
+            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+            monkeypatch.setattr("huggingface_hub._snapshot_download.constants.HF_HUB_CACHE", str(tmp_path))
+            with fails(EncoderUnavailableError, name, ENCODERS[name].hub_id if name in ENCODERS else name, "=FOLDER"):
+                resolve(name)
 
 
 # --- damaged folders ------------------------------------------------------------------------------------------------
@@ -356,13 +415,19 @@ def test_pickled_weights_are_not_read_but_converted(copy: Copy, fails: Fails) ->
         load_classifier(folder)
 
 
-@pytest.mark.parametrize("kept", [0, 4, 200, -1])
-def test_truncated_weights_are_an_error(copy: Copy, kept: int, fails: Fails) -> None:
-    folder = copy()
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:kept])
-    with fails(CheckpointError, folder, "cannot be read"):
-        load_classifier(folder)
+def test_truncated_weights_are_an_error(copy: Copy, fails: Fails, subtests: pytest.Subtests) -> None:
+    for kept in (
+        0,
+        4,
+        200,
+        -1,
+    ):
+        with subtests.test(kept=kept):
+            folder = copy()
+            path = folder / "model.safetensors"
+            path.write_bytes(path.read_bytes()[:kept])
+            with fails(CheckpointError, folder, "cannot be read"):
+                load_classifier(folder)
 
 
 def test_a_vocabulary_larger_than_the_model_is_an_error(copy: Copy, fails: Fails) -> None:
@@ -374,12 +439,17 @@ def test_a_vocabulary_larger_than_the_model_is_an_error(copy: Copy, fails: Fails
         load_classifier(folder)
 
 
-@pytest.mark.parametrize("change", [{"hidden_size": 64}, {"vocab_size": 2005}, {"intermediate_size": 65}])
-def test_weights_of_another_shape_are_an_error(copy: Copy, change: dict[str, Any], fails: Fails) -> None:
-    folder = copy()
-    (folder / "config.json").write_text(json.dumps(config_of(folder) | change))
-    with fails(CheckpointError, folder, "weights"):
-        load_classifier(folder)
+def test_weights_of_another_shape_are_an_error(copy: Copy, fails: Fails, subtests: pytest.Subtests) -> None:
+    for change in (
+        {"hidden_size": 64},
+        {"vocab_size": 2005},
+        {"intermediate_size": 65},
+    ):
+        with subtests.test(change=change):
+            folder = copy()
+            (folder / "config.json").write_text(json.dumps(config_of(folder) | change))
+            with fails(CheckpointError, folder, "weights"):
+                load_classifier(folder)
 
 
 def test_weights_that_leave_layers_at_random_are_an_error(copy: Copy, fails: Fails) -> None:
@@ -396,11 +466,19 @@ def test_weights_of_another_model_are_an_error(copy: Copy, fails: Fails) -> None
         load_classifier(folder)
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xb0\xa1", b"[]", b"{}", b'{"model_type": "nope"}'])
-def test_a_broken_config_is_an_error(copy: Copy, content: bytes, fails: Fails) -> None:
-    folder = copy(files={"config.json": content})
-    with fails(CheckpointError, folder):
-        load_classifier(folder)
+def test_a_broken_config_is_an_error(copy: Copy, fails: Fails, subtests: pytest.Subtests) -> None:
+    for content in (
+        b"{",
+        b"",
+        b"\xb0\xa1",
+        b"[]",
+        b"{}",
+        b'{"model_type": "nope"}',
+    ):
+        with subtests.test(content=content):
+            folder = copy(files={"config.json": content})
+            with fails(CheckpointError, folder):
+                load_classifier(folder)
 
 
 def test_a_config_of_an_impossible_model_is_an_error(copy: Copy, fails: Fails) -> None:
@@ -410,27 +488,26 @@ def test_a_config_of_an_impossible_model_is_an_error(copy: Copy, fails: Fails) -
         load_classifier(folder)
 
 
-@pytest.mark.parametrize(
-    ("kind", "files"),
-    [
-        pytest.param("klue-bert", {"vocab.txt": None}, id="no-vocabulary"),
-        pytest.param("klue-bert", {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\xb0\xa1\n"}, id="cp949"),
-        pytest.param("klue-bert", {"vocab.txt": ""}, id="empty"),
-        pytest.param("klue-bert", {"vocab.txt": "[PAD]\n가\n나\n"}, id="no-special-tokens"),
-        pytest.param("klue-bert", {"vocab.txt": None, "tokenizer.json": "{"}, id="tokenizer.json-cut"),
-        pytest.param("klue-bert", {"tokenizer_config.json": "{"}, id="tokenizer_config-cut"),
-        pytest.param("kobert", {"spiece.model": b"garbage"}, id="kobert-garbage"),
-        pytest.param("kobert", {"spiece.model": b""}, id="kobert-empty"),
-        pytest.param("kobert", {"tokenizer.json": "{}", "tokenizer_config.json": "{"}, id="kobert-config-cut"),
-        pytest.param("korbert", {KORBERT_VOCAB: b"\xb0\xa1\t3\n"}, id="korbert-cp949"),
-        pytest.param("korbert", {KORBERT_VOCAB: "n_iters=1\n가\t3\n"}, id="korbert-no-special-tokens"),
-        pytest.param("korbert", {KORBERT_VOCAB: ""}, id="korbert-empty"),
-    ],
-)
-def test_a_damaged_vocabulary_is_an_error(copy: Copy, kind: str, files: dict[str, Any], fails: Fails) -> None:
-    folder = copy(kind, files)
-    with fails(CheckpointError, folder):
-        load_tokenizer(folder)
+def test_a_damaged_vocabulary_is_an_error(copy: Copy, fails: Fails, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("klue-bert", {"vocab.txt": None}),
+        ("klue-bert", {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\xb0\xa1\n"}),
+        ("klue-bert", {"vocab.txt": ""}),
+        ("klue-bert", {"vocab.txt": "[PAD]\n가\n나\n"}),
+        ("klue-bert", {"vocab.txt": None, "tokenizer.json": "{"}),
+        ("klue-bert", {"tokenizer_config.json": "{"}),
+        ("kobert", {"spiece.model": b"garbage"}),
+        ("kobert", {"spiece.model": b""}),
+        ("kobert", {"tokenizer.json": "{}", "tokenizer_config.json": "{"}),
+        ("korbert", {KORBERT_VOCAB: b"\xb0\xa1\t3\n"}),
+        ("korbert", {KORBERT_VOCAB: "n_iters=1\n가\t3\n"}),
+        ("korbert", {KORBERT_VOCAB: ""}),
+    ]
+    for kind, files in cases:
+        with subtests.test(kind=kind, files=files):
+            folder = copy(kind, files)
+            with fails(CheckpointError, folder):
+                load_tokenizer(folder)
 
 
 def test_a_folder_without_a_model_is_an_error(tmp_path: Path, fails: Fails) -> None:
@@ -478,17 +555,28 @@ def masked_logits(model: Any, folder: Path) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("rename", [old_names, dict], ids=["gamma-and-beta", "today's names"])
-def test_pickled_weights_become_a_plain_folder(copy: Copy, masked_lm: Any, tmp_path: Path, rename: Any) -> None:
-    state = rename(masked_lm.state_dict())
-    assert any(key.endswith("gamma") for key in state) == (rename is old_names)
-    folder, out = pickled(copy, state), tmp_path / "plain"
-    convert(str(folder), out)
-    assert {path.name for path in out.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
-    assert not list(out.glob("*.bin"))
-    plain = load_model(out, load_tokenizer(out), "AutoModelForMaskedLM", {}).eval()
-    assert torch.equal(masked_logits(plain, out), masked_logits(masked_lm, folder))
-    assert load_tokenizer(out)("시의회가 예산을")["input_ids"] == load_tokenizer(folder)("시의회가 예산을")["input_ids"]
+def test_pickled_weights_become_a_plain_folder(
+    copy: Copy, masked_lm: Any, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for number, rename in enumerate(
+        (
+            old_names,
+            dict,
+        )
+    ):
+        with subtests.test(number=number):
+            state = rename(masked_lm.state_dict())
+            assert any(key.endswith("gamma") for key in state) == (rename is old_names)
+            folder, out = pickled(copy, state), tmp_path / f"plain-{number}"
+            convert(str(folder), out)
+            assert {path.name for path in out.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+            assert not list(out.glob("*.bin"))
+            plain = load_model(out, load_tokenizer(out), "AutoModelForMaskedLM", {}).eval()
+            assert torch.equal(masked_logits(plain, out), masked_logits(masked_lm, folder))
+            assert (
+                load_tokenizer(out)("시의회가 예산을")["input_ids"]
+                == load_tokenizer(folder)("시의회가 예산을")["input_ids"]
+            )
 
 
 def test_a_bare_encoder_is_converted_too(copy: Copy, standins: dict[str, Path], tmp_path: Path) -> None:
@@ -541,30 +629,43 @@ def test_a_refusal_does_not_advise_to_trust_the_pickle(copy: Copy, tmp_path: Pat
     assert "weights_only" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "state",
-    [{}, [1, 2], {"a": 1}, {"bert.embeddings.word_embeddings.weight": torch.zeros(2, 2)}],
-    ids=["nothing", "a-list", "a-number", "other-shape"],
-)
-def test_a_pickle_of_something_else_is_refused(copy: Copy, state: object, tmp_path: Path, fails: Fails) -> None:
-    folder = pickled(copy, state)
-    with fails(CheckpointError, folder / "pytorch_model.bin"):
-        convert(str(folder), tmp_path / "plain")
-    assert not (tmp_path / "plain").exists()
+def test_a_pickle_of_something_else_is_refused(
+    copy: Copy, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
+) -> None:
+    for number, state in enumerate(
+        (
+            {},
+            [1, 2],
+            {"a": 1},
+            {"bert.embeddings.word_embeddings.weight": torch.zeros(2, 2)},
+        )
+    ):
+        with subtests.test(number=number):
+            folder, out = pickled(copy, state), tmp_path / f"plain-{number}"
+            with fails(CheckpointError, folder / "pytorch_model.bin"):
+                convert(str(folder), out)
+            assert not out.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"PK\x03\x04 cut short"])
-def test_a_damaged_pickle_is_refused(copy: Copy, content: bytes, tmp_path: Path, fails: Fails) -> None:
-    folder = copy(files={"model.safetensors": None, "pytorch_model.bin": content})
-    with fails(CheckpointError, folder / "pytorch_model.bin"):
-        convert(str(folder), tmp_path / "plain")
+def test_a_damaged_pickle_is_refused(copy: Copy, tmp_path: Path, fails: Fails, subtests: pytest.Subtests) -> None:
+    for number, content in enumerate(
+        (
+            b"",
+            b"garbage",
+            b"PK\x03\x04 cut short",
+        )
+    ):
+        with subtests.test(content=content):
+            folder = copy(files={"model.safetensors": None, "pytorch_model.bin": content})
+            with fails(CheckpointError, folder / "pytorch_model.bin"):
+                convert(str(folder), tmp_path / f"plain-{number}")
 
 
 def test_a_pickle_smaller_than_its_vocabulary_is_refused(copy: Copy, masked_lm: Any, tmp_path: Path) -> None:
     folder = pickled(copy, masked_lm.state_dict())
     with (folder / "vocab.txt").open("a", encoding="utf-8") as file:
         file.write("하나더\n")
-    with pytest.raises(CheckpointError, match="pieces"):
+    with pytest.raises(CheckpointError, match="subwords"):
         convert(str(folder), tmp_path / "plain")
 
 

@@ -32,19 +32,18 @@ def tokenizer(standins: dict[str, Path]) -> Any:
     return load_tokenizer(standins["klue-bert"])
 
 
-@pytest.mark.parametrize(
-    ("changed", "what"),
-    [
+def test_a_damaged_example_is_refused(fails: Fails, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"label": "4"}, "label '4' is not a choice"),
         ({"label": "x"}, "label 'x' is not a choice"),
         ({"choices": ("가", "나", "다")}, "3 different choices where there should be 4"),
         ({"choices": ("가", "나", "다", "가")}, "3 different choices where there should be 4"),
-    ],
-)
-def test_a_damaged_example_is_refused(fails: Fails, changed: dict[str, Any], what: str) -> None:
-    FAMILY.check(EXAMPLES[0], "here")
-    with fails(DataError, "here", what):
-        FAMILY.check(replace(EXAMPLES[0], **changed), "here")
+    ]
+    for changed, what in cases:
+        with subtests.test(what=what):
+            FAMILY.check(EXAMPLES[0], "here")
+            with fails(DataError, "here", what):
+                FAMILY.check(replace(EXAMPLES[0], **changed), "here")
 
 
 def test_every_choice_is_read_behind_the_end_of_the_text(tokenizer: Any) -> None:

@@ -61,20 +61,25 @@ def every_character(context: str) -> set[tuple[int, int]]:
 # --- windows --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("max_length", "stride"), [(96, 10), (128, 30), (384, 128)])
-def test_windows_cover_every_token_of_the_context_and_overlap_by_the_stride(max_length: int, stride: int) -> None:
-    tokenizer = tokenizer_of(string.digits)
-    family = SpanQA(has_unanswerable=False, stride=stride)
-    features = featurize([ask(LONG), ask("34")], tokenizer, max_length, family)
-    windows: dict[int, list[list[tuple[int, int]]]] = defaultdict(list)
-    for feature in features:
-        assert len(feature["input_ids"]) == len(feature["_offsets"]) <= max_length
-        assert tokenizer.decode(feature["input_ids"][:4]).replace(" ", "") == "[CLS]12[SEP]"
-        windows[feature["_example"]].append([span for span in feature["_offsets"] if span is not None])
-    assert windows[1] == [[(0, 1), (1, 2)]]
-    assert {span for window in windows[0] for span in window} == every_character(LONG)
-    assert len(windows[0]) > 1
-    assert {len(set(window) & set(after)) for window, after in pairwise(windows[0])} == {stride}
+def test_windows_cover_every_token_of_the_context_and_overlap_by_the_stride(subtests: pytest.Subtests) -> None:
+    for max_length, stride in (
+        (96, 10),
+        (128, 30),
+        (384, 128),
+    ):
+        with subtests.test(max_length=max_length, stride=stride):
+            tokenizer = tokenizer_of(string.digits)
+            family = SpanQA(has_unanswerable=False, stride=stride)
+            features = featurize([ask(LONG), ask("34")], tokenizer, max_length, family)
+            windows: dict[int, list[list[tuple[int, int]]]] = defaultdict(list)
+            for feature in features:
+                assert len(feature["input_ids"]) == len(feature["_offsets"]) <= max_length
+                assert tokenizer.decode(feature["input_ids"][:4]).replace(" ", "") == "[CLS]12[SEP]"
+                windows[feature["_example"]].append([span for span in feature["_offsets"] if span is not None])
+            assert windows[1] == [[(0, 1), (1, 2)]]
+            assert {span for window in windows[0] for span in window} == every_character(LONG)
+            assert len(windows[0]) > 1
+            assert {len(set(window) & set(after)) for window, after in pairwise(windows[0])} == {stride}
 
 
 def test_a_long_question_keeps_its_first_tokens_and_the_context_all_of_its_own() -> None:
@@ -86,12 +91,18 @@ def test_a_long_question_keeps_its_first_tokens_and_the_context_all_of_its_own()
     assert labelled_slice(features[0], "1234567890") == "456"
 
 
-@pytest.mark.parametrize("max_length", [32, 64, 68, 80])
-def test_a_long_question_leaves_the_context_room_in_short_inputs_too(max_length: int) -> None:
-    features = featurize([ask(LONG, question="9" * 100)], tokenizer_of(string.digits), max_length)
-    covered = {span for feature in features for span in feature["_offsets"] if span is not None}
-    assert covered == every_character(LONG)
-    assert max(len(feature["input_ids"]) for feature in features) <= max_length
+def test_a_long_question_leaves_the_context_room_in_short_inputs_too(subtests: pytest.Subtests) -> None:
+    for max_length in (
+        32,
+        64,
+        68,
+        80,
+    ):
+        with subtests.test(max_length=max_length):
+            features = featurize([ask(LONG, question="9" * 100)], tokenizer_of(string.digits), max_length)
+            covered = {span for feature in features for span in feature["_offsets"] if span is not None}
+            assert covered == every_character(LONG)
+            assert max(len(feature["input_ids"]) for feature in features) <= max_length
 
 
 def test_what_a_model_does_not_take_begins_with_an_underscore() -> None:
@@ -105,22 +116,31 @@ def test_what_a_model_does_not_take_begins_with_an_underscore() -> None:
 # --- labels ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("answer", "slice_"),
-    [("서울", "서울"), ("울은", "서울은"), ("대한", "대한"), ("한민", "대한민국"), ("서울은 대한", "서울은 대한")],
-)
-def test_labels_are_the_tokens_that_cover_the_gold(answer: str, slice_: str) -> None:
-    context = "그런데 서울은 대한민국 수도"
-    tokenizer = tokenizer_of(["그런데", "서울", "은", "대한", "민국", "수도"])
-    (feature,) = featurize([ask(context, answer)], tokenizer, 96)
-    assert labelled_slice(feature, context) == slice_
+def test_labels_are_the_tokens_that_cover_the_gold(subtests: pytest.Subtests) -> None:
+    for answer, slice_ in (
+        ("서울", "서울"),
+        ("울은", "서울은"),
+        ("대한", "대한"),
+        ("한민", "대한민국"),
+        ("서울은 대한", "서울은 대한"),
+    ):
+        with subtests.test(answer=answer, slice_=slice_):
+            context = "그런데 서울은 대한민국 수도"
+            tokenizer = tokenizer_of(["그런데", "서울", "은", "대한", "민국", "수도"])
+            (feature,) = featurize([ask(context, answer)], tokenizer, 96)
+            assert labelled_slice(feature, context) == slice_
 
 
-@pytest.mark.parametrize(("answer", "start"), [("나다 ", 1), (" 나다", 0), (" 나다 ", 0)])
-def test_a_gold_with_blanks_at_its_edges_is_labelled_all_the_same(answer: str, start: int) -> None:
+def test_a_gold_with_blanks_at_its_edges_is_labelled_all_the_same(subtests: pytest.Subtests) -> None:
     """Three golds of KorQuAD dev end in a blank, e.g. `가브리엘의 집 `."""
-    (feature,) = featurize([ask(" 나다 라", answer, start=start)], tokenizer_of("나다라"), 96)
-    assert labelled_slice(feature, " 나다 라") == "나다"
+    for answer, start in (
+        ("나다 ", 1),
+        (" 나다", 0),
+        (" 나다 ", 0),
+    ):
+        with subtests.test(answer=answer, start=start):
+            (feature,) = featurize([ask(" 나다 라", answer, start=start)], tokenizer_of("나다라"), 96)
+            assert labelled_slice(feature, " 나다 라") == "나다"
 
 
 def test_the_first_gold_of_several_is_the_label() -> None:
@@ -129,29 +149,39 @@ def test_the_first_gold_of_several_is_the_label() -> None:
     assert labelled_slice(feature, example.context) == "한 달"
 
 
-@pytest.mark.parametrize(("stride", "labels"), [(14, [None, "1" * 20]), (0, [None, None])])
-def test_a_window_that_cuts_the_gold_points_at_cls(stride: int, labels: list[str | None]) -> None:
+def test_a_window_that_cuts_the_gold_points_at_cls(subtests: pytest.Subtests) -> None:
     """91 tokens of the context fit in a window; the gold is its tokens 85 to 104."""
-    context = "00000 " * 17 + "1" * 20
-    family = SpanQA(has_unanswerable=False, stride=stride)
-    features = featurize([ask(context, "1" * 20)], tokenizer_of("012"), 96, family)
-    assert [labelled_slice(feature, context) for feature in features] == labels
-    assert (features[0]["start_positions"], features[0]["end_positions"]) == (0, 0)
+    for stride, labels in (
+        (14, [None, "1" * 20]),
+        (0, [None, None]),
+    ):
+        with subtests.test(stride=stride, labels=labels):
+            context = "00000 " * 17 + "1" * 20
+            family = SpanQA(has_unanswerable=False, stride=stride)
+            features = featurize([ask(context, "1" * 20)], tokenizer_of("012"), 96, family)
+            assert [labelled_slice(feature, context) for feature in features] == labels
+            assert (features[0]["start_positions"], features[0]["end_positions"]) == (0, 0)
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["korquad-sample", "klue-mrc-sample"])
-def test_a_model_that_knows_the_gold_tokens_answers_every_sample_question_exactly(name: str) -> None:
-    task = get_task(name)
-    examples = [example for split in task.files for example in task.read_split(split, Path()).examples]
-    tokenizer = tokenizer_of(c for example in examples for c in example.context + example.question if not c.isspace())
-    features = featurize(examples, tokenizer, 384)
-    assert tokenizer.unk_token_id not in {token for feature in features for token in feature["input_ids"]}
-    assert len(features) > len(examples)
-    family = SpanQA(has_unanswerable=task.base == "klue-mrc", max_answer_length=FAMILY.max_answer_length)
-    assert family.decode(one_hot(features), features, examples) == [example.gold[0] for example in examples]
+def test_a_model_that_knows_the_gold_tokens_answers_every_sample_question_exactly(subtests: pytest.Subtests) -> None:
+    for name in (
+        "korquad-sample",
+        "klue-mrc-sample",
+    ):
+        with subtests.test(name=name):
+            task = get_task(name)
+            examples = [example for split in task.files for example in task.read_split(split, Path()).examples]
+            tokenizer = tokenizer_of(
+                c for example in examples for c in example.context + example.question if not c.isspace()
+            )
+            features = featurize(examples, tokenizer, 384)
+            assert tokenizer.unk_token_id not in {token for feature in features for token in feature["input_ids"]}
+            assert len(features) > len(examples)
+            family = SpanQA(has_unanswerable=task.base == "klue-mrc", max_answer_length=FAMILY.max_answer_length)
+            assert family.decode(one_hot(features), features, examples) == [example.gold[0] for example in examples]
 
 
 def test_an_answer_in_the_second_window_beats_the_null_and_the_lesser_spans_of_the_first() -> None:
@@ -175,9 +205,8 @@ def decode_scores(family: SpanQA, context: str, starts: dict[int, float], ends: 
     return family.decode([scores], [feature], [example])[0]
 
 
-@pytest.mark.parametrize(
-    ("starts", "ends", "answer"),
-    [
+def test_the_best_allowed_span_is_the_answer(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[int, float], dict[int, float], str]] = [
         ({2: 1}, {4: 1}, "234"),
         ({2: 1}, {2: 1}, "2"),
         ({4: 3}, {2: 3, 5: 1}, "45"),  # an end before its start is no span
@@ -187,11 +216,11 @@ def decode_scores(family: SpanQA, context: str, starts: dict[int, float], ends: 
         ({2: 1, -1: 0.9}, {4: 1, -1: 1}, "234"),
         ({2: 1, -1: 1}, {4: 1, -1: 1}, "234"),  # a tie is no reason to be silent
         ({2: 1, -1: 1.1}, {4: 1, -1: 1}, ""),
-    ],
-)
-def test_the_best_allowed_span_is_the_answer(starts: dict[int, float], ends: dict[int, float], answer: str) -> None:
-    family = SpanQA(has_unanswerable=True, max_answer_length=5)
-    assert decode_scores(family, string.digits, starts, ends) == answer
+    ]
+    for starts, ends, answer in cases:
+        with subtests.test(starts=starts, ends=ends, answer=answer):
+            family = SpanQA(has_unanswerable=True, max_answer_length=5)
+            assert decode_scores(family, string.digits, starts, ends) == answer
 
 
 def test_a_task_without_unanswerable_questions_always_answers() -> None:

@@ -70,22 +70,19 @@ def test_a_token_that_straddles_two_entities_is_trained_on_the_first() -> None:
     assert labels_of(feature)[1:-1] == ["B-PS", "I-PS", "O"]
 
 
-@pytest.mark.parametrize(
-    ("text", "tags", "tokens", "labels"),
-    [
+def test_an_eojeol_with_an_unknown_word_is_trained_on_its_first_tag(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str, str]] = [
         ("뷁이 홍길동", "Po Ppp", "[UNK] 홍길 ##동", "B-PS B-PS I-PS"),
         # Punctuation stands alone: the eojeol holds an [UNK], and all of it goes by its first character.
         ("홍길(뷁)은 동", "PpoLoo P", "홍길 ( [UNK] ) 은 동", "B-PS B-PS B-PS B-PS B-PS B-PS"),
         ("(뷁)은 동", "oLoo P", "( [UNK] ) 은 동", "O O O O B-PS"),
-    ],
-)
-def test_an_eojeol_with_an_unknown_word_is_trained_on_its_first_tag(
-    text: str, tags: str, tokens: str, labels: str
-) -> None:
-    tokenizer = tokenizer_of(["홍길", "동", "은", "(", ")"])
-    (feature,) = featurize([tagged(text, tags)], tokenizer)
-    assert " ".join(tokenizer.convert_ids_to_tokens(feature["input_ids"][1:-1])) == tokens
-    assert " ".join(labels_of(feature)[1:-1]) == labels
+    ]
+    for text, tags, tokens, labels in cases:
+        with subtests.test(text=text, tags=tags, tokens=tokens, labels=labels):
+            tokenizer = tokenizer_of(["홍길", "동", "은", "(", ")"])
+            (feature,) = featurize([tagged(text, tags)], tokenizer)
+            assert " ".join(tokenizer.convert_ids_to_tokens(feature["input_ids"][1:-1])) == tokens
+            assert " ".join(labels_of(feature)[1:-1]) == labels
 
 
 def test_an_unknown_word_in_another_window_counts_all_the_same() -> None:
@@ -131,22 +128,21 @@ def test_an_unknown_word_gives_its_tag_to_all_characters_it_hides() -> None:
     assert FAMILY.decode([predicted], [feature], [example]) == ["B-PS I-PS I-PS I-PS O B-LC O"]
 
 
-@pytest.mark.parametrize(
-    ("text", "tags"),
-    [
+def test_gold_tags_come_back_where_no_entity_ends_inside_a_token(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("홍길동은 서울로 갔다.", "Pppo Llo ooo"),
         ("뷁뷁 서울,부산을 봤다", "Pp LloLlo oo"),
         ("홍 ", "P"),
         (" 홍  길동", "P Pp"),
         ("서울", "Ll"),
         ("", ""),
-    ],
-)
-def test_gold_tags_come_back_where_no_entity_ends_inside_a_token(text: str, tags: str) -> None:
-    tokenizer = tokenizer_of(["홍", "길동", "은", "서울", "부산", "을", "로", "갔다", "봤다", ".", ","])
-    example = tagged(text, tags)
-    features = featurize([example], tokenizer)
-    assert FAMILY.decode([sure_of(feature) for feature in features], features, [example]) == [example.label]
+    ]
+    for text, tags in cases:
+        with subtests.test(text=text, tags=tags):
+            tokenizer = tokenizer_of(["홍", "길동", "은", "서울", "부산", "을", "로", "갔다", "봤다", ".", ","])
+            example = tagged(text, tags)
+            features = featurize([example], tokenizer)
+            assert FAMILY.decode([sure_of(feature) for feature in features], features, [example]) == [example.label]
 
 
 def test_an_entity_that_ends_inside_a_token_cannot_come_back() -> None:
@@ -195,15 +191,25 @@ LONG = "0123456789 " * 40
 """400 tokens of one character each."""
 
 
-@pytest.mark.parametrize("max_length", [8, 13, 64, 300])
-def test_a_long_text_loses_nothing(max_length: int) -> None:
-    tokenizer = tokenizer_of(string.digits)
-    example = tagged(LONG, "oPpoLlloPo" * 40)
-    features = featurize([tagged("1", "P"), example, tagged("22", "Ll")], tokenizer, max_length)
-    assert max(len(feature["input_ids"]) for feature in features) <= max_length
-    assert {p for f in features if f["_example"] == 1 for places in f["_characters"] for p in places} == set(range(400))
-    decoded = FAMILY.decode([sure_of(f) for f in features], features, [tagged("1", "P"), example, tagged("22", "Ll")])
-    assert decoded == ["B-PS", example.label, "B-LC I-LC"]
+def test_a_long_text_loses_nothing(subtests: pytest.Subtests) -> None:
+    for max_length in (
+        8,
+        13,
+        64,
+        300,
+    ):
+        with subtests.test(max_length=max_length):
+            tokenizer = tokenizer_of(string.digits)
+            example = tagged(LONG, "oPpoLlloPo" * 40)
+            features = featurize([tagged("1", "P"), example, tagged("22", "Ll")], tokenizer, max_length)
+            assert max(len(feature["input_ids"]) for feature in features) <= max_length
+            assert {p for f in features if f["_example"] == 1 for places in f["_characters"] for p in places} == set(
+                range(400)
+            )
+            decoded = FAMILY.decode(
+                [sure_of(f) for f in features], features, [tagged("1", "P"), example, tagged("22", "Ll")]
+            )
+            assert decoded == ["B-PS", example.label, "B-LC I-LC"]
 
 
 def test_a_token_in_two_windows_is_read_where_it_has_more_context() -> None:
@@ -226,18 +232,16 @@ def test_examples_are_tagged_in_order_whatever_their_windows() -> None:
 # --- examples -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "label", "what"),
-    [
+def test_an_example_with_other_tags_than_characters_is_refused(fails: Fails, subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("홍길", "B-PS I-PER", "tag 'I-PER' is unknown; choose from: B-DT, B-LC"),
         ("홍 길", "B-PS", "1 tags for 2 characters"),
         ("홍 길", "B-PS O I-PS", "3 tags for 2 characters"),
         ("홍", "", "0 tags for 1 characters"),
-    ],
-)
-def test_an_example_with_other_tags_than_characters_is_refused(fails: Fails, text: str, label: str, what: str) -> None:
-    with fails(DataError, "file, example 1: ", what):
-        FAMILY.check(TextExample("1", text, None, label), "file, example 1")
+    ]
+    for text, label, what in cases:
+        with subtests.test(text=text, label=label), fails(DataError, "file, example 1: ", what):
+            FAMILY.check(TextExample("1", text, None, label), "file, example 1")
 
 
 @pytest.mark.real_data

@@ -48,20 +48,26 @@ def few(name: str, train: int, dev: int) -> TaskData:
 # --- the layers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("features", ["embeddings", "second-to-last", "last", "weighted-sum"])
-def test_it_reads_the_layers_that_are_asked_for(encoder: Path, features: str) -> None:
-    model, tokenizer = begin(encoder, features=features)
-    inputs = tokenizer(["시의회가 예산을 늘렸다."], return_tensors="pt")
-    plain = load_model(encoder, tokenizer, "AutoModel", {}).eval()
-    with torch.no_grad():
-        hidden = plain(**inputs, output_hidden_states=True).hidden_states
-        expected = {
-            "embeddings": hidden[0],
-            "second-to-last": hidden[1],
-            "last": hidden[2],
-            "weighted-sum": (hidden[1] + hidden[2]) / 2,  # weights begin equal
-        }[features]
-        torch.testing.assert_close(model.train()._features(inputs), expected)
+def test_it_reads_the_layers_that_are_asked_for(encoder: Path, subtests: pytest.Subtests) -> None:
+    for features in (
+        "embeddings",
+        "second-to-last",
+        "last",
+        "weighted-sum",
+    ):
+        with subtests.test(features=features):
+            model, tokenizer = begin(encoder, features=features)
+            inputs = tokenizer(["시의회가 예산을 늘렸다."], return_tensors="pt")
+            plain = load_model(encoder, tokenizer, "AutoModel", {}).eval()
+            with torch.no_grad():
+                hidden = plain(**inputs, output_hidden_states=True).hidden_states
+                expected = {
+                    "embeddings": hidden[0],
+                    "second-to-last": hidden[1],
+                    "last": hidden[2],
+                    "weighted-sum": (hidden[1] + hidden[2]) / 2,  # weights begin equal
+                }[features]
+                torch.testing.assert_close(model.train()._features(inputs), expected)
 
 
 def test_four_layers_side_by_side_need_four(encoder: Path, fails: Fails) -> None:
@@ -102,28 +108,37 @@ def test_padding_changes_nothing(encoder: Path) -> None:
 # --- training -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("features", "frozen"), [("weighted-sum", True), ("last", True), ("last", False)])
 def test_a_frozen_encoder_is_left_as_it_is_and_everything_else_learns(
-    encoder: Path, tmp_path: Path, features: str, frozen: bool
+    encoder: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    data = few("nsmc-sample", 32, 8)
-    overrides = FAST | {"features": features, "frozen": frozen}
-    result = finetune("nsmc-sample", encoder, out=tmp_path / "out", data=data, overrides=overrides)
-    before = {f"encoder.{name}": p for name, p in load_file(encoder / "model.safetensors").items()}
-    after = load_file(tmp_path / "out" / bilstm.WEIGHTS_FILE)
-    fresh, _ = begin(encoder, features=features, frozen=frozen)
-    changed = {
-        name: not torch.equal(
-            tensor, before.get(name.replace("encoder.", "encoder.bert.", 1), before.get(name, tensor))
+    for number, (features, frozen) in enumerate(
+        (
+            ("weighted-sum", True),
+            ("last", True),
+            ("last", False),
         )
-        for name, tensor in after.items()
-        if name.startswith("encoder.") and "pooler" not in name
-    }
-    assert changed
-    assert any(changed.values()) is not frozen
-    assert not torch.equal(after["lstm.weight_hh_l1"], fresh.state_dict()["lstm.weight_hh_l1"])
-    assert torch.any(after["layer_weights"] != 0) == (features == "weighted-sum")
-    assert result.recipe["finetune"]["features"] == features
+    ):
+        with subtests.test(features=features, frozen=frozen):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            data = few("nsmc-sample", 32, 8)
+            overrides = FAST | {"features": features, "frozen": frozen}
+            result = finetune("nsmc-sample", encoder, out=folder / "out", data=data, overrides=overrides)
+            before = {f"encoder.{name}": p for name, p in load_file(encoder / "model.safetensors").items()}
+            after = load_file(folder / "out" / bilstm.WEIGHTS_FILE)
+            fresh, _ = begin(encoder, features=features, frozen=frozen)
+            changed = {
+                name: not torch.equal(
+                    tensor, before.get(name.replace("encoder.", "encoder.bert.", 1), before.get(name, tensor))
+                )
+                for name, tensor in after.items()
+                if name.startswith("encoder.") and "pooler" not in name
+            }
+            assert changed
+            assert any(changed.values()) is not frozen
+            assert not torch.equal(after["lstm.weight_hh_l1"], fresh.state_dict()["lstm.weight_hh_l1"])
+            assert torch.any(after["layer_weights"] != 0) == (features == "weighted-sum")
+            assert result.recipe["finetune"]["features"] == features
 
 
 def test_the_head_may_learn_at_a_rate_of_its_own(
@@ -157,16 +172,26 @@ def test_settings_that_are_not_asked_for_are_not_in_the_recipe() -> None:
     assert FinetuneConfig.model_validate(FinetuneConfig().model_dump()) == FinetuneConfig()
 
 
-@pytest.mark.parametrize("name", ["nsmc-sample", "klue-sts-sample", "korquad-sample", "klue-ner"])
-def test_a_saved_folder_gives_its_predictions_again(encoder: Path, tmp_path: Path, name: str) -> None:
-    result, data = _train(encoder, tmp_path, name)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert {"config.json", bilstm.WEIGHTS_FILE, "tokenizer.json", "README.md", "result.json"} <= names
-    model, tokenizer, task = load_finetuned(tmp_path)
-    assert task.name == name
-    for batch_size in (1, 5):
-        again = predict(model, tokenizer, task.family, data.eval.examples, max_length=32, batch_size=batch_size)
-        assert again == pytest.approx(result.predictions, abs=1e-5)
+def test_a_saved_folder_gives_its_predictions_again(encoder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, name in enumerate(
+        (
+            "nsmc-sample",
+            "klue-sts-sample",
+            "korquad-sample",
+            "klue-ner",
+        )
+    ):
+        with subtests.test(name=name):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            result, data = _train(encoder, folder, name)
+            names = {path.name for path in folder.iterdir()}
+            assert {"config.json", bilstm.WEIGHTS_FILE, "tokenizer.json", "README.md", "result.json"} <= names
+            model, tokenizer, task = load_finetuned(folder)
+            assert task.name == name
+            for batch_size in (1, 5):
+                again = predict(model, tokenizer, task.family, data.eval.examples, max_length=32, batch_size=batch_size)
+                assert again == pytest.approx(result.predictions, abs=1e-5)
 
 
 def _train(encoder: Path, out: Path, name: str) -> tuple[Result, TaskData]:
