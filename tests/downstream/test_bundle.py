@@ -176,9 +176,9 @@ def test_a_classifier_may_learn_from_several_and_from_texts_without_labels(made:
     assert (manifest["finetune"]["layers"], manifest["finetune"]["ngram_weight"]) == (1, 1.0)
     card = ModelCard.load(tmp_path / "out" / "classifier" / "README.md").text
     assert "선생으로 삼아, 이름표 없는 영화평 2건" in card
-    assert "from 2 reviews without labels, too, by the answers of 2 models" in card
+    assert "on 2 unlabelled reviews with the predictions of 2 models" in card
     assert "로그 확률을 1배로" in card
-    assert "added 1-fold" in card
+    assert "predictions with weight 1." in card
     own = json.loads((made / "out" / "MANIFEST.json").read_text(encoding="utf-8"))["classifier"]
     assert (own["teachers"], own["unlabelled"]) == ([], None)
 
@@ -254,7 +254,7 @@ def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, else
             (folder / "out" / name / "README.md").read_text(encoding="utf-8") for folder in (elsewhere, made)
         )
         assert "앞선 판에서 시작해" in now
-        assert "began with an earlier state" in now
+        assert "trained from an earlier version" in now
         assert "앞선 판에서 시작해" not in before
     assert make(elsewhere, "--continue") == 0
     after = told(elsewhere)
