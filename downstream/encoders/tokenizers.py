@@ -42,16 +42,16 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 def _open_tokenizer(folder: Path, model_type: str) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer, BertTokenizer
 
-    pieces = sorted(folder.glob("*.model"))
+    sentencepiece_files = sorted(folder.glob("*.model"))
     if (folder / KORBERT_VOCAB).is_file():
         return _korbert_tokenizer(folder / KORBERT_VOCAB)
-    if pieces and model_type == "bert" and not _is_plain(folder):
-        return _sentencepiece_tokenizer(pieces[0])
+    if sentencepiece_files and model_type == "bert" and not _is_plain(folder):
+        return _sentencepiece_tokenizer(sentencepiece_files[0])
     tokenizer: PreTrainedTokenizerBase
     if (folder / "vocab.txt").is_file():
-        pieces_listed = set((folder / "vocab.txt").read_text(encoding="utf-8").split("\n"))
+        listed = set((folder / "vocab.txt").read_text(encoding="utf-8").split("\n"))
         # BertTokenizer would append missing tokens, with ids that the model has no embedding for.
-        if missing := [token for token in SPECIAL_TOKENS if token not in pieces_listed]:
+        if missing := [token for token in SPECIAL_TOKENS if token not in listed]:
             what = f"the vocabulary lacks {', '.join(missing)}"
             raise CheckpointError(folder / "vocab.txt", what, "use the model's own files")
         tokenizer = BertTokenizer.from_pretrained(folder, do_lower_case=False, strip_accents=False)
@@ -133,11 +133,11 @@ def _korbert_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     lines = path.read_text(encoding="utf-8").split("\n")
-    pieces = [
+    subwords = [
         line.split("\t")[0].strip() for line in lines if line and not line.startswith(("n_iters=", "max_length="))
     ]
     # The id is the line number, also after a subword that is listed twice.
-    vocab = {piece: id_ for id_, piece in enumerate(pieces)}
+    vocab = {subword: id_ for id_, subword in enumerate(subwords)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", continuing_subword_prefix=""))
     tokenizer.normalizer = normalizers.Sequence(
         [

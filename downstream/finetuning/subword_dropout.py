@@ -46,8 +46,8 @@ class SubwordDropout:
                 "finetune subword_dropout", "the encoder's vocabulary is not WordPiece", "leave subword_dropout out"
             )
         # Characters of each subword that is not special, and whether a word begins with it.
-        self._characters = {id_: (piece, True) for piece, id_ in self._starts.items()}
-        self._characters |= {id_: (piece, False) for piece, id_ in self._continuations.items()}
+        self._characters = {id_: (subword, True) for subword, id_ in self._starts.items()}
+        self._characters |= {id_: (subword, False) for subword, id_ in self._continuations.items()}
         self._longest = max(map(len, (*self._starts, *self._continuations)))
         self._rate, self._max_length = rate, max_length
         self._by_token = [name for name in tokenizer.model_input_names if name != "input_ids"]
