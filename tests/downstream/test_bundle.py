@@ -91,6 +91,7 @@ def make(folder: Path, *more: str) -> int:
     return main(["--recipe", str(folder / "recipe.toml"), *places, "--workers", "1", *more])
 
 
+@pytest.mark.slow
 def test_what_is_bundled_loads_as_plain_folders_in_single_precision(made: Path) -> None:
     out = made / "out"
     tokenizer = AutoTokenizer.from_pretrained(out / "encoder")
@@ -106,6 +107,7 @@ def test_what_is_bundled_loads_as_plain_folders_in_single_precision(made: Path) 
     assert encode(["국회", "예산안"], model=out / "embedder").shape == (2, 16)
 
 
+@pytest.mark.slow
 def test_the_manifest_tells_where_everything_comes_from(made: Path) -> None:
     out = made / "out"
     manifest = json.loads((out / "MANIFEST.json").read_text(encoding="utf-8"))
@@ -123,6 +125,7 @@ def test_the_manifest_tells_where_everything_comes_from(made: Path) -> None:
     assert not {"result.json", "metrics.jsonl", "objective.safetensors"} & {Path(name).name for name in on_disk}
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_stored_weights(made: Path) -> None:
     [finetuned] = (made / "work").glob("classifier-*")
     result = json.loads((finetuned / "result.json").read_text(encoding="utf-8"))
@@ -139,6 +142,7 @@ def test_scores_are_those_of_the_stored_weights(made: Path) -> None:
     assert result["recipe"]["encoder_sha256"] == ModelFolder(made / "out" / "encoder").digest()
 
 
+@pytest.mark.slow
 def test_cards_say_what_a_model_is_not_good_at_in_both_languages(made: Path, subtests: pytest.Subtests) -> None:
     for name in (
         "encoder",
@@ -154,6 +158,7 @@ def test_cards_say_what_a_model_is_not_good_at_in_both_languages(made: Path, sub
             assert "invented news" in card.text
 
 
+@pytest.mark.slow
 def test_a_second_call_makes_nothing_anew(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in (made / "out").rglob("*") if path.is_file()}
 
@@ -167,6 +172,7 @@ def test_a_second_call_makes_nothing_anew(made: Path, monkeypatch: pytest.Monkey
     assert {path: path.read_bytes() for path in (made / "out").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_classifier_may_learn_from_several_and_from_texts_without_labels(made: Path, tmp_path: Path) -> None:
     more = 'self_training = {{ teachers = 2, unlabelled = ["reviews.txt"], distill = {{ ngram_weight = 1 }} }}'
     make_in(tmp_path, BUNDLE.replace("batch_size = 64 }} }}", "batch_size = 64 }}, " + more + " }}"))
@@ -209,6 +215,7 @@ loop = { steps = 2, batch_size = 8, warmup_steps = 1, peak_lr = 1e-3 }
 """
 
 
+@pytest.mark.slow
 def test_a_bundle_is_gone_on_with_by_another_phase(made: Path, elsewhere: Path) -> None:
     recipe = elsewhere / "recipe.toml"
     recipe.write_text(recipe.read_text(encoding="utf-8") + THIRD_PHASE, encoding="utf-8")
@@ -226,6 +233,7 @@ def test_a_bundle_is_gone_on_with_by_another_phase(made: Path, elsewhere: Path) 
     assert weights(made, "embedder") != weights(elsewhere, "embedder")
 
 
+@pytest.mark.slow
 def test_a_bundle_is_gone_on_with_by_one_model_alone(made: Path, elsewhere: Path) -> None:
     recipe = elsewhere / "recipe.toml"
     recipe.write_text(recipe.read_text(encoding="utf-8").replace("epochs = 1, b", "epochs = 2, b"), encoding="utf-8")
@@ -238,6 +246,7 @@ def test_a_bundle_is_gone_on_with_by_one_model_alone(made: Path, elsewhere: Path
     assert (before["classifier"]["finetune"]["epochs"], after["classifier"]["finetune"]["epochs"]) == (1, 2)
 
 
+@pytest.mark.slow
 def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, elsewhere: Path) -> None:
     recipe = elsewhere / "recipe.toml"
     changed = recipe.read_text(encoding="utf-8").replace("epochs = 1, b", "epochs = 2, b")
@@ -268,6 +277,7 @@ def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, else
     assert len(list((elsewhere / "work").glob("classifier-*"))) == 2
 
 
+@pytest.mark.slow
 def test_what_cannot_be_left_out_is_told(elsewhere: Path, fails: Fails) -> None:
     def begin(models: tuple[str, ...], *, resume: bool) -> None:
         recipe = read_bundle_recipe(elsewhere / "recipe.toml")
@@ -283,6 +293,7 @@ def test_what_cannot_be_left_out_is_told(elsewhere: Path, fails: Fails) -> None:
         begin(("classifier",), resume=True)
 
 
+@pytest.mark.slow
 def test_what_the_recipe_still_says_stays_as_it_is(
     made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +313,7 @@ def test_what_the_recipe_still_says_stays_as_it_is(
         ("text", "has another vocabulary"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_gone_on_with_is_told(elsewhere: Path, fails: Fails, damage: str, what: str) -> None:
     recipe, out = elsewhere / "recipe.toml", elsewhere / "out"
     if damage == "manifest":
@@ -323,6 +335,7 @@ def test_what_cannot_be_gone_on_with_is_told(elsewhere: Path, fails: Fails, dama
         bundle.make()
 
 
+@pytest.mark.slow
 def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
     monkeypatch.setattr("downstream.bundle.MAX_BYTES", 1_000)
     places: dict[str, Any] = {"root": made / "root", "work": made / "work", "out": tmp_path / "out"}
@@ -331,6 +344,7 @@ def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fa
     assert not (tmp_path / "out" / "MANIFEST.json").exists()
 
 
+@pytest.mark.slow
 def test_a_part_of_the_recipe_that_is_wrong_is_told_at_once(made: Path, write: Write, fails: Fails) -> None:
     text = (made / "recipe.toml").read_text(encoding="utf-8")
     for before, after, what in (

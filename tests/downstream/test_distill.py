@@ -492,6 +492,7 @@ def test_a_teacher_with_another_kind_of_head_is_refused(
         distill(tmp_path / "bilstm", out=tmp_path / "out", data=few)
 
 
+@pytest.mark.slow
 def test_the_command_prints_student_and_teacher(encoder: Path, tmp_path: Path) -> None:
     teacher, out = tmp_path / "teacher", tmp_path / "out"
     settings = {**BRIEF, "max_length": 16}

@@ -113,6 +113,7 @@ def tagged_data(number: int, *, held_out: int) -> TaskData:
 # --- every encoder on every kind of task ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_result_is_scored_and_in_range(cells: list[Cell], subtests: pytest.Subtests) -> None:
     for cell in cells:
         with subtests.test(kind=cell.kind, task=cell.task.name):
@@ -131,6 +132,7 @@ def test_the_result_is_scored_and_in_range(cells: list[Cell], subtests: pytest.S
             assert result.num_parameters == sum(v.numel() for name, v in stored.items() if name.startswith("bert."))
 
 
+@pytest.mark.slow
 def test_the_folder_is_a_whole_transformers_folder(cells: list[Cell], subtests: pytest.Subtests) -> None:
     for cell in cells:
         with subtests.test(kind=cell.kind, task=cell.task.name):
@@ -142,6 +144,7 @@ def test_the_folder_is_a_whole_transformers_folder(cells: list[Cell], subtests: 
             assert {value.dtype for value in load_file(cell.out / "model.safetensors").values()} == {torch.float32}
 
 
+@pytest.mark.slow
 def test_the_model_card_is_one_a_hub_reads(cells: list[Cell], subtests: pytest.Subtests) -> None:
     for cell in cells:
         with subtests.test(kind=cell.kind, task=cell.task.name):
@@ -156,6 +159,7 @@ def test_the_model_card_is_one_a_hub_reads(cells: list[Cell], subtests: pytest.S
             assert cell.task.licence in card.text
 
 
+@pytest.mark.slow
 def test_plain_transformers_gives_the_stored_predictions(cells: list[Cell], subtests: pytest.Subtests) -> None:
     for cell in cells:
         with subtests.test(kind=cell.kind, task=cell.task.name):
@@ -166,6 +170,7 @@ def test_plain_transformers_gives_the_stored_predictions(cells: list[Cell], subt
             assert predictions == pytest.approx(cell.result.predictions, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_loaded_folder_gives_the_stored_predictions(
     cells: list[Cell], standins: dict[str, Path], subtests: pytest.Subtests
 ) -> None:
@@ -181,6 +186,7 @@ def test_the_loaded_folder_gives_the_stored_predictions(
             assert tokenizer(text, text)["input_ids"] == load_tokenizer(standins[cell.kind])(text, text)["input_ids"]
 
 
+@pytest.mark.slow
 def test_predictions_do_not_depend_on_batches_or_order(cells: list[Cell], subtests: pytest.Subtests) -> None:
     for cell in cells:
         with subtests.test(kind=cell.kind, task=cell.task.name):
@@ -194,6 +200,7 @@ def test_predictions_do_not_depend_on_batches_or_order(cells: list[Cell], subtes
             assert backwards[::-1] == pytest.approx(cell.result.predictions, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_predictions_are_labels_scores_or_slices_of_the_context(cells: list[Cell], subtests: pytest.Subtests) -> None:
     for cell in cells:
         with subtests.test(kind=cell.kind, task=cell.task.name):
@@ -218,6 +225,7 @@ def test_predictions_are_labels_scores_or_slices_of_the_context(cells: list[Cell
 # --- seeds ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_seed_fixes_every_byte(standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path) -> None:
     task, data = nsmc
     results = {
@@ -351,6 +359,7 @@ def test_an_interrupted_run_continues_from_its_checkpoint(
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_like_one_in_a_piece(
     standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, subtests: pytest.Subtests
 ) -> None:
@@ -389,6 +398,7 @@ def test_a_checkpoint_cut_short_is_passed_over(
     assert steps.taken == list(range(8, 12))
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_another_run_is_not_continued(
     standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, subtests: pytest.Subtests
 ) -> None:
@@ -439,6 +449,7 @@ def test_the_rate_warms_up_for_its_share_and_decays(
 LEARN: Mapping[str, Any] = {"epochs": 6, "batch_size": 16, "max_length": 32, "peak_lr": 3e-3}
 
 
+@pytest.mark.slow
 def test_a_word_that_decides_is_learned_from_random_weights(
     standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path
 ) -> None:
@@ -455,6 +466,7 @@ def test_a_word_that_decides_is_learned_from_random_weights(
     assert result.metrics["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_scores_follow_the_text(standins: dict[str, Path], tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     rows: list[tuple[str, str | float]] = []
@@ -469,6 +481,7 @@ def test_scores_follow_the_text(standins: dict[str, Path], tmp_path: Path) -> No
     assert result.metrics["pearson"] > 0.9
 
 
+@pytest.mark.slow
 def test_names_are_learned_also_in_sentences_longer_than_the_input(standins: dict[str, Path], tmp_path: Path) -> None:
     data = tagged_data(320, held_out=64)
     result = finetune(get_task(NER), standins["klue-bert"], out=tmp_path, data=data, overrides=LEARN)
@@ -561,6 +574,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_line_of_json(standins: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     model = str(standins["klue-bert"])
@@ -575,6 +589,7 @@ def test_the_command_prints_one_line_of_json(standins: dict[str, Path], tmp_path
     assert "Traceback" not in stderr
 
 
+@pytest.mark.slow
 def test_a_mistake_is_one_line_on_stderr_and_code_2(standins: dict[str, Path], tmp_path: Path) -> None:
     model, out = str(standins["klue-bert"]), str(tmp_path / "out")
     usual = ("--model", model, "--out", out)

@@ -460,6 +460,7 @@ def scipy_interval(
     return float(interval.low), float(interval.high)
 
 
+@pytest.mark.slow
 def test_an_interval_is_that_of_scipy_s_percentile_bootstrap(subtests: pytest.Subtests) -> None:
     for num_seeds in (
         1,

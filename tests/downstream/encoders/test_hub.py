@@ -154,6 +154,7 @@ def test_offsets_slice_the_text_in_order(
                         assert line[first:last] == piece.removeprefix("##").removesuffix("_")
 
 
+@pytest.mark.slow
 def test_a_saved_tokenizer_gives_the_same_ids(
     standins: dict[str, Path], news_lines: list[str], tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -435,7 +436,7 @@ def test_a_vocabulary_larger_than_the_model_is_an_error(copy: Copy, fails: Fails
     with (folder / "vocab.txt").open("a", encoding="utf-8") as file:
         file.write("하나더\n")
     size = config_of(folder)["vocab_size"]
-    with fails(CheckpointError, folder, f"{size + 1:,} pieces", f"{size:,}"):
+    with fails(CheckpointError, folder, f"{size + 1:,} subwords", f"{size:,}"):
         load_classifier(folder)
 
 

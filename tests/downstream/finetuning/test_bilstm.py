@@ -172,6 +172,7 @@ def test_settings_that_are_not_asked_for_are_not_in_the_recipe() -> None:
     assert FinetuneConfig.model_validate(FinetuneConfig().model_dump()) == FinetuneConfig()
 
 
+@pytest.mark.slow
 def test_a_saved_folder_gives_its_predictions_again(encoder: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
     for number, name in enumerate(
         (

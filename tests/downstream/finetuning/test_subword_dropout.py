@@ -85,6 +85,7 @@ def test_other_entries_are_left_alone(tokenizer: Any) -> None:
 
 
 @given(st.text(alphabet="가나다영화관 좋았다!ㅋㅠab1", max_size=60), st.integers(0, 1000))
+@pytest.mark.slow
 def test_the_text_stays(text: str, seed: int) -> None:
     tokenizer = load_tokenizer(bundled("encoder"))
     vary = SubwordDropout(tokenizer, rate=0.5, max_length=512)
