@@ -1,10 +1,10 @@
-"""How fast articles are summarised, as ratios against a plain loop in the same run; writes the table in the docs.
+"""Speed of summaries, relative to a plain loop in the same run; writes the table in the docs.
 
     python -m benchmarks.summarize
 
-The plain loop has the same model, splitting and selection, and computes the neural part as notebooks do: in fp32, one
-input at a time, padded to the model's limit. Weights are random, which takes the time that trained ones take. Every
-set-up runs in a process of its own, several times in turn, and its median counts.
+The plain loop has the same model, splitting and selection, and runs the network like a notebook: in fp32, one input at
+a time, padded to the model's length. Weights are random, which does not change the time. Every set-up runs in its own
+process, several times in alternation; the median is reported.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from downstream.task import SAMPLE_ROOT
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "summarize.md"
 NUM_TOKENS = 500
-"""Of an article, [CLS] and [SEP] of its sentences included."""
+"""Tokens of an article, [CLS] and [SEP] of its sentences included."""
 NUM_ARTICLES = 24
 PADDED_SENTENCE = 128
-"""Tokens that a plain loop pads a sentence to: the usual limit of sentence encoders."""
+"""Tokens of a padded sentence in the plain loop: the usual limit of sentence encoders."""
 PADDED_ARTICLE = 512
-"""Tokens, and sentence slots, that kpfbertsum's notebook pads an article to."""
+"""Tokens, and sentence slots, of a padded article in kpfbertsum's notebook."""
 SHAPES: dict[str, dict[str, Any]] = {
     "mini": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024},
     "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run every set-up and write the page."""
     parser = argparse.ArgumentParser(description="Benchmark summaries.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10.0, help="per set-up, round and way of calling")
+    parser.add_argument("--seconds", type=float, default=10.0, help="per set-up, round and function")
     parser.add_argument("--set-ups", nargs="*", default=list(SET_UPS), choices=SET_UPS)
     parser.add_argument("--out", type=Path, default=PAGE)
     parser.add_argument("--set-up", help="internal: run one set-up and print its figures")
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
             for name in arguments.set_ups:
                 command = [sys.executable, "-m", "benchmarks.summarize", "--set-up", name, "--work", str(work)]
                 command += ["--seconds", str(arguments.seconds)]
-                # Choices of runtimes are measured anew, and not left behind.
+                # Backends are measured again, and their choice is not kept.
                 environment = os.environ | {"XDG_CACHE_HOME": scratch}
                 done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment)
                 results[name].append(json.loads(done.stdout))
@@ -99,11 +99,11 @@ def make_models(work: Path, shapes: set[str]) -> None:
     articles = list(read_labelled(SAMPLE_ROOT / "news.jsonl"))
     tokenizer = train_wordpiece([text for article in articles for text in article.texts], 16_000)
     texts: list[str] = []
-    pieces = [text for article in articles for text in article.texts]
+    remaining = [text for article in articles for text in article.texts]
     while len(texts) < NUM_ARTICLES:
         length, chosen = 0, []
-        while pieces and length + len(tokenizer(pieces[-1])["input_ids"]) <= NUM_TOKENS:
-            chosen.append(pieces.pop())
+        while remaining and length + len(tokenizer(remaining[-1])["input_ids"]) <= NUM_TOKENS:
+            chosen.append(remaining.pop())
             length += len(tokenizer(chosen[-1])["input_ids"])
         texts.append(" ".join(chosen))
     (work / "articles.json").write_text(json.dumps(texts), encoding="utf-8")
@@ -123,7 +123,7 @@ def measure(name: str, work: Path, seconds: float) -> dict[str, float]:
     """Measure one set-up in this process: article by article, and through the iterator."""
     articles: list[str] = json.loads((work / "articles.json").read_text(encoding="utf-8"))
     summarizer = open_summarizer(name, work)
-    summarizer.summarize(articles[0])  # loads what is loaded late
+    summarizer.summarize(articles[0])  # loads the networks
     latencies: list[float] = []
     while sum(latencies) < seconds:
         started = time.perf_counter()
@@ -142,7 +142,7 @@ def measure(name: str, work: Path, seconds: float) -> dict[str, float]:
 
 
 def open_summarizer(name: str, work: Path) -> Summarizer:
-    """Return the model of a set-up."""
+    """Load the model of a set-up."""
     from downstream.summaries.model import SummaryModel, open_encoder
     from downstream.summaries.scorer import SentenceScorer
 
@@ -160,7 +160,7 @@ def open_summarizer(name: str, work: Path) -> Summarizer:
 
 
 class PlainEncoder:
-    """Sentence embeddings one by one, padded, in fp32."""
+    """Sentence embeddings one at a time, padded, in fp32."""
 
     def __init__(self, folder: Path) -> None:
         """Load the encoder with transformers alone."""
@@ -218,26 +218,27 @@ class PlainScorer:
 
 
 def page(results: dict[str, list[dict[str, float]]], rounds: int) -> str:
-    """Return the page of the docs."""
+    """Return the page for the docs."""
 
     def median(name: str, key: str) -> float:
         return statistics.median(result[key] for result in results[name])
 
     libraries = versions("torch", "transformers", "tokenizers", "numpy")
     lines = [
-        "# Summarising speed",
+        "# Speed of summaries",
         "",
         "Written by `python -m benchmarks.summarize`; do not edit.",
         "",
         f"- Machine: {cpu_name()}, {os.cpu_count()} cores, {'with' if training_precision() == 'bf16' else 'without'} "
         "units for bf16.",
-        f"- Articles of {NUM_TOKENS} tokens; three sentences. Splitting, features and selection are in every figure.",
-        f"- The plain loop, in fp32 and one by one, pads a sentence to {PADDED_SENTENCE} tokens for an embedder, and "
-        f"an article to {PADDED_ARTICLE} tokens and as many sentence slots for BertSumExt, as kpfbertsum does.",
-        '- Ours has `runtime="auto"`, unless said otherwise.',
-        "- Single: `summarize`, article by article. Batched: `summarize_many`, which computes article by article too, "
-        "so that no summary depends on its neighbours.",
-        f"- Median of {rounds} rounds in turn, each set-up in a process of its own.",
+        f"- Articles of {NUM_TOKENS} tokens; three sentences. Every figure includes splitting, features and selection.",
+        "- The plain loop runs in fp32, one input at a time; it pads a sentence to "
+        f"{PADDED_SENTENCE} tokens for an embedder, and an article to {PADDED_ARTICLE} tokens and as many sentence "
+        "slots for BertSumExt, as kpfbertsum does.",
+        '- Ours has `runtime="auto"` unless stated otherwise.',
+        "- Single: `summarize`. Batched: `summarize_many`, which computes one article at a time as well, so that no "
+        "summary depends on other articles.",
+        f"- Median of {rounds} alternating rounds, each set-up in its own process.",
         "- " + ", ".join(f"{name} {version}" for name, version in libraries.items()) + ".",
         "",
         "| model | single, articles/s | median ms | batched, articles/s | × plain, single | × plain, batched |",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -63,6 +64,7 @@ def build(plain_folder: Path, tmp_path: Path) -> Callable[..., Path]:
         model = SentenceTransformer(modules=[Transformer(str(plain_folder)), *modules], device="cpu")
         model.max_seq_length = max_length
         folder = tmp_path / "sbert"
+        shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(str(folder), create_model_card=False)
         return folder
 
@@ -99,21 +101,17 @@ def test_the_same_texts_give_the_same_bytes(embedder: Embedder) -> None:
     assert encode(TEXTS, model=embedder).tobytes() == encode(TEXTS, model=embedder).tobytes()
 
 
-@pytest.mark.parametrize(
-    ("texts", "options", "what"),
-    [
+def test_anything_but_a_list_of_strings_is_refused(embedder: Embedder) -> None:
+    cases: list[tuple[Any, dict[str, int], str]] = [
         ("한 문장", {}, "a single string"),
         (["글", None], {}, "None, not a string"),
         ([b"bytes"], {}, "not a string"),
         ([float("nan")], {}, "nan, not a string"),
         (["글"], {"batch_size": 0}, "batch_size=0"),
-    ],
-)
-def test_what_is_no_list_of_strings_is_refused(
-    embedder: Embedder, texts: Any, options: dict[str, int], what: str
-) -> None:
-    with pytest.raises(ValueError, match=what):
-        encode(texts, model=embedder, **options)
+    ]
+    for texts, options, what in cases:
+        with pytest.raises(ValueError, match=what):
+            encode(texts, model=embedder, **options)
 
 
 # --- neither batch nor order nor spelling matters -------------------------------------------------------------------
@@ -159,7 +157,7 @@ def test_texts_without_a_token_share_one_vector(embedder: Embedder) -> None:
     assert np.abs(vectors - vectors[0]).max() < 1e-6
 
 
-def test_what_exceeds_the_models_length_is_cut_off(build: Callable[..., Path]) -> None:
+def test_texts_beyond_the_models_length_are_truncated(build: Callable[..., Path]) -> None:
     short = Embedder.load(build(Pooling(32, "mean"), max_length=16))
     assert short.max_length == 16
     text = "예산을 확정했다. " * 40
@@ -179,38 +177,36 @@ def test_a_text_of_a_million_characters_is_not_read_to_its_end(embedder: Embedde
 # --- the vectors are those of the libraries -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["kpfbert", "klue-bert", "korbert", "kobert", "mbert"])
-def test_an_encoder_is_pooled_by_the_mean_of_its_token_vectors(standins: dict[str, Path], kind: str) -> None:
-    tokenizer, model = load_tokenizer(standins[kind]), AutoModel.from_pretrained(standins[kind]).eval()
-    vectors = encode(TEXTS, model=standins[kind], batch_size=3)
-    for text, vector in zip(TEXTS, vectors, strict=True):
-        with torch.no_grad():
-            tokens = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]  # (T, D), [CLS] to [SEP]
-        mean = tokens.mean(dim=0).numpy()
-        assert np.abs(vector - mean / np.linalg.norm(mean)).max() < 1e-5
+def test_an_encoder_is_pooled_by_the_mean_of_its_token_vectors(standins: dict[str, Path]) -> None:
+    for kind, folder in standins.items():
+        tokenizer, model = load_tokenizer(folder), AutoModel.from_pretrained(folder).eval()
+        vectors = encode(TEXTS, model=folder, batch_size=3)
+        for text, vector in zip(TEXTS, vectors, strict=True):
+            with torch.no_grad():
+                tokens = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]  # (T, D), [CLS] to [SEP]
+            mean = tokens.mean(dim=0).numpy()
+            assert np.abs(vector - mean / np.linalg.norm(mean)).max() < 1e-5, (kind, text)
 
 
-@pytest.mark.parametrize(
-    ("modules", "is_own"),
-    [
-        (lambda: [Pooling(32, "mean")], True),
-        (lambda: [Pooling(32, "mean"), Normalize()], True),
-        (lambda: [Pooling(32, "cls")], False),
-        (lambda: [Pooling(32, ("mean", "max"))], False),
-        (lambda: [Pooling(32, "mean"), Dense(32, 8), Normalize()], False),
-    ],
-    ids=["mean", "mean-normalize", "cls", "mean-max", "dense"],
-)
 def test_a_sentence_transformers_folder_gives_that_librarys_vectors(
-    build: Callable[..., Path], modules: Callable[[], list[Any]], is_own: bool, monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = build(*modules())
-    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, normalize_embeddings=True)
-    if is_own:
-        monkeypatch.setitem(sys.modules, "sentence_transformers", None)  # importing it fails
-    ours = encode(TEXTS, model=folder, batch_size=2)
-    assert ours.shape == theirs.shape
-    assert np.abs(ours - theirs).max() < 1e-5
+    cases: dict[str, tuple[list[Any], bool]] = {
+        "mean": ([Pooling(32, "mean")], True),
+        "mean, normalize": ([Pooling(32, "mean"), Normalize()], True),
+        "cls": ([Pooling(32, "cls")], False),
+        "mean and max": ([Pooling(32, ("mean", "max"))], False),
+        "dense": ([Pooling(32, "mean"), Dense(32, 8), Normalize()], False),
+    }
+    for name, (modules, runs_without_the_library) in cases.items():
+        folder = build(*modules)
+        theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, normalize_embeddings=True)
+        with monkeypatch.context() as patch:
+            if runs_without_the_library:
+                patch.setitem(sys.modules, "sentence_transformers", None)  # importing it fails
+            ours = encode(TEXTS, model=folder, batch_size=2)
+        assert ours.shape == theirs.shape, name
+        assert np.abs(ours - theirs).max() < 1e-5, name
 
 
 def test_a_prompt_that_comes_with_a_model_is_used(build: Callable[..., Path]) -> None:
@@ -227,7 +223,7 @@ def test_a_prompt_that_comes_with_a_model_is_used(build: Callable[..., Path]) ->
     assert np.abs(prompted - bare).max() > 1e-3
 
 
-def test_folders_of_older_versions_say_mean_in_another_way(build: Callable[..., Path]) -> None:
+def test_mean_pooling_is_recognized_in_folders_of_older_versions(build: Callable[..., Path]) -> None:
     folder = build(Pooling(32, "mean"))
     new = encode(TEXTS, model=folder)
     modes = {"cls_token": False, "mean_tokens": True, "max_tokens": False, "mean_sqrt_len_tokens": False}
@@ -278,7 +274,7 @@ def test_importing_loads_neither_torch_nor_sentence_transformers() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_the_model_that_was_loaded_last_is_kept(build: Callable[..., Path]) -> None:
+def test_the_model_that_was_loaded_last_is_cached(build: Callable[..., Path]) -> None:
     folder = build(Pooling(32, "mean"))
     first = Embedder.load(folder)
     assert Embedder.load(str(folder)) is first
@@ -290,7 +286,7 @@ def test_the_model_that_was_loaded_last_is_kept(build: Callable[..., Path]) -> N
     assert np.abs(second.encode(TEXTS) - first.encode(TEXTS)).max() > 1e-4
 
 
-def test_nothing_is_asked_of_the_network(build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_network_is_not_used(build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build(Pooling(32, "mean"), Dense(32, 8))
 
     def refuse(*_: object, **__: object) -> None:
@@ -301,20 +297,20 @@ def test_nothing_is_asked_of_the_network(build: Callable[..., Path], monkeypatch
     assert encode(TEXTS, model=folder).shape == (5, 8)
 
 
-def test_a_missing_bundle_tells_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
+def test_a_missing_bundle_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: Fails) -> None:
     monkeypatch.setattr(embedder_module, "BUNDLED", tmp_path / "embedder")
     with fails(CheckpointError, tmp_path / "embedder", "no embedder is bundled", "model=", "downstream.embed train"):
         encode(["글"])
 
 
-def test_the_bundle_is_what_is_used_by_default(build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bundled_embedder_is_the_default(build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build(Pooling(32, "mean"))
     monkeypatch.setattr(embedder_module, "BUNDLED", folder)
     assert bundled_embedder() == folder
     assert np.array_equal(encode(TEXTS), encode(TEXTS, model=folder))
 
 
-def test_a_name_that_is_nothing_is_told(fails: Fails) -> None:
+def test_an_unknown_model_is_named(fails: Fails) -> None:
     with fails(CheckpointError, "klue-brt", "did you mean 'klue-bert'?"):
         encode(["글"], model="klue-brt")
 
@@ -341,32 +337,28 @@ def spoil(folder: Path) -> None:
     save_file(spoilt, folder / "model.safetensors", {"format": "pt"})
 
 
-@pytest.mark.parametrize(
-    ("damage", "what"),
-    [
-        (break_module, "custom code, which is never run"),
-        (pickle_weights, "pickled weights"),
-        (drop_layer, "weights are missing"),
-        (spoil, "a zero or non-finite vector"),
-        (lambda folder: (folder / "modules.json").write_text("[{"), "not valid JSON"),
-        (lambda folder: (folder / "modules.json").write_text("{}"), "a dict where a list is expected"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 64), "cannot be read"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "safetensors"),
-        (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer"),
-    ],
-    ids=["code", "pickle", "gap", "nan", "json", "json-type", "weights", "no-weights", "tokenizer"],
+DAMAGES: tuple[tuple[Callable[[Path], object], str], ...] = (
+    (break_module, "custom code, which is never run"),
+    (pickle_weights, "pickled weights"),
+    (drop_layer, "weights are missing"),
+    (spoil, "a zero or non-finite vector"),
+    (lambda folder: (folder / "modules.json").write_text("[{"), "not valid JSON"),
+    (lambda folder: (folder / "modules.json").write_text("{}"), "a dict where a list is expected"),
+    (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 64), "cannot be read"),
+    (lambda folder: (folder / "model.safetensors").unlink(), "safetensors"),
+    (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer"),
 )
-@pytest.mark.parametrize("is_own", [True, False], ids=["own", "pipeline"])
-def test_a_folder_that_is_unsafe_or_damaged_is_refused_in_one_line(
-    build: Callable[..., Path], damage: Callable[[Path], object], what: str, is_own: bool
-) -> None:
-    modules = [Pooling(32, "mean")] if is_own else [Pooling(32, "mean"), Dense(32, 8)]
-    folder = build(*modules)
-    damage(folder)
-    with pytest.raises(CheckpointError) as caught:
-        encode(["글"], model=folder)
-    assert len(str(caught.value).splitlines()) == 1
-    assert what in str(caught.value)
+
+
+def test_a_folder_that_is_unsafe_or_damaged_is_refused_in_one_line(build: Callable[..., Path]) -> None:
+    for damage, what in DAMAGES:
+        for dense in ([], [Dense(32, 8)]):  # with our own pooling, and with the library's pipeline
+            folder = build(Pooling(32, "mean"), *dense)
+            damage(folder)
+            with pytest.raises(CheckpointError) as caught:
+                encode(["글"], model=folder)
+            assert len(str(caught.value).splitlines()) == 1, (what, dense)
+            assert what in str(caught.value), (what, dense)
 
 
 def test_a_pickled_module_is_refused(build: Callable[..., Path], fails: Fails) -> None:

@@ -81,32 +81,32 @@ def test_a_recipe_survives_being_written_down(write: Callable[[str, str], Path])
     assert EmbedRecipe(**json.loads(json.dumps(recipe.model_dump()))) == recipe
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("max_length = 64", "no stages"),
-        ('[[stages]]\nkind = "nli_softmx"\ndata = ["klue-nli"]', "did you mean 'nli_softmax'?"),
-        ('[[stages]]\ndata = ["klue-nli"]', "kind=''"),
-        ('stages = ["nli_softmax"]', "kind=''"),
-        ('[[stages]]\nkind = "sts_cosine"\ndata = []', "data="),
-        ('[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]\nepoch = 1', "did you mean 'epochs'?"),
-        ('[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]\ntemperature = 1', "unknown key 'temperature'"),
-        ('[[stages]]\nkind = "dropout_pairs"\ndata = ["nsmc"]\ntemperature = 0', "temperature=0"),
-        ('[[stages]]\nkind = "dropout_pairs"\ndata = ["nsmc"]\nbatch_size = 1', "batch_size=1"),
-        ('[[stages]]\nkind = "dropout_pairs"\ndata = ["nsmc"]\npeak_lr = inf', "peak_lr"),
-        ('seeds = 1\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]', "did you mean 'seed'?"),
-        ('evaluate = ["korst"]\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]', "did you mean 'korsts'?"),
-        (
-            'evaluate = ["nsmc"]\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]',
-            "not pairs with a similarity score",
-        ),
-        ("[[stages", "not a TOML file"),
-    ],
+MISTAKES = (
+    ("max_length = 64", "no stages"),
+    ('[[stages]]\nkind = "nli_softmx"\ndata = ["klue-nli"]', "did you mean 'nli_softmax'?"),
+    ('[[stages]]\ndata = ["klue-nli"]', "kind=''"),
+    ('stages = ["nli_softmax"]', "kind=''"),
+    ('[[stages]]\nkind = "sts_cosine"\ndata = []', "data="),
+    ('[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]\nepoch = 1', "did you mean 'epochs'?"),
+    ('[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]\ntemperature = 1', "unknown key 'temperature'"),
+    ('[[stages]]\nkind = "dropout_pairs"\ndata = ["nsmc"]\ntemperature = 0', "temperature=0"),
+    ('[[stages]]\nkind = "dropout_pairs"\ndata = ["nsmc"]\nbatch_size = 1', "batch_size=1"),
+    ('[[stages]]\nkind = "dropout_pairs"\ndata = ["nsmc"]\npeak_lr = inf', "peak_lr"),
+    ('seeds = 1\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]', "did you mean 'seed'?"),
+    ('evaluate = ["korst"]\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]', "did you mean 'korsts'?"),
+    (
+        'evaluate = ["nsmc"]\n[[stages]]\nkind = "sts_cosine"\ndata = ["korsts"]',
+        "not pairs with a similarity score",
+    ),
+    ("[[stages", "not a TOML file"),
 )
-def test_a_mistake_in_a_recipe_is_named(write: Callable[[str, str], Path], fails: Fails, text: str, what: str) -> None:
-    path = write("recipe.toml", text)
-    with fails(RecipeError, path, what):
-        read_embed_recipe(path)
+
+
+def test_a_mistake_in_a_recipe_is_named(write: Callable[[str, str], Path], fails: Fails) -> None:
+    for text, what in MISTAKES:
+        path = write("recipe.toml", text)
+        with fails(RecipeError, path, what):
+            read_embed_recipe(path)
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_a_corpus_folder_and_the_embedded_articles_are_read(write: Callable[[str
     assert built.sources[0].sha256 != sample.sources[0].sha256
 
 
-def test_sources_are_put_together_and_told_apart() -> None:
+def test_sources_are_concatenated_and_listed() -> None:
     rows = read_rows(stage("sts_cosine", "klue-sts-sample", "klue-sts-sample:dev"), NOWHERE, "stage 1")
     assert [(source.name, source.num_rows) for source in rows.sources] == [
         ("klue-sts-sample", 190),
@@ -205,38 +205,38 @@ def test_sources_are_put_together_and_told_apart() -> None:
     assert len(rows) == 260
 
 
-def test_pairs_are_the_same_either_way_round_and_whatever_their_blanks() -> None:
+def test_pairs_have_no_order_and_no_white_space() -> None:
     rows = Rows({"sentence1": ["가 나", "다"], "sentence2": ["다", "가나"], "label": [0.0, 1.0]}, None, [])
     one, two = rows.pairs()
     assert one == two == frozenset((text_key("가나"), text_key("다")))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "what"),
-    [
-        ("sts_cosine", "korst", "did you mean 'korsts'?"),
-        ("sts_cosine", "sample", "'sample' is not a task"),
-        ("sts_cosine", "klue-nli-sample", "klue-nli-sample does not fit this stage"),
-        ("nli_softmax", "nsmc-sample", "nsmc-sample does not fit this stage"),
-        ("nli_ranking", "klue-sts-sample", "give e.g. kornli"),
-        ("headline_body", "nsmc-sample", "a file with titles"),
-        ("headline_body", "no/such/corpus", "not a task, file or folder"),
-        ("dropout_pairs", "korquad-sample", "does not fit"),
-        ("nli_softmax", "klue-nli-sample:tran", "did you mean 'train'?"),
-    ],
+MISFITS = (
+    ("sts_cosine", "korst", "did you mean 'korsts'?"),
+    ("sts_cosine", "sample", "'sample' is not a task"),
+    ("sts_cosine", "klue-nli-sample", "klue-nli-sample does not fit this stage"),
+    ("nli_softmax", "nsmc-sample", "nsmc-sample does not fit this stage"),
+    ("nli_ranking", "klue-sts-sample", "give e.g. kornli"),
+    ("headline_body", "nsmc-sample", "a file with titles"),
+    ("headline_body", "no/such/corpus", "not a task, file or folder"),
+    ("dropout_pairs", "korquad-sample", "does not fit"),
+    ("nli_softmax", "klue-nli-sample:tran", "did you mean 'train'?"),
 )
-def test_data_that_do_not_fit_their_stage_are_named(fails: Fails, kind: str, name: str, what: str) -> None:
-    with fails(RecipeError, "stage 2, data", what):
-        read_rows(stage(kind, name), NOWHERE, "stage 2")
 
 
-def test_data_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_do_not_fit_their_stage_are_named(fails: Fails) -> None:
+    for kind, name, what in MISFITS:
+        with fails(RecipeError, "stage 2, data", what):
+            read_rows(stage(kind, name), NOWHERE, "stage 2")
+
+
+def test_unavailable_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(DataUnavailableError, match=r"snli_1\.0_train\.ko\.tsv: not under .* curl -fL"):
         read_rows(stage("nli_softmax", "kornli:snli"), tmp_path, "stage 1")
 
 
-def test_one_row_is_nothing_to_learn_from(write: Callable[[str, str], Path], fails: Fails) -> None:
+def test_a_single_row_is_refused(write: Callable[[str, str], Path], fails: Fails) -> None:
     path = article_file(write, ("제목", "본문"))
     with fails(DataError, "stage 1, data", "1 rows"):
         read_rows(stage("headline_body", path), NOWHERE, "stage 1")
@@ -284,7 +284,7 @@ def test_rows_that_clash_are_used_in_another_batch() -> None:
     assert len(used) == len(set(used)) >= 72
 
 
-def test_where_rows_do_not_meet_every_row_is_used_once_an_epoch() -> None:
+def test_without_in_batch_negatives_every_row_is_used_once_an_epoch() -> None:
     rows = Rows({"sentence1": range(50)}, None, [])
     batches = make_batches(rows, stage("sts_cosine", "korsts", epochs=3, batch_size=8), 0)
     assert [len(batch) for batch in batches] == [8, 8, 8, 8, 8, 8, 2] * 3
@@ -293,10 +293,11 @@ def test_where_rows_do_not_meet_every_row_is_used_once_an_epoch() -> None:
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-@pytest.mark.parametrize(("epochs", "num_steps"), [(0.01, 1), (0.5, 4), (1, 7), (2.5, 18)])
-def test_epochs_may_be_parts(epochs: float, num_steps: int) -> None:
+def test_epochs_may_be_fractions() -> None:
     rows = Rows({"sentence1": range(50)}, None, [])
-    assert len(make_batches(rows, stage("sts_cosine", "korsts", epochs=epochs, batch_size=8), 0)) == num_steps
+    for epochs, num_steps in ((0.01, 1), (0.5, 4), (1, 7), (2.5, 18)):
+        batches = make_batches(rows, stage("sts_cosine", "korsts", epochs=epochs, batch_size=8), 0)
+        assert len(batches) == num_steps, epochs
 
 
 def test_the_order_is_decided_by_the_seed() -> None:

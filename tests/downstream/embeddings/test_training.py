@@ -133,7 +133,7 @@ def first_loss(folder: Path, scratch: Path, kind: str, **settings: Any) -> float
     return float(ran["log"][0]["loss"])
 
 
-def test_the_dropout_of_its_stage_tells_two_views_apart(finished: Path, tmp_path: Path) -> None:
+def test_more_dropout_makes_the_two_encodings_of_a_text_differ_more(finished: Path, tmp_path: Path) -> None:
     config = json.loads((finished / "config.json").read_text())
     assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
     assert first_loss(finished, tmp_path, "dropout_pairs", dropout=0.5) > first_loss(
@@ -166,7 +166,7 @@ def test_sentence_transformers_gives_the_same_vectors(finished: Path) -> None:
     assert np.abs(model.encode(texts, normalize_embeddings=True) - encode(texts, model=finished)).max() < 1e-5
 
 
-def test_the_manifest_says_what_was_done(finished: Path, encoder: Path) -> None:
+def test_the_manifest_describes_the_training(finished: Path, encoder: Path) -> None:
     manifest = json.loads((finished / "manifest.json").read_text())
     start, softmax, cosine = manifest["stages"]
     assert (manifest["encoder"], manifest["dimension"], manifest["seed"]) == ("klue-bert", 32, 0)
@@ -182,7 +182,7 @@ def test_the_manifest_says_what_was_done(finished: Path, encoder: Path) -> None:
     assert manifest["seen_pairs"] == {"klue-sts-sample": 0}
 
 
-def test_its_scores_can_be_had_again(finished: Path) -> None:
+def test_its_scores_can_be_reproduced(finished: Path) -> None:
     manifest = json.loads((finished / "manifest.json").read_text())
     again = evaluate_embedder("klue-sts-sample", finished).metrics
     assert again == pytest.approx(manifest["scores"]["klue-sts-sample"], abs=1e-6)
@@ -236,7 +236,7 @@ def test_another_seed_gives_other_weights(finished: Path, encoder: Path, tmp_pat
 
 
 @pytest.mark.parametrize("stop_at", [9, 11, 20], ids=["first", "between", "second"])
-def test_a_killed_run_ends_like_one_in_a_piece(
+def test_a_killed_run_is_bit_identical_to_an_uninterrupted_one(
     finished: Path, encoder: Path, tmp_path: Path, steps: Steps, stop_at: int
 ) -> None:
     recipe = recipe_of(*SOFTMAX_THEN_COSINE, checkpoint_every=4)
@@ -260,7 +260,7 @@ def test_a_killed_run_ends_like_one_in_a_piece(
     assert not list((tmp_path / "out").glob(".new.*"))
 
 
-def test_dropout_goes_on_where_it_stood(encoder: Path, tmp_path: Path, steps: Steps) -> None:
+def test_a_resumed_run_draws_the_same_dropout(encoder: Path, tmp_path: Path, steps: Steps) -> None:
     recipe = recipe_of({"kind": "dropout_pairs", "epochs": 0.15}, checkpoint_every=3, evaluate=())
     train_embedder(encoder, recipe, out=tmp_path / "whole")
     whole = list(steps.taken)
@@ -281,30 +281,27 @@ def test_a_finished_run_is_not_run_again(finished: Path, encoder: Path, steps: S
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_the_folder_of_another_run_is_not_overwritten(
+    finished: Path, standins: dict[str, Path], steps: Steps, fails: Fails
+) -> None:
+    before = bytes_of(finished)
+    changes: tuple[dict[str, Any], ...] = (
         {"seed": 1},
         {"max_length": 32},
         {"storage": "float16"},
         {"stages": ({"kind": "sts_cosine"},)},
         {"encoder": "mbert"},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_the_folder_of_another_run_is_left_alone(
-    finished: Path, standins: dict[str, Path], steps: Steps, fails: Fails, change: dict[str, Any]
-) -> None:
-    encoder = standins[change.pop("encoder", "klue-bert")]
-    stages = change.pop("stages", SOFTMAX_THEN_COSINE)
-    before = bytes_of(finished)
-    with fails(UsageError, finished, "another run", "--out"):
-        train_embedder(encoder, recipe_of(*stages, **change), out=finished)
-    assert steps.taken == []
-    assert bytes_of(finished) == before
+    )
+    for change in changes:
+        settings = {name: value for name, value in change.items() if name not in {"encoder", "stages"}}
+        recipe = recipe_of(*change.get("stages", SOFTMAX_THEN_COSINE), **settings)
+        with fails(UsageError, finished, "another run", "--out"):
+            train_embedder(standins[change.get("encoder", "klue-bert")], recipe, out=finished)
+        assert steps.taken == [], change
+        assert bytes_of(finished) == before, change
 
 
-def test_a_stage_that_did_not_change_is_kept_when_a_later_one_does(
+def test_an_unchanged_stage_is_reused_if_a_later_one_changes(
     finished: Path, encoder: Path, tmp_path: Path, steps: Steps
 ) -> None:
     steps.stop_at = 15
@@ -317,7 +314,7 @@ def test_a_stage_that_did_not_change_is_kept_when_a_later_one_does(
     assert bytes_of(tmp_path / "out") == bytes_of(finished)
 
 
-# --- what is scored -------------------------------------------------------------------------------------------------
+# --- scores -------------------------------------------------------------------------------------------------
 
 
 def test_data_that_are_scored_on_are_not_trained_on(encoder: Path, tmp_path: Path, steps: Steps, fails: Fails) -> None:
@@ -328,7 +325,7 @@ def test_data_that_are_scored_on_are_not_trained_on(encoder: Path, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_task_without_data_is_told_and_not_scored(
+def test_a_task_without_data_is_listed_and_not_scored(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -339,17 +336,18 @@ def test_a_task_without_data_is_told_and_not_scored(
     assert "korsts-dev: not scored" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", ["korbert", "kobert"])
-def test_an_encoder_with_quirks_keeps_its_tokenizer(standins: dict[str, Path], tmp_path: Path, kind: str) -> None:
+def test_an_encoder_with_quirks_keeps_its_tokenizer(standins: dict[str, Path], tmp_path: Path) -> None:
     still = {"kind": "sts_cosine", "epochs": 0.05, "peak_lr": 1e-30, "weight_decay": 0.0}
-    train_embedder(standins[kind], recipe_of(still, max_length=512, evaluate=()), out=tmp_path / "out")
     texts = ["시의회가 예산 3조 2,000억 원을 확정했다.", "“경기는 끝났다”며 海外 팬들이 울었다", ""]
-    assert np.abs(encode(texts, model=tmp_path / "out") - encode(texts, model=standins[kind])).max() < 1e-5
-    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts, normalize_embeddings=True)
-    assert np.abs(encode(texts, model=tmp_path / "out") - theirs).max() < 1e-5
+    for kind in ("korbert", "kobert"):
+        out = tmp_path / kind
+        train_embedder(standins[kind], recipe_of(still, max_length=512, evaluate=()), out=out)
+        assert np.abs(encode(texts, model=out) - encode(texts, model=standins[kind])).max() < 1e-5, kind
+        theirs = SentenceTransformer(str(out), device="cpu").encode(texts, normalize_embeddings=True)
+        assert np.abs(encode(texts, model=out) - theirs).max() < 1e-5, kind
 
 
-def test_a_place_that_cannot_be_written_is_told(encoder: Path, tmp_path: Path, fails: Fails) -> None:
+def test_an_unwritable_folder_is_named(encoder: Path, tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "file").write_text("in the way")
     with fails(ResultError, tmp_path / "file", "cannot write"):
         train_embedder(encoder, recipe_of({"kind": "sts_cosine"}), out=tmp_path / "file" / "out")

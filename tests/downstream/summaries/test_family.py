@@ -35,14 +35,14 @@ def test_the_sample_s_splits_share_no_story_and_no_article_is_lost(dev: Split) -
     assert train.sha256 != dev.sha256
 
 
-def test_an_editor_s_choice_scores_one_and_nothing_scores_nothing(dev: Split) -> None:
+def test_an_editor_s_choice_scores_one_and_an_empty_choice_zero(dev: Split) -> None:
     gold = [to_prediction(article.extractive) for article in dev.golds]
     assert {round(metric(gold, dev.golds), 9) for metric in TASK.metrics} == {1.0}
     for nothing in ("", "-1 -1 -1"):
         assert {metric([nothing] * len(gold), dev.golds) for metric in TASK.metrics} == {0.0}
 
 
-def test_choosing_by_lot_scores_what_the_task_calls_chance(dev: Split) -> None:
+def test_random_choices_score_the_chance_of_the_task(dev: Split) -> None:
     generator = np.random.default_rng(0)
     metric = TASK.metrics[0]
     lots = [
@@ -51,7 +51,7 @@ def test_choosing_by_lot_scores_what_the_task_calls_chance(dev: Split) -> None:
     assert np.mean([metric(lot, dev.golds) for lot in lots]) == pytest.approx(TASK.chance, abs=0.01)
 
 
-def test_figures_are_those_of_the_summariser_s_own_evaluation(dev: Split) -> None:
+def test_scores_are_those_of_the_summarizers_own_evaluation(dev: Split) -> None:
     theirs = {system.name: system for system in evaluate(Summarizer.load(), list(dev.golds), "summarizer")}
     assert {*RULES, "summarizer"} == set(theirs)
     for name, system in theirs.items():
@@ -59,7 +59,7 @@ def test_figures_are_those_of_the_summariser_s_own_evaluation(dev: Split) -> Non
         for key, metric in zip(("f1", "precision", "recall"), TASK.metrics, strict=False):
             assert metric(predictions, dev.golds) == pytest.approx(system.mean(key))
         rouge = {metric.key: metric for metric in TASK.metrics}["rouge_2_kiwi_morphemes"]
-        # A summariser that splits otherwise is shown in the editor's sentences here, in its own words there.
+        # A summarizer that splits differently is scored on the editor's sentences here, on its own there.
         assert rouge(predictions, dev.golds) == pytest.approx(system.mean("rouge_2_kiwi-morphemes"), abs=0.01)
 
 
@@ -87,7 +87,7 @@ def test_an_encoder_with_a_head_is_refused_with_the_command_that_trains_one(fail
             refuse()
 
 
-def test_unknown_systems_and_models_are_told(tmp_path: Path, fails: Fails) -> None:
+def test_unknown_systems_and_models_are_named(tmp_path: Path, fails: Fails) -> None:
     with fails(UsageError, "system", "'lead-4' is unknown", "summarizer"):
         choose_sentences("lead-4")
     with fails(CheckpointError, str(tmp_path)):

@@ -2,13 +2,13 @@
 
 import doctest
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import downstream.summaries.features
-from downstream.summaries.articles import Article, join_sentences, read_article
+from downstream.summaries.articles import Article, read_article
 from downstream.summaries.features import (
     FEATURES,
     NEEDS_ENCODER,
@@ -20,23 +20,19 @@ from downstream.summaries.features import (
     standardize,
 )
 
+ArticleOf = Callable[..., Article]
 LEXICAL = [name for name in FEATURES if name not in NEEDS_ENCODER | NEEDS_SCORER]
-
-
-def article_of(*paragraphs: Sequence[str], title: str = "") -> Article:
-    text, sentences = join_sentences(paragraphs)
-    return Article(text, sentences, title=title)
 
 
 def feature(article: Article, name: str) -> FloatArray:
     return sentence_features(article, [name])[:, 0]
 
 
-def test_lead_falls_with_the_place() -> None:
+def test_lead_falls_with_the_position(article_of: ArticleOf) -> None:
     assert feature(article_of([f"문장 {k}." for k in range(4)]), "lead").tolist() == [1, 1 / 2, 1 / 3, 1 / 4]
 
 
-def test_paragraphs_tell_something_only_if_they_hold_several_sentences() -> None:
+def test_paragraphs_tell_something_only_if_they_hold_several_sentences(article_of: ArticleOf) -> None:
     # Of the four sentences behind the first one, one begins a paragraph.
     mixed = article_of(["가.", "나."], ["다.", "라.", "마."])
     assert feature(mixed, "paragraph").tolist() == [0, -0.25, 0.75, -0.25, -0.25]
@@ -44,7 +40,7 @@ def test_paragraphs_tell_something_only_if_they_hold_several_sentences() -> None
     assert not feature(article_of(["가."], ["나."], ["다."]), "paragraph").any()
 
 
-def test_a_headline_draws_sentences_that_share_its_words_whatever_their_particles() -> None:
+def test_a_headline_raises_sentences_with_its_words_in_spite_of_other_particles(article_of: ArticleOf) -> None:
     sentences = ["날씨가 맑았다.", "하늘다리를 물빛시가 헐었다.", "시민이 모였다."]
     values = feature(article_of(sentences, title="물빛시, 하늘다리 철거"), "headline")
     assert values.argmax() == 1
@@ -65,7 +61,7 @@ def test_centrality_is_the_cosine_with_the_sum_of_all_sentences() -> None:
     )
 
 
-def test_length_numbers_and_outlook_are_what_they_say() -> None:
+def test_length_numbers_and_outlook_by_hand(article_of: ArticleOf) -> None:
     article = article_of(
         ["짧다.", "이 문장은 앞의 것보다 훨씬 더 길다.", "3월 5일 7.5%로 올랐다.", "시는 내년에 고칠 계획이다."]
     )
@@ -74,7 +70,7 @@ def test_length_numbers_and_outlook_are_what_they_say() -> None:
     assert feature(article, "outlook").tolist() == [0, 0, 0, 1]
 
 
-def test_standardising_leaves_mean_0_and_deviation_1_or_nothing() -> None:
+def test_standardized_values_have_mean_0_and_deviation_1_or_are_all_0() -> None:
     values = standardize(np.array([1.0, 2.0, 6.0]))
     assert (values.mean(), values.std()) == (pytest.approx(0), pytest.approx(1))
     assert not standardize(np.array([3.0, 3.0])).any()
@@ -86,20 +82,20 @@ def test_relevance_is_the_share_of_the_focus_that_a_sentence_has() -> None:
     assert relevance(texts, "ai").tolist() == [0, 0, 1, 0]
 
 
-@pytest.mark.parametrize("text", ["", "가", "!!!", "\ud800 \x00", "한 문장뿐이다.", "가. 가. 가. 가. 가. 가. 가."])
-def test_features_are_finite_numbers_for_any_text(text: str) -> None:
-    article = read_article(text, title=text)
-    values = sentence_features(article, LEXICAL)
-    assert values.shape == (len(article.sentences), len(LEXICAL))
-    assert np.isfinite(values).all()
+def test_features_are_finite_numbers_for_any_text() -> None:
+    for text in ("", "가", "!!!", "\ud800 \x00", "한 문장뿐이다.", "가. 가. 가. 가. 가. 가. 가."):
+        article = read_article(text, title=text)
+        values = sentence_features(article, LEXICAL)
+        assert values.shape == (len(article.sentences), len(LEXICAL)), text
+        assert np.isfinite(values).all(), text
 
 
 def encode(texts: list[str]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Tell texts with 다리 from others."""
+    """Encode texts with 다리 in one direction, all others in another."""
     return np.array([[1, 0] if "다리" in text else [0, 1] for text in texts], dtype=np.float32)
 
 
-def test_embeddings_compare_sentences_with_all_others_and_with_the_headline_in_one_call() -> None:
+def test_embeddings_compare_sentences_with_all_others_and_with_the_headline_in_one_call(article_of: ArticleOf) -> None:
     calls = []
 
     def counting(texts: list[str]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -113,16 +109,16 @@ def test_embeddings_compare_sentences_with_all_others_and_with_the_headline_in_o
     assert calls == [[*article.texts, "다리"]]
 
 
-def test_a_scorer_s_log_odds_go_in_as_they_are() -> None:
+def test_a_scorer_s_log_odds_go_in_as_they_are(article_of: ArticleOf) -> None:
     article = article_of(["가.", "나."])
     values = sentence_features(article, ["lead", "scorer"], score=lambda texts: np.array([-3.0, len(texts)]))
     assert values.tolist() == [[1, -3], [0.5, 2]]
 
 
-@pytest.mark.parametrize("name", ["embedding_centrality", "scorer", "leed"])
-def test_a_feature_that_cannot_be_computed_is_named(name: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        sentence_features(article_of(["가."]), [name])
+def test_a_feature_that_cannot_be_computed_is_named(article_of: ArticleOf) -> None:
+    for name in ("embedding_centrality", "scorer", "leed"):
+        with pytest.raises(ValueError, match=name):
+            sentence_features(article_of(["가."]), [name])
 
 
 def test_the_documented_example_holds() -> None:

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from corpora.foundation.errors import DataError
 from downstream.summaries.articles import Article, read_article
 from downstream.summaries.labelled import label_by_oracle, of_split, read_labelled
@@ -38,7 +36,7 @@ def ai_hub(**changes: Any) -> str:
     return json.dumps({"name": "news", "documents": [document | changes]}, ensure_ascii=False)
 
 
-def test_a_raw_text_has_sentences_paragraphs_and_what_stands_around() -> None:
+def test_a_raw_text_is_split_into_sentences_paragraphs_and_excluded_segments() -> None:
     article = read_article(
         "물빛시가 다리를 놓는다. 시민은 반겼다.\n\n공사는 3월에 시작한다.\n김하늘 기자 sky@mulbit.example"
     )
@@ -50,26 +48,21 @@ def test_a_raw_text_has_sentences_paragraphs_and_what_stands_around() -> None:
 BODY = "물빛시가 다리를 놓는다. 시민은 반겼다. 공사는 3월에 시작한다."
 
 
-@pytest.mark.parametrize("headline", ["물빛시, 내년 봄 새 다리 착공", "‘새 다리’ 놓는 물빛시…시민 “반갑다”"])
-def test_a_first_line_that_ends_like_a_headline_is_the_title(headline: str) -> None:
-    article = read_article(f"{headline}\n\n{BODY}")
-    assert (article.title, len(article.sentences)) == (headline, 3)
-    assert [segment.kind for segment in article.excluded] == ["headline"]
+def test_a_first_line_that_ends_like_a_headline_is_the_title() -> None:
+    for headline in ("물빛시, 내년 봄 새 다리 착공", "‘새 다리’ 놓는 물빛시…시민 “반갑다”"):
+        article = read_article(f"{headline}\n\n{BODY}")
+        assert (article.title, len(article.sentences)) == (headline, 3)
+        assert [segment.kind for segment in article.excluded] == ["headline"], headline
 
 
 def test_a_title_that_is_given_goes_before_one_that_is_found() -> None:
     assert read_article(f"물빛시, 새 다리 착공\n{BODY}", "다른 제목").title == "다른 제목"
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["새 다리가 열렸다.", "다리가 열렸을까?", "다리는 3월에 열린다", "모두 반겼지요", "“왜 하필 지금인가?”", "가" * 80],
-)
-def test_a_first_line_that_is_a_sentence_is_no_headline(line: str) -> None:
-    assert len(read_article(f"{line}\n{BODY}").sentences) == 4
-
-
-def test_lines_of_verse_have_no_headline() -> None:
+def test_a_first_line_that_is_a_sentence_and_lines_of_verse_are_no_headlines() -> None:
+    lines = ["새 다리가 열렸다.", "다리가 열렸을까?", "다리는 3월에 열린다", "모두 반겼지요", "“왜 하필 지금인가?”"]
+    for line in (*lines, "가" * 80):
+        assert len(read_article(f"{line}\n{BODY}").sentences) == 4, line
     assert read_article("산 너머 남촌\n물 건너 마을\n바람은 불고\n꽃은 피고\n새는 우네").title == ""
 
 
@@ -112,24 +105,24 @@ def test_articles_without_whole_labels_are_left_out_and_counted(write: Write) ->
     assert skipped == {"labels missing": 1, "a blank sentence is chosen": 1}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "what"),
-    [
-        ("a.jsonl", contest_line(extractive=[0, 4]), "does not name sentences 0 to 3"),
-        ("a.jsonl", contest_line(extractive=["0"]), "does not name sentences"),
-        ("a.jsonl", contest_line(article_original="가."), "not a list of sentences"),
-        ("a.jsonl", contest_line() + '{"article_ori', "not valid JSON"),
-        ("a.json", ai_hub(text=["가."]), "no paragraphs of sentences"),
-        ("a.json", '{"documents": 3}', "not a list"),
-        ("a.json", '{"documents": [', "not valid JSON"),
-        ("a.jsonl", '{"text": "가.", "sentences": [[0, 9]], "extractive": [0]}', "offsets outside the text"),
-        ("a.jsonl", '{"text": "가.", "sentences": 3, "extractive": [0]}', "sentence offsets"),
-    ],
+DAMAGES = (
+    ("a.jsonl", contest_line(extractive=[0, 4]), "does not name sentences 0 to 3"),
+    ("a.jsonl", contest_line(extractive=["0"]), "does not name sentences"),
+    ("a.jsonl", contest_line(article_original="가."), "not a list of sentences"),
+    ("a.jsonl", contest_line() + '{"article_ori', "not valid JSON"),
+    ("a.json", ai_hub(text=["가."]), "no paragraphs of sentences"),
+    ("a.json", '{"documents": 3}', "not a list"),
+    ("a.json", '{"documents": [', "not valid JSON"),
+    ("a.jsonl", '{"text": "가.", "sentences": [[0, 9]], "extractive": [0]}', "offsets outside the text"),
+    ("a.jsonl", '{"text": "가.", "sentences": 3, "extractive": [0]}', "sentence offsets"),
 )
-def test_damaged_data_are_told_with_their_place(name: str, content: str, what: str, write: Write, fails: Fails) -> None:
-    path = write(name, content)
-    with fails(DataError, path, what):
-        list(read_labelled(path))
+
+
+def test_damaged_data_are_named_with_their_position(write: Write, fails: Fails) -> None:
+    for name, content, what in DAMAGES:
+        path = write(name, content)
+        with fails(DataError, path, what):
+            list(read_labelled(path))
 
 
 def test_articles_with_headlines_are_labelled_by_the_oracle_and_lose_the_headline(write: Write) -> None:

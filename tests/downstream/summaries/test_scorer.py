@@ -44,38 +44,35 @@ def encoder(standins: dict[str, Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def articles() -> list[Article]:
-    return list(read_labelled(SAMPLE_ROOT / "news.jsonl"))
-
-
-@pytest.fixture(scope="module")
-def trained(encoder: Path, articles: list[Article], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(encoder: Path, sample: list[Article], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("bertsum")
-    train(articles[:40], encoder, out=out, config=CONFIG)
+    train(sample[:40], encoder, out=out, config=CONFIG)
     return out
 
 
 # ---- windows ----
 
 
-@pytest.mark.parametrize("max_length", [16, 32, 100, 512])
-@pytest.mark.parametrize("num", [1, 2, 7, 60])
-def test_every_sentence_is_in_a_window_whole_and_in_order(encoder: Path, num: int, max_length: int) -> None:
+def test_every_sentence_is_in_a_window_whole_and_in_order(encoder: Path) -> None:
     tokenizer = load_tokenizer(encoder)
-    sentences = [f"{k}번째 문장은 다리 " + "이야기다 " * (k % 9) for k in range(num)]
-    windows = make_windows(sentences, tokenizer, max_length)
-    assert sorted({k for window in windows for k in window.sentences}) == list(range(num))
-    for before, after in itertools.pairwise(windows):
-        assert before.first < after.first <= before.sentences.stop
-        assert before.sentences.stop < after.sentences.stop
-    for window in windows:
-        assert len(window.input_ids) == len(window.token_type_ids) <= max_length
-        places = [*window.cls_positions, len(window.input_ids)]
-        for k, (start, end) in enumerate(itertools.pairwise(places)):
-            sentence = window.first + k
-            ids = tokenizer(sentences[sentence], add_special_tokens=False, truncation=True, max_length=max_length - 2)
-            assert window.input_ids[start:end] == [tokenizer.cls_token_id, *ids["input_ids"], tokenizer.sep_token_id]
-            assert set(window.token_type_ids[start:end]) == {sentence % 2}
+    for num, max_length in itertools.product((1, 2, 7, 60), (16, 32, 100, 512)):
+        case = f"{num} sentences, {max_length} tokens"
+        sentences = [f"{k}번째 문장은 다리 " + "이야기다 " * (k % 9) for k in range(num)]
+        windows = make_windows(sentences, tokenizer, max_length)
+        assert sorted({k for window in windows for k in window.sentences}) == list(range(num)), case
+        for before, after in itertools.pairwise(windows):
+            assert before.first < after.first <= before.sentences.stop, case
+            assert before.sentences.stop < after.sentences.stop, case
+        encoded = tokenizer(sentences, add_special_tokens=False, truncation=True, max_length=max_length - 2)[
+            "input_ids"
+        ]
+        for window in windows:
+            assert len(window.input_ids) == len(window.token_type_ids) <= max_length, case
+            borders = [*window.cls_positions, len(window.input_ids)]
+            for k, (start, end) in enumerate(itertools.pairwise(borders), start=window.first):
+                expected = [tokenizer.cls_token_id, *encoded[k], tokenizer.sep_token_id]
+                assert window.input_ids[start:end] == expected, case
+                assert set(window.token_type_ids[start:end]) == {k % 2}, case
 
 
 def test_windows_overlap_by_half_where_sentences_are_short(encoder: Path) -> None:
@@ -105,7 +102,7 @@ def test_scores_of_several_windows_are_averaged(encoder: Path) -> None:
 # ---- model ----
 
 
-def test_places_are_those_of_the_transformer_paper_and_have_no_end() -> None:
+def test_positions_are_those_of_the_transformer_paper_and_unbounded() -> None:
     embedded = sinusoids(torch.tensor([[0, 1], [5000, 10_000]]), 4)
     assert embedded.shape == (2, 2, 4)
     assert embedded[0, 1].tolist() == pytest.approx([np.sin(1), np.cos(1), np.sin(0.01), np.cos(0.01)], abs=1e-5)
@@ -129,7 +126,7 @@ def test_padding_changes_no_score_and_the_loss_is_the_mean_over_real_sentences(e
     assert together["loss"].item() == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_the_head_sees_the_place_in_the_article_and_the_other_sentences() -> None:
+def test_the_head_sees_the_position_in_the_article_and_the_other_sentences() -> None:
     torch.manual_seed(0)
     head = build_head(32, HeadConfig(**HEAD)).eval()
     vectors, there = torch.randn(1, 3, 32), torch.ones(1, 3, dtype=torch.bool)
@@ -139,7 +136,7 @@ def test_the_head_sees_the_place_in_the_article_and_the_other_sentences() -> Non
     assert not torch.allclose(first[:, :2], without[:, :2])
 
 
-def test_heads_that_do_not_divide_the_hidden_size_are_told(fails: Fails) -> None:
+def test_heads_that_do_not_divide_the_hidden_size_are_refused(fails: Fails) -> None:
     with fails(RecipeError, "head", "num_heads=5"):
         build_head(32, HeadConfig(num_heads=5))
 
@@ -158,7 +155,8 @@ def lead_articles(num: int) -> list[Article]:
     return articles
 
 
-def test_training_learns_what_can_be_learnt(encoder: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_training_learns_a_simple_rule(encoder: Path, tmp_path: Path) -> None:
     config = CONFIG.model_copy(
         update={"epochs": 20, "held_out": 0.2, "peak_lr": 5e-3, "head_lr": 5e-3, "checkpoint_steps": 1000}
     )
@@ -181,18 +179,18 @@ def articles_of_train(_: Path) -> Sequence[Article]:
     return [a for a in list(read_labelled(SAMPLE_ROOT / "news.jsonl"))[:40] if a.split == "train"]
 
 
-def test_a_finished_folder_is_left_alone_and_another_run_refused(
-    trained: Path, encoder: Path, articles: list[Article], fails: Fails
+def test_a_finished_folder_is_not_trained_again_and_another_run_refused(
+    trained: Path, encoder: Path, sample: list[Article], fails: Fails
 ) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in trained.iterdir()}
-    train(articles[:40], encoder, out=trained, config=CONFIG)
+    train(sample[:40], encoder, out=trained, config=CONFIG)
     assert {path.name: path.stat().st_mtime_ns for path in trained.iterdir()} == before
     with fails(UsageError, trained, "another model"):
-        train(articles[:40], encoder, out=trained, config=CONFIG, seed=1)
+        train(sample[:40], encoder, out=trained, config=CONFIG, seed=1)
 
 
-def test_an_interrupted_training_ends_as_one_that_was_left_alone(
-    trained: Path, encoder: Path, articles: list[Article], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_training_is_bit_identical_to_an_uninterrupted_one(
+    trained: Path, encoder: Path, sample: list[Article], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers import Trainer
 
@@ -208,10 +206,10 @@ def test_an_interrupted_training_ends_as_one_that_was_left_alone(
 
     monkeypatch.setattr(Trainer, "training_step", killed)
     with pytest.raises(KeyboardInterrupt):
-        train(articles[:40], encoder, out=tmp_path / "m", config=CONFIG)
+        train(sample[:40], encoder, out=tmp_path / "m", config=CONFIG)
     assert list((tmp_path / "m" / "checkpoints").rglob("trainer_state.json"))
-    train(articles[:40], encoder, out=tmp_path / "m", config=CONFIG)
-    assert taken < 4 + len(articles[:40])
+    train(sample[:40], encoder, out=tmp_path / "m", config=CONFIG)
+    assert taken < 4 + len(sample[:40])
     for name in ("model.safetensors", "head.safetensors"):
         assert (tmp_path / "m" / name).read_bytes() == (trained / name).read_bytes()
 
@@ -224,15 +222,15 @@ def test_articles_without_splits_are_divided_by_their_group_alone() -> None:
     assert len(training) + len(held_out) == 200
 
 
-def test_the_sample_s_splits_are_kept(articles: list[Article]) -> None:
-    training, held_out = split_off_held_out(articles, 0.5)
+def test_the_splits_of_the_sample_are_used(sample: list[Article]) -> None:
+    training, held_out = split_off_held_out(sample, 0.5)
     assert ({a.split for a in training}, {a.split for a in held_out}) == ({"train"}, {"dev"})
 
 
 # ---- use ----
 
 
-def test_a_trained_folder_is_a_summariser_of_any_length(trained: Path) -> None:
+def test_a_trained_folder_summarizes_articles_of_any_length(trained: Path) -> None:
     summarizer = Summarizer.load(trained, runtime="torch")
     article = " ".join(f"{k}번째 다리를 물빛시가 놓았다." for k in range(300))
     summary = summarizer.summarize(article, explain=True)
@@ -243,7 +241,7 @@ def test_a_trained_folder_is_a_summariser_of_any_length(trained: Path) -> None:
     assert [s.components["scorer"] for s in summary.candidates] == pytest.approx(scores.tolist(), abs=1e-5)
 
 
-def test_scores_do_not_depend_on_what_was_scored_before(trained: Path) -> None:
+def test_scores_do_not_depend_on_earlier_articles(trained: Path) -> None:
     scorer = SentenceScorer.load(trained, "torch")
     sentences = ["새 다리가 열렸다.", "시민이 모였다.", "날이 흐렸다."]
     alone = scorer.log_odds(sentences)
@@ -261,12 +259,12 @@ def test_another_runtime_gives_nearly_the_same_scores(
     assert other == pytest.approx(scores, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["head.safetensors", "head.json"])
-def test_a_damaged_head_is_told(name: str, trained: Path, tmp_path: Path, fails: Fails) -> None:
-    for path in trained.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes()[: 40 if path.name == name else None])
-    with fails(CheckpointError, tmp_path / name):
-        SentenceScorer.load(tmp_path, "torch")
+def test_a_damaged_head_is_named(trained: Path, tmp_path: Path, fails: Fails) -> None:
+    for name in ("head.safetensors", "head.json"):
+        for path in trained.iterdir():
+            (tmp_path / path.name).write_bytes(path.read_bytes()[: 40 if path.name == name else None])
+        with fails(CheckpointError, tmp_path / name):
+            SentenceScorer.load(tmp_path, "torch")
 
 
 def test_the_command_trains_on_contest_data(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
