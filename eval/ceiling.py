@@ -1,13 +1,13 @@
-"""The score that a model's tokens allow: what a model has that learnt the gold labels without a fault.
+"""The tokenization upper bound: the score of the gold labels after they are mapped to a model's tokens and back.
 
     python -m eval.ceiling --tasks klue-ner-devsplit korquad-devsplit --models pressbert-mini kpfbert --data DATA
 
-Names and answers are read off as whole tokens. Where a piece holds a noun and its particle (서울에서), no model that
-reads it can mark the noun alone. So the gold labels are put through the tokens of each model, decoded as predictions
-are, and scored. Nothing is trained; the texts are those that are scored in the leaderboard.
+Entities and answers are predicted as whole tokens. If one token holds a noun and its particle (서울에서), no model with
+this tokenizer can mark the noun alone. The gold labels are therefore converted to the tokens of each model, decoded
+like predictions, and scored, on the evaluation split of the leaderboard. Nothing is trained.
 
-No answer is exactly right beyond that. Entity F1 could be: a model that leaves out the names it cannot mark has fewer
-false ones. But that is not what it is trained on.
+Exact match cannot exceed this bound. Entity F1 could: a model that leaves out the entities it cannot mark has fewer
+false positives. But models are not trained to do so.
 """
 
 import sys
@@ -35,26 +35,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a tokenizer allows on the evaluation split of a task."""
+    """The upper bound of a tokenizer on the evaluation split of a task."""
 
     scores: dict[str, float]
     """Metric → figure as a fraction."""
     tokens_per_eojeol: float
-    """Of the texts, or the contexts; overlapping windows count once."""
+    """In the texts, or contexts; overlapping windows count once."""
 
 
 def ceiling(task: Task, split: Split, tokenizer: "PreTrainedTokenizerBase") -> Ceiling:
-    """Score the gold labels of SPLIT after they went through TOKENIZER.
+    """Score the gold labels of SPLIT after mapping them to the tokens of TOKENIZER and back.
 
     Raises:
-        UsageError: TASK has labels of whole texts, which any tokens can carry.
+        UsageError: TASK labels whole texts, so that tokens set no bound.
     """
     if not isinstance(task.family, Tagging | SpanQA):
         known = " ".join(name for name, task in all_tasks().items() if isinstance(task.family, Tagging | SpanQA))
         raise UsageError("--tasks", f"the labels of {task.name} are not those of tokens", f"one of: {known}")
     max_length = min(task.finetune.max_length, tokenizer.model_max_length)
     features = task.family.featurize(split.examples, tokenizer, max_length, with_labels=True)
-    predictions = task.family.decode([_sure_of(task.family, f) for f in features], features, split.examples)
+    predictions = task.family.decode([_one_hot(task.family, f) for f in features], features, split.examples)
     texts = list(
         dict.fromkeys(
             example.text if isinstance(task.family, Tagging) else example.context for example in split.examples
@@ -67,8 +67,8 @@ def ceiling(task: Task, split: Split, tokenizer: "PreTrainedTokenizerBase") -> C
     )
 
 
-def _sure_of(family: Tagging | SpanQA, feature: Features) -> FloatArray:
-    """Return the outputs of a model that is sure of a window's labels: (T, C) of tags, (2, T) of start and end."""
+def _one_hot(family: Tagging | SpanQA, feature: Features) -> FloatArray:
+    """Return a window's gold labels as model outputs: (T, C) of tags, (2, T) of start and end."""
     num_tokens = len(feature["input_ids"])
     if isinstance(family, Tagging):
         scores = np.zeros((num_tokens, len(family.tags)))
@@ -84,7 +84,7 @@ def open_tokenizer(model: Contestant) -> "PreTrainedTokenizerBase":
 
     Raises:
         UsageError: the model reads no tokens.
-        CheckpointError: the tokenizer is not to be had.
+        CheckpointError: the tokenizer is missing locally and not downloadable.
     """
     folder = model.folder() if model.reads_tokens else None
     if folder is None:
@@ -99,7 +99,7 @@ def open_tokenizer(model: Contestant) -> "PreTrainedTokenizerBase":
 
 def table(rows: Sequence[tuple[Task, str, Ceiling]]) -> str:
     """Return a Markdown table, figures ×100."""
-    lines = ["| task | model | tokens per eojeol | what the tokens allow |", "| --- | --- | ---: | --- |"]
+    lines = ["| task | model | tokens per eojeol | tokenization upper bound |", "| --- | --- | ---: | --- |"]
     for task, model, found in rows:
         figures = ", ".join(f"{metric.title} {100 * found.scores[metric.key]:.2f}" for metric in task.metrics)
         lines.append(f"| {task.name} | {model} | {found.tokens_per_eojeol:.2f} | {figures} |")
@@ -108,7 +108,9 @@ def table(rows: Sequence[tuple[Task, str, Ceiling]]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; see the module's docstring."""
-    parser = ArgumentParser("python -m eval.ceiling", "Score gold labels that went through the tokens of models.")
+    parser = ArgumentParser(
+        "python -m eval.ceiling", "Score gold labels after tokenization: an upper bound for models."
+    )
     parser.add_argument("--tasks", nargs="+", required=True, metavar="TASK", help="tasks of names or answers")
     parser.add_argument(
         "--models", nargs="+", required=True, metavar="MODEL", help="encoders, or NAME=FOLDER; a tokenizer will do"

@@ -1,12 +1,12 @@
-"""The reference report that is committed under `docs/reports/`: made anew by one command, from `eval/reference.toml`.
+"""Write the reference report under `docs/reports/` from `eval/reference.toml`.
 
     python -m eval.reference --data DATA
     python -m eval.reference --data DATA --corpus open_korean=runs/corpus --jobs 2
 
-Cells lie under WORK, where they are continued after an interruption. What people read is copied to OUT: the table in
-all its forms, the page, the model-index, and what contamination was found; and beside it `cells.tar.xz`, all
-predictions. Whoever has that file begins with its cells: one that its recipe still fits is not run again, on whatever
-machine, and another model is compared with ours example by example.
+Cells are stored under WORK; an interrupted run is resumed. Published in OUT are the table in all its forms, the page,
+the model-index, the counts of contamination with 20 hits a pair, and all predictions as `cells.tar.xz`. The next run
+starts from these cells on any machine: a cell whose recipe is unchanged is not run again, and another model can be
+compared with ours example by example.
 """
 
 import shutil
@@ -26,7 +26,7 @@ from eval.contestants.contestant import load_leaderboard
 
 REFERENCE_TOML = package_path("eval", "reference.toml")
 PUBLISHED = ("leaderboard.*", f"{model_index.FOLDER}/*.yml")
-"""What is copied, as patterns below WORK."""
+"""Patterns below WORK of the files that are copied."""
 
 
 def publish(work: Path, out: Path) -> list[Path]:
@@ -43,7 +43,7 @@ def publish(work: Path, out: Path) -> list[Path]:
     sources = sorted(path for pattern in PUBLISHED for path in work.glob(pattern) if path.is_file())
     try:
         for folder in (model_index.FOLDER, CONTAMINATION):
-            shutil.rmtree(out / folder, ignore_errors=True)  # of models and tasks that are gone
+            shutil.rmtree(out / folder, ignore_errors=True)  # files of removed models and tasks
         for source in sources:
             with atomic_file(out / source.relative_to(work), "wb") as file:
                 file.write(source.read_bytes())
@@ -55,15 +55,15 @@ def publish(work: Path, out: Path) -> list[Path]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the report; returns the exit code of `eval/run_all.py`."""
-    parser = ArgumentParser("python -m eval.reference", "Make the reference report under docs/reports/ anew.")
+    """Run the command; returns the exit code of `eval/run_all.py`."""
+    parser = ArgumentParser("python -m eval.reference", "Write the reference report under docs/reports/.")
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
     parser.add_argument("--work", type=Path, default=Path("runs/reference"), help="cells (default: runs/reference)")
     parser.add_argument("--out", type=Path, default=Path("docs/reports"), help="report (default: docs/reports)")
     parser.add_argument("--plan", type=Path, default=REFERENCE_TOML, help="what is compared (default: ours)")
-    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="some of the tasks, to try it")
-    parser.add_argument("--models", nargs="+", metavar="MODEL", help="some of the models, to try it")
-    parser.add_argument("--seeds", type=int, help="other than the plan's, to try it")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks, for a trial")
+    parser.add_argument("--models", nargs="+", metavar="MODEL", help="only these models, for a trial")
+    parser.add_argument("--seeds", type=int, help="instead of the plan's, for a trial")
     parser.add_argument("--corpus", nargs="+", default=[], metavar="DIR", help="pretraining corpora to check")
     parser.add_argument("--jobs", type=int, default=1, help="cells that run at once")
     arguments = parser.parse(argv)

@@ -1,15 +1,14 @@
-"""Experiments, repeatable: pretrain the arms of a study, fine-tune each on its tasks, test, and write the page.
+"""Run a study: pretrain its arms, fine-tune each on its tasks, test the differences, and write the page.
 
     python -m eval.study NAME --data ROOT [--dry-run]
-    python -m eval.study NAME --data ROOT --shard 2/8      # a share of the cells; the table afterwards, without --shard
+    python -m eval.study NAME --data ROOT --shard 2/8      # a share of the cells; then the same without --shard
     python -m eval.study NAME --data ROOT --dry-run --set tokens=2_000_000_000 --set pretraining.model.hidden_size=768
 
-Corpora, vocabularies and encoders lie under WORK by what they are made of, so that studies share what they have in
-common, a finished part is never made again, and an interrupted one is gone on with. OUT/NAME holds the results in the
-leaderboard's own form, and the page in Korean and English; a score that another study under OUT has got of the same
-encoder in the same way is taken over. `--publish docs/studies` begins with the cells that are there already, keeps
-those of every arm there as soon as they are finished, and puts page and chart there in the end: so a study may be made
-arm by arm on several machines that share nothing but that folder.
+Corpora, vocabularies and encoders are stored under WORK by a digest of what they are made of: studies share them, a
+finished one is never made again, and an interrupted one is resumed. OUT/NAME holds the results in the leaderboard's
+form and the page in Korean and English. Scores of the same encoder and recipe in another study under OUT are reused.
+`--publish docs/studies` starts from the cells that are published there, publishes those of every arm when it is
+finished, and finally the page and the chart: a study can so be run arm by arm on machines that share only that folder.
 """
 
 import sys
@@ -35,20 +34,24 @@ from eval.studies.run import StudyRun
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a study from the command line; prints where its page is."""
-    parser = ArgumentParser("python -m eval.study", "Pretrain the arms of a study, fine-tune, test, write the page.")
+    """Run the command; prints the paths of the pages."""
+    parser = ArgumentParser("python -m eval.study", "Pretrain, fine-tune and compare the arms of a study.")
     parser.add_argument("study", help="a TOML file, or one of ours")
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
     parser.add_argument("--work", type=Path, default=Path("runs/studies"), help="corpora, vocabularies, encoders")
     parser.add_argument("--out", type=Path, default=Path("reports/studies"), help="results and page, in OUT/NAME")
     parser.add_argument("--workers", type=int, default=2, help="processes that prepare text")
     parser.add_argument("--jobs", type=int, default=1, help="cells that run at once")
-    parser.add_argument("--cpu", action="store_true", help="pretrain on the CPU although there is a GPU")
+    parser.add_argument("--cpu", action="store_true", help="pretrain on the CPU even if there is a GPU")
     parser.add_argument("--shard", metavar="I/N", help="run only share I of N of the cells, and write no page")
-    parser.add_argument("--publish", type=Path, metavar="DIR", help="keep page, chart and cells in DIR/NAME, too")
-    parser.add_argument("--dry-run", action="store_true", help="tell what it will take")
+    parser.add_argument("--publish", type=Path, metavar="DIR", help="also write page, chart and cells to DIR/NAME")
+    parser.add_argument("--dry-run", action="store_true", help="estimate time, memory and disk; run nothing")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="another scale, e.g. --set tokens=2_000_000_000"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a setting, e.g. tokens=2_000_000_000",
     )
     arguments = parser.parse(argv)
     study = read_study(arguments.study, arguments.set)
@@ -88,7 +91,7 @@ def _run_share(
 ) -> list[FailedCell]:
     """Run share INDEX of COUNT of a study's cells, and return those that failed.
 
-    An arm's cells follow when it is there, so that nobody waits for an arm of others while there is work to do.
+    Cells run as soon as their arm is finished, so that no share waits for an arm while it has other work.
     """
     study, tasks = run.study, [get_task(name) for name in run.study.tasks]
     arms = list(study.arms)

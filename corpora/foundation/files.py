@@ -116,14 +116,16 @@ def write_json(path: Path, value: object, *, indent: int | None = 1) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, label: str = "") -> Iterator[None]:
+def locked(path: Path, label: str = "", *, is_waiting: bool = True) -> Iterator[None]:
     """Hold the lock file PATH, so that one process at a time does the work. A lock ends with its process.
 
     Args:
         path: of the lock file; its folder is created if missing.
         label: name of the work in the line that says this process waits; empty: no line.
+        is_waiting: whether to wait for a process that holds the lock.
 
     Raises:
+        BlockingIOError: another process holds the lock, and IS_WAITING is false.
         ResultError: the lock file cannot be created.
     """
     lock = filelock.FileLock(path)
@@ -132,12 +134,16 @@ def locked(path: Path, label: str = "") -> Iterator[None]:
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
+            if not is_waiting:
+                raise BlockingIOError(f"{path}: locked by another process") from None
             if label:
                 sys.stderr.write(f"{label}: another process runs it; waiting\n")
             lock.acquire()
     except NotImplementedError as error:
         # Some network file systems have no locks. Files are still written whole.
         logger.warning("%s: no locks here (%s); do not run the same work twice at once", path, error)
+    except BlockingIOError:
+        raise
     except OSError as error:
         raise cannot_write(path, error) from error
     try:

@@ -1,4 +1,4 @@
-"""Examples on which models differ: what each answered, who was right, and what the example says."""
+"""Examples on which models disagree: their texts, the gold label, and each model's answer."""
 
 import hashlib
 import logging
@@ -25,23 +25,23 @@ logger = logging.getLogger(__name__)
 SHOWN = 40
 """Examples of a task."""
 NOT_QUOTED = frozenset({"hate", "hate-bias"})
-"""Official tasks whose texts abuse people, many of them by name; they are counted and not printed again."""
+"""Official tasks whose texts are hate speech, often against named people; examples are counted but not shown."""
 MIN_SPREAD = 0.2
-"""How far apart the best and the worst answer must be, of 1."""
+"""Smallest difference in quality between the best and the worst answer of a disputed example."""
 RIGHT, WRONG = 0.8, 0.5
-"""An answer is right from the one on, and wrong below the other."""
+"""An answer is right from the first quality on, and wrong below the second."""
 EXCERPT = 160
 """Characters of a context that are shown on either side of the answer; of other texts four times as many."""
 
 
 class Answer(Config):
-    """What a model answered."""
+    """A model's answer."""
 
     model: str
     text: str
     """Of its first seed."""
     quality: float
-    """1 for right and 0 for wrong, averaged over seeds; between them for scores, tags and answers partly right."""
+    """From 0 to 1, averaged over seeds; see `quality`."""
 
     @property
     def verdict(self) -> str:
@@ -50,7 +50,7 @@ class Answer(Config):
 
 
 class DisputedExample(Config):
-    """An example on which models differ."""
+    """An example on which models disagree."""
 
     id: str
     texts: dict[str, str]
@@ -60,7 +60,7 @@ class DisputedExample(Config):
 
 
 class Disagreement(Config):
-    """The examples of a task on which its models differ."""
+    """The examples of a task on which its models disagree."""
 
     task: str
     source: str
@@ -75,8 +75,8 @@ def find_disagreements(table: Table, root: Path, *, shown: int = SHOWN) -> list[
 
     Args:
         table: finished cells.
-        root: data root; a task whose evaluation split is not there, or is another one, is left out and logged.
-        shown: examples of a task; of those `NOT_QUOTED` there are none.
+        root: data root; a task whose evaluation split is missing or has changed is left out and logged.
+        shown: examples per task; none of those in `NOT_QUOTED`.
     """
     found = []
     for name in dict.fromkeys(cell.task for cell in table.cells):
@@ -98,13 +98,13 @@ def find_disagreements(table: Table, root: Path, *, shown: int = SHOWN) -> list[
 def disagreement(
     task: Task, examples: Sequence[Any], cells: Mapping[str, Sequence[Result]], *, shown: int = SHOWN
 ) -> Disagreement:
-    """Collect the disputed examples of a task: the widest splits first, then by a number drawn from the id.
+    """Collect the disputed examples of a task: largest differences first, equal ones by a hash of their ids.
 
     Args:
         task: the task.
         examples: its evaluation split.
         cells: model → its cells, one a seed.
-        shown: how many to return.
+        shown: number of examples to return.
     """
     qualities = {
         model: np.mean(
@@ -141,10 +141,10 @@ def disagreement(
 
 
 def quality(task: Task, prediction: Prediction, example: Any) -> float:
-    """Return how right a prediction is, from 0 to 1.
+    """Return the quality of a prediction, from 0 to 1.
 
-    A label is right or wrong; a score loses its distance from the gold as a share of half the scale; tags count one by
-    one; an answer has the F1 of its characters with the gold that suits it best, a summary that of its sentences.
+    A label is 1 or 0; a score loses its distance from the gold label as a share of half the scale; tags are averaged;
+    an answer has its best character F1 over the gold answers, a summary the F1 of its sentences.
     """
     if isinstance(task.family, Regression):
         distance = abs(float(prediction) - float(example.gold)) / (task.family.high - task.family.low)
@@ -179,7 +179,7 @@ def _short(text: str) -> str:
 
 
 def _answer_text(task: Task, example: Any, answer: Any) -> str:
-    """Return an answer or gold for people; of tags the tagged pieces of text."""
+    """Return an answer or gold label as text; of tags the entities."""
     if isinstance(task.family, Tagging):
         return _tagged(example.text, str(answer).split())
     if isinstance(task.family, Regression):
@@ -194,12 +194,12 @@ def _answer_text(task: Task, example: Any, answer: Any) -> str:
 def _tagged(text: str, tags: Sequence[str]) -> str:
     """Return the entities of a text by strict IOB2, e.g. `서울:LC 3월:DT`."""
     characters = [c for c in text if c != BLANK]
-    pieces: list[list[str]] = []
+    entities: list[list[str]] = []
     before = "O"
     for character, tag in zip(characters, tags, strict=False):
         if tag.startswith("B-"):
-            pieces.append([character, tag[2:]])
-        elif pieces and tag.startswith("I-") and before[2:] == tag[2:]:
-            pieces[-1][0] += character
+            entities.append([character, tag[2:]])
+        elif entities and tag.startswith("I-") and before[2:] == tag[2:]:
+            entities[-1][0] += character
         before = tag
-    return " ".join(f"{piece}:{kind}" for piece, kind in pieces) or "O"
+    return " ".join(f"{name}:{kind}" for name, kind in entities) or "O"

@@ -1,9 +1,9 @@
-"""The examples that a model got wrong, and what another model made of them.
+"""The examples that a model got wrong, beside the predictions of another model.
 
     result = read_result(Path("reports/results/nsmc/tfidf/seed-0.json"))
     find_mistakes(result, data_root(None))
 
-What is wrong is told by `eval.board.disagreement.quality`.
+A prediction is wrong if `eval.board.disagreement.quality` is below `RIGHT`.
 """
 
 from collections.abc import Sequence
@@ -19,23 +19,23 @@ from eval.board.disagreement import RIGHT, quality
 
 @dataclass(frozen=True)
 class Mistake:
-    """An example whose prediction is not right."""
+    """An example with a wrong prediction."""
 
     id: str
     texts: tuple[str, ...]
-    """What was asked: a text, a pair of texts, or question and context."""
+    """A text, a pair of texts, or question and context."""
     gold: str
     prediction: str
     quality: float
     """Of the prediction, from 0 to 1."""
     other: str = ""
-    """Prediction of the model that it is compared with."""
+    """Prediction of the other model."""
     is_other_right: bool | None = None
-    """Whether that one is right; None where there is none."""
+    """Whether the other model is right; None if there is none."""
 
 
 def find_mistakes(result: Result, root: Path, *, against: Result | None = None) -> list[Mistake]:
-    """Find what a model got wrong, the worst first, those of like quality in the order of the data.
+    """Find the wrong predictions of a model, worst first, equal ones in the order of the data.
 
     Args:
         result: a scored cell.
@@ -43,7 +43,7 @@ def find_mistakes(result: Result, root: Path, *, against: Result | None = None) 
         against: a cell of the same task and evaluation data.
 
     Raises:
-        DataUnavailableError: the evaluation data are not to be had.
+        DataUnavailableError: the evaluation data are missing locally and not downloadable.
         ResultError: a cell was scored on other data.
     """
     task = get_task(result.task)

@@ -1,4 +1,4 @@
-"""Results in the form that model hubs read: a `model-index` for each model, as the head of a model card holds it.
+"""Results as a `model-index` for each model, in the form of a model card's head.
 
 ModelCardData(**yaml.safe_load(Path("reports/model-index/tfidf.yml").read_text()))
 """
@@ -65,7 +65,7 @@ def _result(task: Task, row: Row) -> EvalResult:
 
 
 def _task_type(task: Task) -> str:
-    """Return what model hubs call the task."""
+    """Return the task type of model hubs."""
     if isinstance(task.family, SpanQA):
         return "question-answering"
     if isinstance(task.family, SentenceChoice):

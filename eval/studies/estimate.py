@@ -1,4 +1,4 @@
-"""`--dry-run` of a study: what its encoders and its cells will take, from a few steps of each on this machine."""
+"""`--dry-run` of a study: time, memory and disk of its encoders and cells, from a few steps of each on this machine."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -16,13 +16,13 @@ from eval.studies.page import ArmRecord
 from eval.studies.run import MANIFEST, StudyRun
 from pretraining.training.run import Run
 
-TRIED = 128
-"""Examples of a task that are learnt and answered to tell how long all of them take."""
+TRIAL_EXAMPLES = 128
+"""Examples of a task that are trained on and predicted to estimate the time of all."""
 
 
 @dataclass(frozen=True)
 class ArmEstimate:
-    """What an arm will take. Seconds, bytes."""
+    """Cost of an arm, in seconds and bytes."""
 
     arm: str
     steps: int
@@ -30,24 +30,24 @@ class ArmEstimate:
     memory_bytes: int
     disk_bytes: int
     device: str
-    """Where it is pretrained, or why it is not."""
+    """Device of pretraining, or why there is none."""
     cells: int
-    """That are not there yet."""
+    """Unfinished cells."""
     finetuning_s: float
 
 
 def estimate(run: StudyRun) -> list[ArmEstimate]:
-    """Return what is left to do of each arm.
+    """Estimate the unfinished work of each arm.
 
     Raises:
-        SuiteError: what would stop the study stops this.
+        SuiteError: an error that would stop the study, too.
     """
     estimator = _Estimator(run)
     return [estimator.arm(name) for name in run.study.arms]
 
 
 def dry_run(run: StudyRun) -> str:
-    """Return a table of what a study will take: arms with their pretraining, and their cells."""
+    """Return a Markdown table of the cost of each arm and of its cells."""
     estimates = estimate(run)
     lines = ["| arm | steps | hours | memory (GB) | disk (GB) | on | cells | hours of cells |"]
     lines += ["| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |"]
@@ -65,7 +65,7 @@ def dry_run(run: StudyRun) -> str:
 
 
 class _Estimator:
-    """Measures what arms have in common once."""
+    """Measures every shape and task once for all arms."""
 
     def __init__(self, run: StudyRun) -> None:
         self._run = run
@@ -74,7 +74,7 @@ class _Estimator:
 
     def arm(self, name: str) -> ArmEstimate:
         study = self._run.study
-        # First, because what another study has finished is taken over here.
+        # First, because it copies the record of an arm that another study has finished.
         pretraining = self._pretraining(name)
         record = self._run.made(name)
         cells, seconds = 0, 0.0
@@ -85,7 +85,7 @@ class _Estimator:
         return ArmEstimate(arm=name, cells=cells, finetuning_s=seconds, **pretraining)
 
     def _num_finished(self, record: ArmRecord, task: Task) -> int:
-        """Return how many cells of an arm on a task are there; one of another scale is another cell."""
+        """Return the number of an arm's finished cells on a task; a cell of another recipe does not count."""
         [entry] = self._run.entries([record])
         recipe = fingerprint(entry.recipe(task, read_task(task, self._run.root)))
         found = [read_finished(self._run.out, cell.key) for cell in plan_cells([entry], [task], self._run.study.seeds)]
@@ -114,14 +114,14 @@ class _Estimator:
         }
 
     def _cell_s(self, arm: str, task: Task) -> float:
-        """Return how long one cell takes: some examples learnt and answered by an encoder of the arm's shape."""
+        """Estimate the seconds of one cell from a trial with an encoder of the arm's shape."""
         study = self._run.study
         overrides = study.finetune_of(arm, task.name)
         config = validate(FinetuneConfig, task.finetune.model_dump() | overrides, f"{task.name} fine-tuning")
         data = read_task(task, self._run.root)
         some = TaskData(
-            replace(data.train, examples=tuple(subsample(data.train.examples, TRIED))),
-            replace(data.eval, examples=tuple(subsample(data.eval.examples, TRIED))),
+            replace(data.train, examples=tuple(subsample(data.train.examples, TRIAL_EXAMPLES))),
+            replace(data.eval, examples=tuple(subsample(data.eval.examples, TRIAL_EXAMPLES))),
         )
         train_s, eval_s = self._speed(arm, task, some, overrides, config)
         trained = len(subsample(data.train.examples, config.train_examples))
@@ -132,10 +132,10 @@ class _Estimator:
     def _speed(
         self, arm: str, task: Task, some: TaskData, overrides: dict[str, Any], config: FinetuneConfig
     ) -> tuple[float, float]:
-        """Return the seconds of learning and of answering SOME; what they depend on are shapes, not weights."""
+        """Return the seconds of training on SOME and of predicting them; they depend on shapes, not on weights."""
         encoder = self._run.study.encoder_of(arm)
         recipe = None if encoder else self._run.plan(arm).recipe
-        # The tokenizer, because the length of inputs is its doing.
+        # The tokenizer decides the length of inputs.
         shape = [recipe.model.model_dump(), recipe.data.tokenizer] if recipe else encoder
         settings = config.model_dump(exclude={"epochs", "train_examples", "peak_lr"})
         key = fingerprint([shape, task.name, settings])
@@ -143,9 +143,9 @@ class _Estimator:
             with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
                 folder = Path(scratch)
                 if recipe:
-                    self._run.save_first_weights(recipe, folder / "encoder")
+                    self._run.save_random_weights(recipe, folder / "encoder")
                     encoder = str(folder / "encoder")
-                # The first time pays for what is loaded and compiled.
+                # The first run includes loading and compilation.
                 for turn in ("first", "timed"):
                     result = finetune(
                         task,

@@ -1,11 +1,10 @@
-"""A study at work: the encoders of its arms made once, and the table of its cells.
+"""Run a study: pretrain the encoder of every arm once, and collect the table of its cells.
 
-Corpora, vocabularies and encoders lie under WORK by what they are made of, so that studies share what they have in
-common, a finished part is never made again, and an interrupted one is gone on with.
+Corpora, vocabularies and encoders are stored under WORK by a digest of what they are made of. Studies share them, a
+finished one is never made again, and an interrupted one is resumed.
 """
 
 import contextlib
-import fcntl
 import json
 import logging
 import math
@@ -18,7 +17,7 @@ from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
 from corpora.foundation.config import validate
 from corpora.foundation.errors import SuiteError
-from corpora.foundation.files import fingerprint, write_json
+from corpora.foundation.files import fingerprint, locked, write_json
 from corpora.sources import read_corpus_recipe
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
@@ -48,11 +47,11 @@ class Plan:
     recipe: Recipe
     folder: Path
     first: "Plan | None" = None
-    """A run before, from whose weights this one goes on."""
+    """The run whose weights this one starts from."""
 
 
 class StudyRun:
-    """One study at work."""
+    """One study, its folders and its settings on this machine."""
 
     def __init__(
         self,
@@ -65,57 +64,57 @@ class StudyRun:
         cpu: bool = False,
         elsewhere: Sequence[Path] = (),
     ) -> None:
-        """Take note of the task; nothing runs yet.
+        """Store the settings; nothing runs yet.
 
         Args:
             study: of `read_study`.
             root: data root.
             work: folder for corpora, vocabularies and encoders, which studies share.
-            out: folder for results and page.
+            out: folder of the results and the page.
             num_workers: processes that prepare text.
             cpu: stay on the CPU although there is a GPU.
-            elsewhere: folders of other studies, whose arms and cells of the same recipe are taken over.
+            elsewhere: folders of other studies; their arms and cells of the same recipe are reused.
         """
         self.study, self.root, self.work, self.out = study, root, work, out
         self.num_workers, self.cpu, self.elsewhere = num_workers, cpu, list(elsewhere)
 
     def make_encoders(self, arms: Sequence[str]) -> Iterator[ArmRecord]:
-        """Yield arms as they are there; what another process is at work on is left to it, and waited for in the end.
+        """Yield arms as they are finished; an arm that another process is running is left to it and comes last.
 
         Raises:
             SuiteError: data or recipe are unusable, or the training diverged.
         """
-        left = list(arms)
-        while left:
-            for arm in left:
+        pending = list(arms)
+        while pending:
+            for arm in pending:
                 with contextlib.suppress(BlockingIOError):
                     yield self.make_encoder(arm, is_waiting=False)
-                    left.remove(arm)
+                    pending.remove(arm)
                     break
             else:
-                yield self.make_encoder(left.pop(0))
+                yield self.make_encoder(pending.pop(0))
 
     def make_encoder(self, arm: str, *, is_waiting: bool = True) -> ArmRecord:
-        """Pretrain an arm, or what is left of it; nothing is left of one whose cells are all finished.
+        """Pretrain an arm, or the rest of it; an arm whose cells are all finished is not pretrained.
 
         Args:
             arm: its name.
-            is_waiting: whether to wait for a process that is at work on it.
+            is_waiting: whether to wait for another process that runs it.
 
         Raises:
             SuiteError: data or recipe are unusable, or the training diverged.
-            BlockingIOError: a process is at work on it, and IS_WAITING is false.
+            BlockingIOError: another process runs it, and IS_WAITING is false.
         """
         settings = self.study.arms[arm]
         if encoder := self.study.encoder_of(arm):
-            return _taken(arm, encoder)
+            return _existing(arm, encoder)
         plan = self.plan(arm)
         if record := self.finished(arm, plan):
             return record
-        with _locked(plan.folder.with_suffix(".lock"), is_waiting=is_waiting):
+        with locked(plan.folder.with_suffix(".lock"), is_waiting=is_waiting):
             folder = self._folder(arm, plan)
             if settings.is_random:
-                facts: dict[str, Any] = {"num_parameters": self.save_first_weights(plan.recipe, folder)}
+                facts: dict[str, Any] = {"num_parameters": self.save_random_weights(plan.recipe, folder)}
             else:
                 manifest = self._pretrain(plan)
                 if settings.quarters < QUARTERS:
@@ -135,18 +134,18 @@ class StudyRun:
         return record
 
     def made(self, arm: str) -> ArmRecord | None:
-        """Return which encoder an arm has by now, made here or finished elsewhere; None while it has none.
+        """Return the encoder of an arm if it is finished, here or in another study; otherwise None.
 
         Raises:
             SuiteError: data or recipe are unusable.
         """
         if encoder := self.study.encoder_of(arm):
-            return _taken(arm, encoder)
+            return _existing(arm, encoder)
         plan = self.plan(arm)
         if record := self.finished(arm, plan):
             return record
         folder = self._folder(arm, plan)
-        # The last file that a run writes; first weights come without one.
+        # The last file that a run writes; random weights have no manifest.
         is_random = self.study.arms[arm].is_random
         if not (ModelFolder(folder).has_config if is_random else (folder / MANIFEST).is_file()):
             return None
@@ -155,20 +154,20 @@ class StudyRun:
         return ArmRecord(arm=arm, encoder=name, encoder_sha256=digest, recipe=_without_paths(plan.recipe))
 
     def finished(self, arm: str, plan: Plan) -> ArmRecord | None:
-        """Return the record of an arm whose cells are all finished, whether its encoder is still there or not.
+        """Return the record of an arm whose cells are all finished, whether its encoder still exists or not.
 
-        Arms that are places along one run are finished together or not at all, and in this study: a run that is made
-        anew on another machine differs in the last digits.
+        Arms that are checkpoints of one run are reused all or none, and only from this study: the same run on another
+        machine differs in the last digits.
         """
         together = self.study.same_run(arm)
-        found = {name: self._record_of_finished(name, plan, is_alone=len(together) == 1) for name in together}
+        found = {name: self._record_of_finished(name, plan, is_single=len(together) == 1) for name in together}
         if not all(found.values()):
             return None
         return found[arm]
 
-    def _record_of_finished(self, arm: str, plan: Plan, *, is_alone: bool) -> ArmRecord | None:
+    def _record_of_finished(self, arm: str, plan: Plan, *, is_single: bool) -> ArmRecord | None:
         encoder = self._folder(arm, plan).relative_to(self.work).as_posix()
-        folders = [self.out, *(self.elsewhere if is_alone else [])]
+        folders = [self.out, *(self.elsewhere if is_single else [])]
         for path in (path for folder in folders for path in sorted((folder / ARMS).glob("*.json"))):
             record = _read_record(path)
             if record is None or record.encoder != encoder:
@@ -185,21 +184,21 @@ class StudyRun:
         return not runner.unfinished() and not runner.failed
 
     def _folder(self, arm: str, plan: Plan) -> Path:
-        """Return where the encoder of an arm lies: at the end of its run, or on the way there."""
+        """Return the folder of an arm's encoder: the end of its run, or one of its checkpoints."""
         from pretraining.training.run import step_folder
 
         quarters = self.study.arms[arm].quarters
-        is_whole = quarters == QUARTERS
-        return plan.folder if is_whole else step_folder(plan.folder, plan.recipe.loop.export_steps[quarters - 1])
+        is_complete = quarters == QUARTERS
+        return plan.folder if is_complete else step_folder(plan.folder, plan.recipe.loop.export_steps[quarters - 1])
 
     def _pretrain(self, plan: Plan) -> dict[str, Any]:
-        """Run what is left of a plan; returns the manifest, with tokens and time of both phases if there are two."""
+        """Run the rest of a plan; returns the manifest, with tokens and time summed over its phases."""
         from pretraining.training.run import Run
 
         recipe, before = plan.recipe, {}
         if plan.first:
-            # Two arms may begin alike.
-            with _locked(plan.first.folder.with_suffix(".lock")):
+            # Two arms may share their first phase.
+            with locked(plan.first.folder.with_suffix(".lock")):
                 before = self._pretrain(plan.first)
             model = recipe.model.model_copy(update={"init": str(plan.first.folder)})
             recipe = recipe.model_copy(update={"model": model})
@@ -215,14 +214,14 @@ class StudyRun:
         recipe = read_corpus_recipe(name or self.study.corpus)
         sources, config = recipe_inputs(recipe, self.root)
         folder = self.work / f"corpus-{fingerprint([recipe.model_dump(), str(self.root.resolve())])[:12]}"
-        with _locked(folder.with_suffix(".lock")):
+        with locked(folder.with_suffix(".lock")):
             build(sources, folder, config)
         return folder
 
     def _vocabulary(self, config: VocabConfig, corpus: Path) -> Path:
         own = fingerprint([config.model_dump(), [shard.sha256 for shard in read_manifest(corpus).shards]])
         folder = self.work / f"vocabulary-{own[:12]}"
-        with _locked(folder.with_suffix(".lock")):
+        with locked(folder.with_suffix(".lock")):
             if not (folder / "tokenizer.json").is_file():
                 texts = (text for file in corpus_files(corpus) for text in corpus_texts(file))
                 settings = config.model_dump(include={"min_frequency", "limit_alphabet", "num_unused", "segmentation"})
@@ -230,7 +229,7 @@ class StudyRun:
         return folder
 
     def plan(self, arm: str) -> Plan:
-        """Prepare an arm's rows, and return its recipe with the number of steps that its budget of tokens makes."""
+        """Prepare an arm's rows, and return its recipe with the number of steps for its budget of tokens."""
         first, tokens = self.study.arms[arm].first, self.study.tokens_of(arm)
         if first is None:
             return self._plan(arm, tokens)
@@ -241,12 +240,12 @@ class StudyRun:
         corpus = self._corpus(self.study.arms[arm].corpus)
         tokenizer = self._vocabulary(self.study.vocabulary_of(arm), self._corpus())
         recipe = self.study.recipe_of(arm, corpus, tokenizer, is_first=is_first)
-        with _locked(self.work / "rows.lock"):
+        with locked(self.work / "rows.lock"):
             prepared = prepare(recipe, self._cache, num_workers=self.num_workers)
         tokens_per_step = recipe.loop.batch_size * prepared.num_tokens / len(prepared.train.corpus)
         steps = math.ceil(tokens / tokens_per_step)
         changes: dict[str, Any] = {"steps": steps, "warmup_steps": round(self.study.warmup_share * steps)}
-        # Of every run, so that one made for another study serves those who look at its course.
+        # In every run, so that studies of its checkpoints can reuse a run of another study.
         changes["export_steps"] = [round(steps * k / QUARTERS) for k in range(1, QUARTERS)]
         recipe = recipe.model_copy(update={"loop": recipe.loop.model_copy(update=changes)})
         kind = "random" if self.study.arms[arm].is_random else "encoder"
@@ -254,8 +253,8 @@ class StudyRun:
         own = fingerprint([*parts, first.folder.name] if first else parts)
         return Plan(recipe, self.work / f"{kind}-{own[:12]}", first)
 
-    def save_first_weights(self, recipe: Recipe, folder: Path) -> int:
-        """Save the first weights of a shape, and return the number of its parameters."""
+    def save_random_weights(self, recipe: Recipe, folder: Path) -> int:
+        """Save a randomly initialized encoder, and return the number of its parameters."""
         import torch
         from transformers import BertTokenizer
 
@@ -271,9 +270,9 @@ class StudyRun:
         return int(network.num_parameters())
 
     def _held_out(self, encoder: Path) -> dict[str, Any]:
-        """Return the masked-LM scores on held-out text of the study's corpus; nothing without such a head.
+        """Return the MLM scores on held-out text of the study's corpus; empty without an MLM head.
 
-        Rows are as long as those of the study, also for an arm that has learnt from others.
+        Rows have the study's length, also for an arm that was pretrained on rows of another length.
         """
         from pretraining.evaluate import evaluate_mlm
 
@@ -282,9 +281,9 @@ class StudyRun:
         if not path.is_file():
             architectures = ModelFolder(encoder).architectures
             has_head = any("MaskedLM" in name or "PreTraining" in name for name in architectures)
-            is_told = has_head and any(corpus_files(corpus, "held-out"))
+            is_scored = has_head and any(corpus_files(corpus, "held-out"))
             max_length = validate(DataConfig, self.study.pretraining.get("data", {}), "data").max_length
-            write_json(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_told else {})
+            write_json(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_scored else {})
         return _read(path)
 
     def entries(self, records: Sequence[ArmRecord]) -> list[Encoder]:
@@ -312,8 +311,8 @@ class StudyRun:
         )
 
 
-def _taken(arm: str, encoder: str) -> ArmRecord:
-    """Return the record of an arm that takes an encoder as it is."""
+def _existing(arm: str, encoder: str) -> ArmRecord:
+    """Return the record of an arm with an existing encoder."""
     return ArmRecord(arm=arm, encoder=encoder, encoder_sha256=ModelFolder(resolve(encoder)).digest())
 
 
@@ -326,24 +325,15 @@ def _without_paths(recipe: Recipe) -> dict[str, Any]:
 
 
 def _read_record(path: Path) -> ArmRecord | None:
-    """Return the record of an arm; one that cannot be read is told, and its arm is made anew."""
+    """Return the record of an arm; None, with a warning, if it cannot be read, so that its arm is made again."""
     try:
         return validate(ArmRecord, dict(_read(path)), path)
     except (OSError, ValueError, TypeError, SuiteError) as error:
-        logger.warning("%s: no record of an arm (%s); it does not count", path, error)
+        logger.warning("%s: not a record of an arm (%s); ignored", path, error)
         return None
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read what a finished part has left."""
+    """Read the JSON file of a finished part."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
-
-
-@contextlib.contextmanager
-def _locked(path: Path, *, is_waiting: bool = True) -> Iterator[None]:
-    """Let one process at a time make a part that several may need."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if is_waiting else fcntl.LOCK_NB))
-        yield

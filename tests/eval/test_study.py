@@ -1,4 +1,4 @@
-"""Studies: arms that differ in one thing, made once, scored like every model, and told in two languages."""
+"""Studies: arms that differ in one factor, pretrained once, scored like every model, with a page in two languages."""
 
 import fcntl
 import json
@@ -25,7 +25,7 @@ from eval.cells.archive import ARCHIVE, pack, restore
 from eval.cells.plan import parse_share
 from eval.contestants.contestant import Job, Outcome
 from eval.studies.estimate import ArmEstimate, estimate
-from eval.studies.page import ArmRecord, _draw_course, draw_chart
+from eval.studies.page import ArmRecord, _draw_lines, draw_chart
 from eval.studies.recipe import STUDIES, merge, read_study
 from eval.studies.run import StudyRun
 from eval.study import main
@@ -129,7 +129,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_study_is_told_in_two_languages(made: Path) -> None:
+@pytest.mark.slow
+def test_the_page_is_written_in_two_languages(made: Path) -> None:
     out = made.parent / "out" / "small"
     korean, english = ((out / name).read_text(encoding="utf-8") for name in ("small.md", "small.en.md"))
     for page, words in ((korean, ("무작위", "작아서 알 수 없다.")), (english, ("random", "Too small to tell."))):
@@ -142,6 +143,7 @@ def test_a_study_is_told_in_two_languages(made: Path) -> None:
     assert len(list(out.glob("results/nsmc-sample/*/seed-*.json"))) == 10
 
 
+@pytest.mark.slow
 def test_differences_are_those_against_the_baseline_and_the_pairs_asked_for(made: Path) -> None:
     page = (made.parent / "out" / "small" / "small.en.md").read_text(encoding="utf-8")
     table = page[page.index("## Differences") : page.index("## The paper")]
@@ -164,7 +166,7 @@ def test_scores_over_an_axis_are_drawn_as_lines() -> None:
     study = read_study("training-set-size")
     figure = Figure()
     panel = figure.subplots()
-    _draw_course(panel, study, {arm: (0.5 + k / 100, 0.4, 0.6) for k, arm in enumerate(study.arms)})
+    _draw_lines(panel, study, {arm: (0.5 + k / 100, 0.4, 0.6) for k, arm in enumerate(study.arms)})
     lines = {line.get_label(): line.get_xydata() for line in panel.get_lines()}
     assert set(lines) == {"pretrained", "not pretrained"}
     assert [place for place, _ in lines["pretrained"]] == [500, 2_000, 5_000, 20_000]
@@ -191,7 +193,10 @@ def test_charts_name_arms_beside_a_forest_and_lines_in_a_legend(
     assert forest.get_yticklabels()[0].get_text() == "fine-tuning"
 
 
-def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_a_finished_study_runs_nothing_again(
+    made: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = made.parent / "out" / "small"
     before = {path: path.read_bytes() for path in out.rglob("*.json")}
 
@@ -207,7 +212,8 @@ def test_a_study_is_made_once(made: Path, capsys: pytest.CaptureFixture[str], mo
     assert {path: path.read_bytes() for path in out.rglob("*.json")} == before
 
 
-def test_a_study_takes_over_what_another_has_scored(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_scores_of_another_study_are_reused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = made.with_name("twin.toml")
     text = made.read_text(encoding="utf-8").replace("[arms.mlm]", "[arms.same]").replace('"mlm"', '"same"')
     text = text.replace('pairs = [["random", "half"]]', "")
@@ -230,7 +236,8 @@ def test_a_study_takes_over_what_another_has_scored(made: Path, monkeypatch: pyt
     assert ours.predictions == theirs.predictions
 
 
-def test_shares_in_processes_of_their_own_come_to_the_same(made: Path, study: Path) -> None:
+@pytest.mark.slow
+def test_shares_in_separate_processes_give_the_same_results(made: Path, study: Path) -> None:
     folder = study.parent
     where = ["--data", str(folder / "root"), "--work", str(folder / "work"), "--out", str(folder / "out")]
     command = [sys.executable, "-m", "eval.study", str(study), *where]
@@ -257,7 +264,8 @@ def test_shares_in_processes_of_their_own_come_to_the_same(made: Path, study: Pa
     assert len(scores[0]) == 10
 
 
-def test_an_arm_that_another_process_is_at_comes_last(made: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_arm_that_another_process_runs_comes_last(made: Path, tmp_path: Path) -> None:
     folder = made.parent
     where = {"root": folder / "root", "work": folder / "work", "out": tmp_path}
     run = StudyRun(read_study(str(made)), **where, num_workers=1)
@@ -273,7 +281,8 @@ def test_an_arm_that_another_process_is_at_comes_last(made: Path, tmp_path: Path
     assert [record.arm for record in records] == ["mlm", "half"]
 
 
-def test_arms_see_their_budget_of_tokens_and_little_more(made: Path) -> None:
+@pytest.mark.slow
+def test_arms_read_their_budget_of_tokens_and_little_more(made: Path) -> None:
     paths = (made.parent / "work").glob("encoder-*/manifest.json")
     manifests = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     # One with other text, none of its own for half of a run.
@@ -284,7 +293,8 @@ def test_arms_see_their_budget_of_tokens_and_little_more(made: Path) -> None:
     assert 1_300 < tokens["replaced_token"] < 1_900
 
 
-def test_an_arm_may_be_a_run_half_way_or_on_other_text(made: Path) -> None:
+@pytest.mark.slow
+def test_an_arm_may_be_a_checkpoint_or_have_another_corpus(made: Path) -> None:
     board = json.loads((made.parent / "out" / "small" / "leaderboard.json").read_text(encoding="utf-8"))
     arms = {arm["arm"]: arm for arm in board["manifest"]["arms"]}
     assert arms["half"]["tokens"] == pytest.approx(arms["mlm"]["tokens"] / 2, rel=0.1)
@@ -298,7 +308,8 @@ def test_an_arm_may_be_a_run_half_way_or_on_other_text(made: Path) -> None:
     }
 
 
-def test_an_arm_may_begin_with_a_phase_of_its_own(study: Path) -> None:
+@pytest.mark.slow
+def test_an_arm_may_have_a_first_phase(study: Path) -> None:
     text = study.read_text(encoding="utf-8")
     phase = "first = { tokens = 2_000, pretraining = { seed = 1, data = { max_length = 16 } } }"
     study.write_text(text.replace("quarters = 2", phase), encoding="utf-8")
@@ -330,9 +341,8 @@ def test_an_arm_may_begin_with_a_phase_of_its_own(study: Path) -> None:
     assert [arm.device for arm in estimate(run) if arm.arm == "half"] == ["done"]
 
 
-def test_a_dry_run_tells_what_a_study_takes_and_makes_no_encoder(
-    study: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.slow
+def test_a_dry_run_estimates_and_makes_no_encoder(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(study, "--dry-run") == EXIT_DONE
     told = capsys.readouterr().out
     assert "| mlm |" in told
@@ -341,7 +351,8 @@ def test_a_dry_run_tells_what_a_study_takes_and_makes_no_encoder(
     assert not (study.parent / "out").exists()
 
 
-def test_what_is_left_of_a_study_is_estimated(made: Path, study: Path) -> None:
+@pytest.mark.slow
+def test_the_unfinished_work_of_a_study_is_estimated(made: Path, study: Path) -> None:
     def left(path: Path) -> dict[str, ArmEstimate]:
         folder = path.parent
         where = {"root": folder / "root", "work": folder / "work", "out": folder / "out" / "small"}
@@ -385,9 +396,8 @@ def test_sections_are_merged_key_by_key_and_objectives_replaced() -> None:
     assert base["loop"] == {"batch_size": 8, "peak_lr": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "what"),
-    [
+def test_a_wrong_study_is_reported_before_anything_runs(study: Path, fails: Fails) -> None:
+    cases = [
         ('baseline = "mlm"', 'baseline = "mln"', "mln"),
         ("peak_lr = 1e-3 }\n\n[pretraining]", "peek_lr = 1e-3 }\n\n[pretraining]", "peek_lr"),
         ("max_length = 32", "max_length = 512", "max_length"),
@@ -401,16 +411,13 @@ def test_sections_are_merged_key_by_key_and_objectives_replaced() -> None:
         ("quarters = 2", "quarters = 2\nfirst = { tokens = 1_000 }", "first phase"),
         ("tokens = 1_500", "tokens = 1_500\nfirst = { tokens = 1_500 }", "first phase"),
         ("tokens = 1_500", "first = { tokens = 1_500, pretraining = { loop = { rate = 1 } } }", "loop.rate"),
-    ],
-)
-def test_a_wrong_study_is_told_before_anything_is_made(
-    study: Path, fails: Fails, before: str, after: str, what: str
-) -> None:
+    ]
     text = study.read_text(encoding="utf-8")
-    assert before in text
-    study.write_text(text.replace(before, after), encoding="utf-8")
-    with fails(RecipeError, "", what):
-        read_study(str(study))
+    for before, after, what in cases:
+        assert before in text
+        study.write_text(text.replace(before, after), encoding="utf-8")
+        with fails(RecipeError, "", what):
+            read_study(str(study))
 
 
 def test_another_scale_is_set_on_the_command_line(study: Path, fails: Fails) -> None:
@@ -425,7 +432,8 @@ def test_another_scale_is_set_on_the_command_line(study: Path, fails: Fails) -> 
         read_study(str(study), ["pretraining.model.layers=12"])
 
 
-def test_a_study_of_fine_tuning_takes_an_encoder_that_is_there(made: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_study_of_fine_tuning_uses_an_existing_encoder(made: Path, tmp_path: Path) -> None:
     encoder = next((made.parent / "work").glob("encoder-*/config.json")).parent
     path = write_study(tmp_path)
     text = path.read_text(encoding="utf-8")
@@ -446,11 +454,11 @@ finetune = { peak_lr = 1e-5 }
     weights = ModelFolder(encoder).digest()
     assert f"not pretrained here: `{encoder.name}` (sha256 {weights[:12]}…)." in page
     # Nothing is known of time and losses of any arm: no such columns.
-    assert "| arm | parameters | tokens seen |\n" in page
+    assert "| model | parameters | tokens read |\n" in page
     assert "| slow |  |  |\n" in page
 
 
-def test_a_study_departs_on_single_tasks_and_its_arms_have_the_last_word(tmp_path: Path, fails: Fails) -> None:
+def test_overrides_of_arms_take_precedence_over_those_of_tasks(tmp_path: Path, fails: Fails) -> None:
     path = write_study(tmp_path)
     text = path.read_text(encoding="utf-8")
     own = "task_finetune = { nsmc-sample = { epochs = 3, batch_size = 8 } }\n\n[pretraining]\n"
@@ -475,7 +483,7 @@ def test_a_study_departs_on_single_tasks_and_its_arms_have_the_last_word(tmp_pat
         read_study(str(path))
 
 
-def test_an_unknown_study_and_a_wrong_share_are_told(fails: Fails) -> None:
+def test_an_unknown_study_is_one_line(fails: Fails) -> None:
     with fails(RecipeError, "objectiv", "no such study", "objective"):
         read_study("objectiv")
     for text in ("3/2", "0/2", "a/b", "1"):
@@ -483,15 +491,17 @@ def test_an_unknown_study_and_a_wrong_share_are_told(fails: Fails) -> None:
             parse_share(text)
 
 
-@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
-def test_our_studies_are_sound(path: Path) -> None:
-    found = read_study(path.stem)
-    assert found.seeds >= 3
-    assert found.question.ko != found.question.en
-    assert len(found.arms) >= 2
+def test_our_studies_are_sound() -> None:
+    for path in sorted(STUDIES.glob("*.toml")):
+        found = read_study(path.stem)
+        assert found.seeds >= 3, path.stem
+        assert found.question.ko != found.question.en, path.stem
+        assert found.reading.ko.count("- ") == found.reading.en.count("- ") >= 3, path.stem
+        assert len(found.arms) >= 2, path.stem
 
 
-def test_published_cells_are_begun_with(
+@pytest.mark.slow
+def test_a_run_starts_from_published_cells(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     docs = tmp_path / "docs"
@@ -516,6 +526,7 @@ def elsewhere(made: Path, tmp_path: Path) -> list[str]:
     return [f"--{name}={tmp_path / name}" for name in ("work", "out")] + ["--publish", str(tmp_path / "docs")]
 
 
+@pytest.mark.slow
 def test_a_published_study_needs_no_encoder(
     made: Path, elsewhere: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,7 +556,8 @@ def test_a_published_study_needs_no_encoder(
     assert len(told[0]) == 2
 
 
-def test_a_damaged_record_is_told_and_its_arm_made_anew(
+@pytest.mark.slow
+def test_a_damaged_record_is_ignored_with_a_warning(
     made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = made.parent
@@ -561,12 +573,13 @@ def test_a_damaged_record_is_told_and_its_arm_made_anew(
         record.write_text(text, encoding="utf-8")
         caplog.clear()
         assert known.finished("rtd", plan) is None
-        assert f"{record}: no record of an arm" in caplog.text
+        assert f"{record}: not a record of an arm" in caplog.text
     assert known.make_encoder("rtd") == whole
     assert known.finished("rtd", plan) == whole
 
 
-def test_arms_along_one_run_are_taken_over_together_or_not_at_all(
+@pytest.mark.slow
+def test_checkpoints_of_one_run_are_reused_all_or_none(
     made: Path, elsewhere: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = read_study("steps")
@@ -588,10 +601,11 @@ def test_arms_along_one_run_are_taken_over_together_or_not_at_all(
     assert not (tmp_path / "out" / "along" / "arms" / "mlm.json").exists()
 
 
-def test_a_page_tells_where_arms_were_made_on_unlike_machines(made: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_page_lists_machines_if_they_differ(made: Path, tmp_path: Path) -> None:
     docs, out = tmp_path / "docs", tmp_path / "out"
     assert run(made, "--publish", str(docs)) == EXIT_DONE
-    assert "etrained on:" not in (docs / "small" / "small.en.md").read_text(encoding="utf-8")
+    assert "etrained on" not in (docs / "small" / "small.en.md").read_text(encoding="utf-8")
     restore(docs / "small" / ARCHIVE, out / "small")
     for path in (out / "small").rglob("*.json"):
         if "rtd" in (path.stem, path.parent.name):
@@ -601,13 +615,14 @@ def test_a_page_tells_where_arms_were_made_on_unlike_machines(made: Path, tmp_pa
             path.write_text(json.dumps(about), encoding="utf-8")
     assert run(made, f"--out={out}") == EXIT_DONE
     page = (out / "small" / "small.en.md").read_text(encoding="utf-8")
-    assert "One, bf16 (replaced)" in page
-    assert "Two, bf16 (replaced)" in page
-    assert "(random · MLM · half of the run · other text)" in page[page.index("Fine-tuned on") :]
-    assert "(MLM · half of the run · other text)" in page[page.index("Pretrained on") :]
+    assert "| One, bf16 | replaced |" in page
+    assert "| Two, bf16 | replaced |" in page
+    assert "| random · MLM · half of the run · other text |" in page[page.index("### Fine-tuned on") :]
+    assert "| MLM · half of the run · other text |" in page[page.index("### Pretrained on") :]
 
 
-def test_what_is_left_of_a_published_study_takes_its_encoder_again(
+@pytest.mark.slow
+def test_a_missing_cell_of_a_published_study_runs_again(
     made: Path, elsewhere: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = tmp_path / "begun" / "results" / "nsmc-sample" / "mlm" / "seed-1.json"
