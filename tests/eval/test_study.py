@@ -148,15 +148,15 @@ def test_differences_are_those_against_the_baseline_and_the_pairs_asked_for(made
     page = (made.parent / "out" / "small" / "small.en.md").read_text(encoding="utf-8")
     table = page[page.index("## Differences") : page.index("## The paper")]
     cells = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| NSMC")]
-    told = {(cell[1], cell[2]): float(cell[3]) for cell in cells}
+    differences = {(cell[1], cell[2]): float(cell[3]) for cell in cells}
     names = ["random", "half of the run", "other text", "replaced"]
-    assert list(told) == [*((name, "MLM") for name in names), ("random", "half of the run")]
+    assert list(differences) == [*((name, "MLM") for name in names), ("random", "half of the run")]
     scores = {}
     for line in page[page.index("## Results") : page.index("## Differences")].splitlines():
         if line.startswith("| ") and "[" in line:
             name, figures = line.strip("| ").split(" | ")
             scores[name] = float(figures.split()[0])
-    for (arm, against), difference in told.items():
+    for (arm, against), difference in differences.items():
         assert difference == pytest.approx(scores[arm] - scores[against], abs=0.011)
 
 
@@ -344,9 +344,9 @@ def test_an_arm_may_have_a_first_phase(study: Path) -> None:
 @pytest.mark.slow
 def test_a_dry_run_estimates_and_makes_no_encoder(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(study, "--dry-run") == EXIT_DONE
-    told = capsys.readouterr().out
-    assert "| mlm |" in told
-    assert "10 cells of fine-tuning in " in told
+    differences = capsys.readouterr().out
+    assert "| mlm |" in differences
+    assert "10 cells of fine-tuning in " in differences
     assert not list((study.parent / "work").glob("encoder-*"))
     assert not (study.parent / "out").exists()
 
@@ -551,9 +551,9 @@ def test_a_published_study_needs_no_encoder(
     another.write_text(text.replace(half, "").replace('pairs = [["random", "half"]]', ""), encoding="utf-8")
     assert run(another, *elsewhere) == EXIT_DONE
     pages = [(tmp_path / "docs" / name / f"{name}.en.md").read_text(encoding="utf-8") for name in ("small", "another")]
-    told = [[line for line in page.splitlines() if line.startswith("| replaced |")] for page in pages]
-    assert told[0] == told[1]
-    assert len(told[0]) == 2
+    differences = [[line for line in page.splitlines() if line.startswith("| replaced |")] for page in pages]
+    assert differences[0] == differences[1]
+    assert len(differences[0]) == 2
 
 
 @pytest.mark.slow

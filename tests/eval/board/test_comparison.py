@@ -56,16 +56,19 @@ def test_pseudo_values_of_a_mean_are_the_numbers_themselves() -> None:
     np.testing.assert_allclose(pseudo_values(accuracy, right), right[:, 0], atol=1e-9)
 
 
-@pytest.mark.parametrize("metric", [pearson, spearman])
-def test_pseudo_values_of_a_correlation_leave_each_example_out_once(metric: Metric) -> None:
-    generator = np.random.default_rng(1)
-    gold = generator.integers(0, 6, 40).astype(float)
-    columns = np.column_stack([np.round(gold + generator.normal(0, 2, 40), 1), gold])
-    found = pseudo_values(metric, columns)
-    np.testing.assert_allclose(found, left_out(metric, columns), atol=1e-8)
-    reference = stats.pearsonr if metric is pearson else stats.spearmanr
-    assert metric.fold(columns) == pytest.approx(reference(columns[:, 0], columns[:, 1]).statistic)
-    assert found.mean() == pytest.approx(metric.fold(columns), abs=0.02)  # the jackknife's bias is of order 1 / N
+def test_pseudo_values_of_a_correlation_leave_each_example_out_once(subtests: pytest.Subtests) -> None:
+    for metric in [pearson, spearman]:
+        with subtests.test(metric=metric):
+            generator = np.random.default_rng(1)
+            gold = generator.integers(0, 6, 40).astype(float)
+            columns = np.column_stack([np.round(gold + generator.normal(0, 2, 40), 1), gold])
+            found = pseudo_values(metric, columns)
+            np.testing.assert_allclose(found, left_out(metric, columns), atol=1e-8)
+            reference = stats.pearsonr if metric is pearson else stats.spearmanr
+            assert metric.fold(columns) == pytest.approx(reference(columns[:, 0], columns[:, 1]).statistic)
+            assert found.mean() == pytest.approx(
+                metric.fold(columns), abs=0.02
+            )  # the jackknife's bias is of order 1 / N
 
 
 def test_pseudo_values_of_macro_f1_leave_each_example_out_once() -> None:
@@ -98,15 +101,16 @@ def test_a_p_value_over_examples_is_the_share_of_all_swaps_that_differ_as_much()
     assert found.p == found.p_examples
 
 
-@pytest.mark.parametrize(("only_a", "only_b"), [(9, 1), (30, 20), (400, 330), (8, 8)])
-def test_on_right_or_wrong_answers_it_is_mcnemars_exact_test(only_a: int, only_b: int) -> None:
-    both = [1.0] * 700
-    a = np.array([1.0] * only_a + [0.0] * only_b + both)
-    b = np.array([0.0] * only_a + [1.0] * only_b + both)
-    exact = stats.binomtest(only_a, only_a + only_b).pvalue
-    found = paired_test(sample([a], is_trained=False), sample([b], is_trained=False))
-    assert found.p_examples == pytest.approx(exact, abs=0.015)
-    assert found.difference == pytest.approx((only_a - only_b) / len(a))
+def test_on_right_or_wrong_answers_it_is_mcnemars_exact_test(subtests: pytest.Subtests) -> None:
+    for only_a, only_b in [(9, 1), (30, 20), (400, 330), (8, 8)]:
+        with subtests.test(only_a=only_a, only_b=only_b):
+            both = [1.0] * 700
+            a = np.array([1.0] * only_a + [0.0] * only_b + both)
+            b = np.array([0.0] * only_a + [1.0] * only_b + both)
+            exact = stats.binomtest(only_a, only_a + only_b).pvalue
+            found = paired_test(sample([a], is_trained=False), sample([b], is_trained=False))
+            assert found.p_examples == pytest.approx(exact, abs=0.015)
+            assert found.difference == pytest.approx((only_a - only_b) / len(a))
 
 
 def test_an_interval_over_examples_is_that_of_the_mean_difference() -> None:
@@ -118,13 +122,14 @@ def test_an_interval_over_examples_is_that_of_the_mean_difference() -> None:
     assert found.ci95 == pytest.approx((d.mean() - 1.96 * error, d.mean() + 1.96 * error), abs=0.1 * error)
 
 
-@pytest.mark.parametrize("num_kinds", [2, 2000])
-def test_grouping_equal_examples_changes_no_probability(num_kinds: int) -> None:
-    generator = np.random.default_rng(5)
-    values = generator.normal(0.01, 1, num_kinds)[generator.integers(0, num_kinds, 2000)]
-    found = paired_test(sample([values], is_trained=False), sample([np.zeros(2000)], is_trained=False))
-    z = values.sum() / np.sqrt((values**2).sum())
-    assert found.p_examples == pytest.approx(2 * stats.norm.sf(abs(z)), abs=0.02)
+def test_grouping_equal_examples_changes_no_probability(subtests: pytest.Subtests) -> None:
+    for num_kinds in [2, 2000]:
+        with subtests.test(num_kinds=num_kinds):
+            generator = np.random.default_rng(5)
+            values = generator.normal(0.01, 1, num_kinds)[generator.integers(0, num_kinds, 2000)]
+            found = paired_test(sample([values], is_trained=False), sample([np.zeros(2000)], is_trained=False))
+            z = values.sum() / np.sqrt((values**2).sum())
+            assert found.p_examples == pytest.approx(2 * stats.norm.sf(abs(z)), abs=0.02)
 
 
 def test_the_order_of_two_models_turns_only_the_sign() -> None:
@@ -163,7 +168,7 @@ class World:
     """
 
     def __init__(self, num_examples: int, scatter: float, seed: int) -> None:
-        """Take note of what all models have in common."""
+        """Store what all models have in common."""
         self.num_examples, self.scatter = num_examples, scatter
         self.generator = np.random.default_rng(seed)
 
@@ -219,14 +224,15 @@ def test_the_simulated_seeds_disagree_and_scatter_as_said() -> None:
     assert model.figures.std() == pytest.approx(0.0025, rel=0.2)
 
 
-@pytest.mark.parametrize(("num_examples", "scatter"), [(500, 0.002), (500, 0.003), (50_000, 0.003)])
-def test_a_model_beats_itself_in_at_most_five_percent_of_draws(num_examples: int, scatter: float) -> None:
-    world = World(num_examples, scatter, num_examples)
-    tests = [paired_test(*world.alike(0.0, 0.0), rounds=ROUNDS) for _ in range(DRAWS)]
-    assert wins([test.p for test in tests]) <= 0.05
-    if num_examples == 50_000:
-        # Examples alone know nothing of seeds: this is what the second half of the null hypothesis is for.
-        assert wins([test.p_examples for test in tests]) > 0.3
+def test_a_model_beats_itself_in_at_most_five_percent_of_draws(subtests: pytest.Subtests) -> None:
+    for num_examples, scatter in [(500, 0.002), (500, 0.003), (50_000, 0.003)]:
+        with subtests.test(num_examples=num_examples, scatter=scatter):
+            world = World(num_examples, scatter, num_examples)
+            tests = [paired_test(*world.alike(0.0, 0.0), rounds=ROUNDS) for _ in range(DRAWS)]
+            assert wins([test.p for test in tests]) <= 0.05
+            if num_examples == 50_000:
+                # Examples alone know nothing of seeds: this is what the second half of the null hypothesis is for.
+                assert wins([test.p_examples for test in tests]) > 0.3
 
 
 def test_a_model_beats_itself_in_at_most_five_percent_of_draws_in_a_field_of_others() -> None:
@@ -252,20 +258,21 @@ def test_a_noisy_model_does_not_hide_among_steady_ones() -> None:
     assert wins(p_values) <= 0.05
 
 
-def test_models_that_are_equally_good_in_different_places_are_told_apart_as_rarely() -> None:
+def test_models_that_are_equally_good_on_different_examples_differ_as_rarely() -> None:
     world = World(2000, 0.005, 3)
     assert wins([paired_test(*world.unalike(), rounds=ROUNDS).p for _ in range(DRAWS // 2)]) <= 0.05
 
 
-@pytest.mark.parametrize(("scatter", "found"), [(0.001, 0.99), (0.002, 0.85)])
-def test_a_point_more_on_fifty_thousand_examples_is_found(scatter: float, found: float) -> None:
-    world = World(50_000, scatter, 4)
-    field = sample_of_field(world, [scatter] * 3)
-    p_values = []
-    for _ in range(200):
-        pair = world.unalike(gain=0.01)
-        p_values.append(paired_test(*pair, [*pair, *field], rounds=ROUNDS).p)
-    assert wins(p_values) >= found
+def test_a_point_more_on_fifty_thousand_examples_is_found(subtests: pytest.Subtests) -> None:
+    for scatter, found in [(0.001, 0.99), (0.002, 0.85)]:
+        with subtests.test(scatter=scatter, found=found):
+            world = World(50_000, scatter, 4)
+            field = sample_of_field(world, [scatter] * 3)
+            p_values = []
+            for _ in range(200):
+                pair = world.unalike(gain=0.01)
+                p_values.append(paired_test(*pair, [*pair, *field], rounds=ROUNDS).p)
+            assert wins(p_values) >= found
 
 
 def test_others_of_the_field_sharpen_what_three_seeds_tell_too_vaguely() -> None:
@@ -350,7 +357,7 @@ def outcome(a: str, b: str, verdict: Verdict) -> Comparison:
 
 
 def test_places_count_those_who_beat_a_model_and_those_it_beats() -> None:
-    # One and Two are not told apart, nor Two and Three, but One beats Three: a tie that is not transitive.
+    # No significant difference between One and Two, nor Two and Three, but One beats Three: ties are not transitive.
     found = [outcome("one", "two", "tie"), outcome("two", "three", "not_testable"), outcome("one", "three", "better")]
     assert rank_intervals(found) == {"one": (1, 2), "two": (1, 3), "three": (2, 3)}
 
@@ -422,13 +429,14 @@ def test_the_order_of_models_and_cells_is_nothing_to_the_outcome() -> None:
     assert compare_models(NSMC, cells) == compare_models(NSMC, turned)
 
 
-@pytest.mark.parametrize(("one", "two"), [(1, 1), (1, 3), (3, 1)])
-def test_a_trained_model_with_a_single_seed_cannot_be_told_apart(one: int, two: int) -> None:
-    (found,) = compare_models(NSMC, {"a": seeds("a", 0.99, one), "b": seeds("b", 0.5, two, first=9)})
-    assert (found.verdict, found.p, found.p_adjusted, found.reason) == ("not_testable", None, None, "one_seed")
-    assert found.p_examples is not None
-    assert found.p_examples < 0.001
-    assert found.ci95 is not None
+def test_a_trained_model_with_a_single_seed_is_not_testable(subtests: pytest.Subtests) -> None:
+    for one, two in [(1, 1), (1, 3), (3, 1)]:
+        with subtests.test(one=one, two=two):
+            (found,) = compare_models(NSMC, {"a": seeds("a", 0.99, one), "b": seeds("b", 0.5, two, first=9)})
+            assert (found.verdict, found.p, found.p_adjusted, found.reason) == ("not_testable", None, None, "one_seed")
+            assert found.p_examples is not None
+            assert found.p_examples < 0.001
+            assert found.ci95 is not None
 
 
 def test_models_that_learn_nothing_by_chance_need_no_second_seed() -> None:
@@ -446,10 +454,10 @@ def test_what_is_not_testable_counts_in_no_adjustment() -> None:
         "majority": [cell("majority", reviews(0.5), is_trained=False)],
         "single": seeds("single", 0.7, 1),
     }
-    told = {(c.a, c.b): c for c in compare_models(NSMC, cells)}
-    assert told["tfidf", "majority"].p_adjusted == told["tfidf", "majority"].p
-    assert {told[pair].verdict for pair in told if "single" in pair} == {"not_testable"}
-    assert rank_intervals(list(told.values())) == {"tfidf": (1, 2), "majority": (2, 3), "single": (1, 3)}
+    by_pair = {(c.a, c.b): c for c in compare_models(NSMC, cells)}
+    assert by_pair["tfidf", "majority"].p_adjusted == by_pair["tfidf", "majority"].p
+    assert {by_pair[pair].verdict for pair in by_pair if "single" in pair} == {"not_testable"}
+    assert rank_intervals(list(by_pair.values())) == {"tfidf": (1, 2), "majority": (2, 3), "single": (1, 3)}
 
 
 def test_a_model_without_a_figure_is_left_out() -> None:

@@ -1,7 +1,6 @@
 """Which examples models differ on, how far, and what is shown of them."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,9 +32,8 @@ def question(context: str, *answers: str) -> QuestionExample:
     return QuestionExample("q", "누구?", context, tuple(Answer(a, context.index(a)) for a in answers))
 
 
-@pytest.mark.parametrize(
-    ("task", "prediction", "example", "expected"),
-    [
+def test_an_answer_is_as_good_as_it_is_near_the_gold(subtests: pytest.Subtests) -> None:
+    for task, prediction, example, expected in [
         (NSMC, "positive", TextExample("", "가", None, "positive"), 1.0),
         (NSMC, "negative", TextExample("", "가", None, "positive"), 0.0),
         (STS, 3.0, TextExample("", "가", "나", 4.0), 1 - 2 / 5),
@@ -45,15 +43,12 @@ def question(context: str, *answers: str) -> QuestionExample:
         (QA, "서울이다", question("수도는 서울이다", "서울"), 2 * 2 / 6),
         (QA, "", question("수도는 서울이다"), 1.0),
         (QA, "서울", question("수도는 서울이다"), 0.0),
-    ],
-)
-def test_an_answer_is_as_good_as_it_is_near_the_gold(
-    task: Task, prediction: Prediction, example: Any, expected: float
-) -> None:
-    assert quality(task, prediction, example) == pytest.approx(expected)
+    ]:
+        with subtests.test(task=task, prediction=prediction, example=example, expected=expected):
+            assert quality(task, prediction, example) == pytest.approx(expected)
 
 
-def test_only_examples_on_which_models_differ_are_told_and_seeds_are_averaged() -> None:
+def test_only_examples_on_which_models_differ_are_disputed_and_seeds_are_averaged() -> None:
     split = Split(tuple(TextExample(f"e{k}", f"평 {k}", None, "positive") for k in range(4)), "b" * 64)
     good, bad = "positive", "negative"
     cells = {

@@ -33,7 +33,7 @@ def scored(task_name: str, predictions: list[Any], *, model: str = "m", data: st
     )
 
 
-def test_labels_that_differ_are_mistakes_and_the_other_model_is_told() -> None:
+def test_wrong_labels_are_mistakes_beside_the_other_model() -> None:
     right = split_of("nsmc-sample").golds
     turned = {"negative": "positive", "positive": "negative"}
     own = [turned[gold] if k in (3, 7) else gold for k, gold in enumerate(right)]

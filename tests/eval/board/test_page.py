@@ -161,7 +161,7 @@ def evidence() -> Evidence:
         for model in MODELS[2:]
         for seed in range(3)
     ]
-    told = [
+    disputed = [
         Disagreement(
             task=task,
             source="Someone 2020 (CC BY 4.0)",
@@ -171,7 +171,7 @@ def evidence() -> Evidence:
         )
         for task in ("nsmc", "klue-nli-devsplit")
     ]
-    return Evidence(told, pairs, curves)
+    return Evidence(disputed, pairs, curves)
 
 
 def report(*more: Row, disputed: Sequence[DisputedExample] = ()) -> Report:
@@ -467,7 +467,7 @@ const set = (id, value, kind = "change") => {
 };
 click(document.querySelector("[data-set=en]"));
 click(document.querySelector("#scores-official thead [data-task=nsmc] button"));
-const told = {
+const visit = {
   lang: document.documentElement.lang,
   placeholder: document.getElementById("find").placeholder,
   columns: [...document.querySelectorAll("#scores-official thead th")].filter((e) => !e.hidden).length,
@@ -475,12 +475,12 @@ const told = {
 };
 set("case-right", "tfidf"); set("case-wrong", "majority");
 const shown = [...document.querySelectorAll(".case")].filter((e) => !e.hidden && !e.parentNode.hidden);
-told.cases = shown.map((e) => [JSON.parse(e.dataset.right), JSON.parse(e.dataset.wrong)]);
+visit.cases = shown.map((e) => [JSON.parse(e.dataset.right), JSON.parse(e.dataset.wrong)]);
 set("find", "tfidf", "input");
 const isShown = (row) => !row.hidden && !row.parentNode.hidden && row.cells.length > 1;
-told.found = [...document.querySelectorAll(".scores tbody tr")].filter(isShown).length;
-told.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-document.body.setAttribute("data-told", JSON.stringify(told));
+visit.found = [...document.querySelectorAll(".scores tbody tr")].filter(isShown).length;
+visit.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+document.body.setAttribute("data-visit", JSON.stringify(visit));
 </script>
 </body>
 """
@@ -499,15 +499,15 @@ def test_the_page_works_in_a_browser(chromium: str, tmp_path: Path, width: int) 
     )
     assert "Uncaught" not in done.stderr
     assert "Content Security Policy" not in done.stderr
-    (found,) = re.findall(r'<body data-told="([^"]*)"', done.stdout)
-    told = json.loads(html.unescape(found))
-    assert told["lang"] == "en"
-    assert told["placeholder"] == Texts("en", "report")("search")
+    (found,) = re.findall(r'<body data-visit="([^"]*)"', done.stdout)
+    visit = json.loads(html.unescape(found))
+    assert visit["lang"] == "en"
+    assert visit["placeholder"] == Texts("en", "report")("search")
     ranking = [column for column in FULL.official.columns if column.is_ranking]
-    assert told["columns"] == 1 + len(ranking)
+    assert visit["columns"] == 1 + len(ranking)
     best = sorted(MODELS, key=lambda model: -SCORES[model])
-    assert told["order"] == [model_title(model) for model in best]
-    assert told["cases"]
-    assert all("tfidf" in right and "majority" in wrong for right, wrong in told["cases"])
-    assert told["found"] == 2
-    assert told["overflow"] <= 0
+    assert visit["order"] == [model_title(model) for model in best]
+    assert visit["cases"]
+    assert all("tfidf" in right and "majority" in wrong for right, wrong in visit["cases"])
+    assert visit["found"] == 2
+    assert visit["overflow"] <= 0
