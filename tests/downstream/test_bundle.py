@@ -1,4 +1,4 @@
-"""The bundled models: made step by step from open text, stored in half precision, and honest about what they are."""
+"""The bundled models: trained step by step from open text, stored in half precision, with cards and a manifest."""
 
 import json
 import shutil
@@ -159,7 +159,7 @@ def test_cards_say_what_a_model_is_not_good_at_in_both_languages(made: Path, sub
 
 
 @pytest.mark.slow
-def test_a_second_call_makes_nothing_anew(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_call_trains_nothing_again(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in (made / "out").rglob("*") if path.is_file()}
 
     def refuse(*_: object, **__: object) -> None:
@@ -216,7 +216,7 @@ loop = { steps = 2, batch_size = 8, warmup_steps = 1, peak_lr = 1e-3 }
 
 
 @pytest.mark.slow
-def test_a_bundle_is_gone_on_with_by_another_phase(made: Path, elsewhere: Path) -> None:
+def test_a_bundle_is_continued_with_another_phase(made: Path, elsewhere: Path) -> None:
     recipe = elsewhere / "recipe.toml"
     recipe.write_text(recipe.read_text(encoding="utf-8") + THIRD_PHASE, encoding="utf-8")
     assert make(elsewhere, "--continue") == 0
@@ -234,7 +234,7 @@ def test_a_bundle_is_gone_on_with_by_another_phase(made: Path, elsewhere: Path) 
 
 
 @pytest.mark.slow
-def test_a_bundle_is_gone_on_with_by_one_model_alone(made: Path, elsewhere: Path) -> None:
+def test_a_bundle_is_continued_with_one_model(made: Path, elsewhere: Path) -> None:
     recipe = elsewhere / "recipe.toml"
     recipe.write_text(recipe.read_text(encoding="utf-8").replace("epochs = 1, b", "epochs = 2, b"), encoding="utf-8")
     assert make(elsewhere, "--continue") == 0
@@ -278,7 +278,7 @@ def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, else
 
 
 @pytest.mark.slow
-def test_what_cannot_be_left_out_is_told(elsewhere: Path, fails: Fails) -> None:
+def test_models_that_cannot_be_left_out_are_named(elsewhere: Path, fails: Fails) -> None:
     def begin(models: tuple[str, ...], *, resume: bool) -> None:
         recipe = read_bundle_recipe(elsewhere / "recipe.toml")
         places = {"root": elsewhere / "root", "work": elsewhere / "work", "out": elsewhere / "out"}
@@ -294,9 +294,7 @@ def test_what_cannot_be_left_out_is_told(elsewhere: Path, fails: Fails) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_recipe_still_says_stays_as_it_is(
-    made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_models_are_kept(made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("Run", "finetune", "train_embedder"):
         monkeypatch.setattr(f"downstream.bundle.{name}", lambda *_, **__: pytest.fail("made again"))
     assert make(elsewhere, "--continue") == 0
@@ -314,7 +312,7 @@ def test_what_the_recipe_still_says_stays_as_it_is(
     ],
 )
 @pytest.mark.slow
-def test_what_cannot_be_gone_on_with_is_told(elsewhere: Path, fails: Fails, damage: str, what: str) -> None:
+def test_a_bundle_that_cannot_be_continued_is_refused(elsewhere: Path, fails: Fails, damage: str, what: str) -> None:
     recipe, out = elsewhere / "recipe.toml", elsewhere / "out"
     if damage == "manifest":
         (out / "MANIFEST.json").unlink()
@@ -345,7 +343,7 @@ def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fa
 
 
 @pytest.mark.slow
-def test_a_part_of_the_recipe_that_is_wrong_is_told_at_once(made: Path, write: Write, fails: Fails) -> None:
+def test_a_wrong_part_of_the_recipe_is_refused_at_once(made: Path, write: Write, fails: Fails) -> None:
     text = (made / "recipe.toml").read_text(encoding="utf-8")
     for before, after, what in (
         ('objective = "dynamic_mlm"', 'objective = "dynamic_mln"', "dynamic_mln"),

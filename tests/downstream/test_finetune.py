@@ -1,4 +1,4 @@
-"""Fine-tuning the stand-ins: what is saved, that it can be had again, continued, and that it learns."""
+"""Fine-tuning the stand-ins: what is saved, that it is reproducible and resumable, and that it learns."""
 
 import json
 import os
@@ -360,7 +360,7 @@ def test_an_interrupted_run_continues_from_its_checkpoint(
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_ends_like_one_in_a_piece(
+def test_an_interrupted_run_is_bit_identical_to_an_uninterrupted_one(
     standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps, subtests: pytest.Subtests
 ) -> None:
     for number, change in enumerate(
@@ -384,7 +384,7 @@ def test_an_interrupted_run_ends_like_one_in_a_piece(
             assert parts.predictions == whole.predictions
 
 
-def test_a_checkpoint_cut_short_is_passed_over(
+def test_an_incomplete_checkpoint_is_skipped(
     standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, steps: Steps
 ) -> None:
     task, data = nsmc
@@ -555,7 +555,7 @@ def test_an_unfinished_folder_is_not_loaded(standins: dict[str, Path], fails: Fa
         load_finetuned(standins["kpfbert"])
 
 
-def test_a_place_that_cannot_be_written_is_told_in_one_line(
+def test_an_unwritable_folder_is_one_line(
     standins: dict[str, Path], nsmc: tuple[Task, TaskData], tmp_path: Path, fails: Fails
 ) -> None:
     (tmp_path / "file").write_text("in the way")

@@ -43,12 +43,12 @@ def test_the_grid_of_the_paper_is_the_papers() -> None:
     assert max(GRIDS["small"].peak_lrs) > max(grid.peak_lrs)
 
 
-def test_an_unknown_grid_is_told(fails: Fails) -> None:
+def test_an_unknown_grid_names_the_nearest(fails: Fails) -> None:
     with fails(UsageError, "--grid", "'papper'", "'paper'"):
         get_grid("papper")
 
 
-# --- the carved part ------------------------------------------------------------------------------------------------
+# --- the validation part ------------------------------------------------------------------------------------------------
 
 
 def test_parts_are_the_training_split_and_share_no_text(subtests: pytest.Subtests) -> None:
@@ -73,14 +73,14 @@ def test_parts_are_the_training_split_and_share_no_text(subtests: pytest.Subtest
             assert 0.02 < len(parts.eval.examples) / len(train.examples) < 0.25
 
 
-def test_another_seed_carves_another_part(data: TaskData) -> None:
+def test_another_seed_splits_off_another_part(data: TaskData) -> None:
     first, again, other = (split_off_validation(TASK, data.train, seed=seed) for seed in (0, 0, 1))
     assert first == again
     assert ids(first.eval) != ids(other.eval)
     assert first.eval.sha256 != other.eval.sha256 != data.train.sha256
 
 
-def test_a_split_of_one_text_cannot_be_carved(fails: Fails) -> None:
+def test_a_split_of_one_text_cannot_be_divided(fails: Fails) -> None:
     same = tuple(TextExample(str(k), "같다", None, "positive") for k in range(9))
     with fails(DataError, "nsmc-sample", "9 examples"):
         split_off_validation(TASK, Split(same, "0" * 64), seed=0)

@@ -1,4 +1,4 @@
-"""What stands in for official files: parts that share nothing, the same on every machine, under names of their own."""
+"""Substitutes for official files: parts without shared texts, the same on every machine, under their own names."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ def pairs(*texts: tuple[str, str]) -> list[TextExample]:
 # --- the rule -------------------------------------------------------------------------------------------------------
 
 
-def test_where_a_text_goes_is_what_sha256sum_says() -> None:
+def test_the_part_of_a_text_follows_from_its_sha256() -> None:
     r"""`printf 'pressbert division 1\n충남' | sha256sum` begins with 01698a1f, that of 세종 with 36784023."""
     fifth = ["충남", "제주", "전북", "광주", "강원"]  # 0x00… to 0x33…
     half = [*fifth, "세종", "대전", "서울", "경기", "충북"]  # to 0x7f…
@@ -88,7 +88,7 @@ def test_about_the_share_that_is_asked_for_is_held_out() -> None:
 # --- the tasks ------------------------------------------------------------------------------------------------------
 
 
-def test_every_task_whose_files_cannot_all_be_had_has_a_substitute() -> None:
+def test_every_task_with_unavailable_files_has_a_substitute() -> None:
     assert {task.name for task in SUBSTITUTES} == {
         "korquad-devsplit",
         "korquad-qnli-devsplit",

@@ -66,7 +66,7 @@ def test_pairs_missing_folders_and_damaged_files_are_refused(tmp_path: Path, fai
             _ = ModelFolder(pairs).kind
 
 
-def test_a_folder_that_names_no_task_says_so(tmp_path: Path, fails: Fails) -> None:
+def test_a_folder_without_a_task_is_not_fine_tuned(tmp_path: Path, fails: Fails) -> None:
     assert ModelFolder(folder_of(tmp_path, "a", {"finetuning_task": "nsmc"})).task_name == "nsmc"
     plain = ModelFolder(folder_of(tmp_path, "b", {"model_type": "bert"}))
     assert not plain.is_finetuned

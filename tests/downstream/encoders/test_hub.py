@@ -105,7 +105,7 @@ def test_special_tokens_have_the_ids_of_the_model(standins: dict[str, Path], sub
             assert len(tokenizer) == config_of(standins[kind])["vocab_size"]
 
 
-def test_text_and_pair_are_told_apart_and_padded_on_the_right(
+def test_segments_of_pairs_differ_and_padding_is_on_the_right(
     standins: dict[str, Path], subtests: pytest.Subtests
 ) -> None:
     for kind in KINDS:
@@ -339,7 +339,7 @@ def _embeddings(names: Iterable[str]) -> Iterable[str]:
     return (name for name in names if name.endswith("word_embeddings.weight"))
 
 
-def test_a_saved_model_says_which_output_means_what(standins: dict[str, Path], tmp_path: Path) -> None:
+def test_a_saved_model_names_its_outputs(standins: dict[str, Path], tmp_path: Path) -> None:
     family = get_task("klue-nli").family
     tokenizer = load_tokenizer(standins["kpfbert"])
     load_model(standins["kpfbert"], tokenizer, family.auto_class, family.head_config()).save_pretrained(tmp_path)
@@ -349,7 +349,7 @@ def test_a_saved_model_says_which_output_means_what(standins: dict[str, Path], t
     assert config["problem_type"] == "single_label_classification"
 
 
-# --- what cannot be had ---------------------------------------------------------------------------------------------
+# --- unavailable encoders -------------------------------------------------------------------------------------------
 
 
 def test_an_encoder_is_a_folder_first(standins: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
@@ -369,7 +369,7 @@ def test_an_unknown_encoder_names_the_nearest(fails: Fails, subtests: pytest.Sub
             resolve(name)
 
 
-def test_a_missing_folder_is_told_in_one_line(fails: Fails, subtests: pytest.Subtests) -> None:
+def test_a_missing_folder_is_one_line(fails: Fails, subtests: pytest.Subtests) -> None:
     for name in (
         "runs/no/such/folder",
         "./missing",
@@ -382,7 +382,7 @@ def test_a_missing_folder_is_told_in_one_line(fails: Fails, subtests: pytest.Sub
             resolve(name)
 
 
-def test_korbert_is_had_by_licence_only(fails: Fails) -> None:
+def test_korbert_is_available_by_licence_only(fails: Fails) -> None:
     with fails(EncoderUnavailableError, "korbert", "ETRI licence", "korbert=FOLDER"):
         resolve("korbert")
 

@@ -166,7 +166,7 @@ def test_a_window_that_cuts_the_gold_points_at_cls(subtests: pytest.Subtests) ->
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_that_knows_the_gold_tokens_answers_every_sample_question_exactly(subtests: pytest.Subtests) -> None:
+def test_gold_token_scores_give_every_sample_answer_exactly(subtests: pytest.Subtests) -> None:
     for name in (
         "korquad-sample",
         "klue-mrc-sample",

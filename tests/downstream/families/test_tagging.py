@@ -1,4 +1,4 @@
-"""Tagging: which characters a token stands for, windows, labels and tags, with tokenizers built on the spot."""
+"""Tagging: the characters of a token, windows, labels and tags, with tokenizers built in the tests."""
 
 import string
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""A BiLSTM on an encoder's layers: which ones it reads, what is trained, and that a saved one is had again."""
+"""A BiLSTM on an encoder's layers: which ones it reads, what is trained, and that a saved one is restored."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager

@@ -1,4 +1,4 @@
-"""Words are cut anew: the text stays, the longest pieces are passed over as often as asked, and no text is too long."""
+"""Words are re-segmented: the text stays, longest matches are skipped at the given rate, and no text gets too long."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -48,10 +48,10 @@ def pieces(tokenizer: Any, features: dict[str, Any]) -> str:
 
 
 def test_each_way_of_cutting_comes_as_often_as_it_should(tokenizer: Any) -> None:
-    vary = SubwordDropout(tokenizer, rate=0.3, max_length=128)
+    augment = SubwordDropout(tokenizer, rate=0.3, max_length=128)
     encoded = dict(tokenizer("영화관"))
     generator = np.random.default_rng(0)
-    found = [pieces(tokenizer, vary(encoded, generator)) for _ in range(20_000)]
+    found = [pieces(tokenizer, augment(encoded, generator)) for _ in range(20_000)]
     for cut, share in {
         "영화관": 0.7,
         "영화 ##관": 0.3 * 0.7,
@@ -63,38 +63,38 @@ def test_each_way_of_cutting_comes_as_often_as_it_should(tokenizer: Any) -> None
 
 
 def test_unknown_words_and_pieces_without_shorter_ones_stay(tokenizer: Any) -> None:
-    vary = SubwordDropout(tokenizer, rate=0.99, max_length=128)
+    augment = SubwordDropout(tokenizer, rate=0.99, max_length=128)
     encoded = dict(tokenizer("좋았다 없다", "영화"))
-    new = vary(encoded, np.random.default_rng(0))
+    new = augment(encoded, np.random.default_rng(0))
     assert pieces(tokenizer, new) == "[CLS] 좋 ##았다 [UNK] [SEP] 영 ##화 [SEP]"
     assert new["token_type_ids"] == [0] * 5 + [1] * 3
     assert new["attention_mask"] == [1] * 8
 
 
 def test_a_text_that_grows_too_long_keeps_its_end(tokenizer: Any) -> None:
-    vary = SubwordDropout(tokenizer, rate=0.99, max_length=6)
-    new = vary(dict(tokenizer("영화관 영화관 영화관")), np.random.default_rng(0))
+    augment = SubwordDropout(tokenizer, rate=0.99, max_length=6)
+    new = augment(dict(tokenizer("영화관 영화관 영화관")), np.random.default_rng(0))
     assert pieces(tokenizer, new) == "[CLS] 영 ##화 ##관 영 [SEP]"
     assert len(new["attention_mask"]) == 6
 
 
 def test_other_entries_are_left_alone(tokenizer: Any) -> None:
-    vary = SubwordDropout(tokenizer, rate=0.99, max_length=128)
+    augment = SubwordDropout(tokenizer, rate=0.99, max_length=128)
     encoded = dict(tokenizer("영화")) | {"labels": [0.25, 0.75, 0.0]}
-    assert vary(encoded, np.random.default_rng(0))["labels"] == [0.25, 0.75, 0.0]
+    assert augment(encoded, np.random.default_rng(0))["labels"] == [0.25, 0.75, 0.0]
 
 
 @given(st.text(alphabet="가나다영화관 좋았다!ㅋㅠab1", max_size=60), st.integers(0, 1000))
 @pytest.mark.slow
 def test_the_text_stays(text: str, seed: int) -> None:
     tokenizer = load_tokenizer(bundled("encoder"))
-    vary = SubwordDropout(tokenizer, rate=0.5, max_length=512)
+    augment = SubwordDropout(tokenizer, rate=0.5, max_length=512)
     encoded = dict(tokenizer(text))
-    new = vary(encoded, np.random.default_rng(seed))
+    new = augment(encoded, np.random.default_rng(seed))
     assert tokenizer.decode(new["input_ids"]) == tokenizer.decode(encoded["input_ids"])
 
 
-def test_what_cannot_be_varied_is_told(tmp_path: Path, fails: Fails) -> None:
+def test_unsupported_tokenizers_and_tasks_are_refused(tmp_path: Path, fails: Fails) -> None:
     encoder = bundled("encoder")
     with fails(UsageError, "finetune subword_dropout", "KLUE-MRC"):
         finetune("klue-mrc-sample", encoder, out=tmp_path, data=None, overrides={"subword_dropout": 0.1})

@@ -1,4 +1,4 @@
-"""KorSTS: read in full where a CSV reader would lose rows, and honest about the split that is not at hand."""
+"""KorSTS: all rows are read where a CSV reader would lose some, and a missing split is named."""
 
 from pathlib import Path
 

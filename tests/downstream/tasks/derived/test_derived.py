@@ -72,7 +72,7 @@ def test_a_block_asks_every_question_of_both_sentences() -> None:
         assert (one.pair, wrong.pair) == (other.pair, two.pair)
 
 
-def test_the_answer_stands_in_its_sentence_and_one_across_sentences_in_none() -> None:
+def test_the_answer_is_in_its_sentence_and_an_answer_across_sentences_in_none() -> None:
     context = "서울은 수도다. 부산은 항구다."
     asked = QuestionExample("q", "?", context, (Answer("항구", context.index("항구")),))
     assert answering_sentence(asked) == "부산은 항구다."
