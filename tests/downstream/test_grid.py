@@ -48,7 +48,7 @@ def test_an_unknown_grid_names_the_nearest(fails: Fails) -> None:
         get_grid("papper")
 
 
-# --- the validation part ------------------------------------------------------------------------------------------------
+# --- the validation part ---
 
 
 def test_parts_are_the_training_split_and_share_no_text(subtests: pytest.Subtests) -> None:

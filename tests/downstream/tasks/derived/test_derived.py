@@ -187,7 +187,7 @@ LENGTHS: dict[str, Callable[[str], float]] = {"longest": len, "shortest": lambda
 @pytest.mark.real_data
 def test_length_does_not_find_the_continuation(swag: TaskData, subtests: pytest.Subtests) -> None:
     for rule in LENGTHS:
-        with subtests.test(rule=rule.__name__):
+        with subtests.test(rule=rule):
             right = [max(e.choices, key=LENGTHS[rule]) == e.choices[int(e.label)] for e in swag.eval.examples]
             assert is_at_chance(right, 0.25)
 
