@@ -120,12 +120,12 @@ def _sequences(shard: RowShard) -> list[RowSequence]:
         if shard.masked_positions is not None and shard.masked_ids is not None:
             masked = shard.masked_positions[row].tolist()
             part = slice(int(shard.masked_positions.offsets[row]), int(shard.masked_positions.offsets[row + 1]))
-            for place, piece in zip(masked, shard.masked_ids[part].tolist(), strict=True):
-                ids[place] = piece
+            for position, piece in zip(masked, shard.masked_ids[part].tolist(), strict=True):
+                ids[position] = piece
         begin = 0
         for number in range(int(shard.lengths.offsets[row]), int(shard.lengths.offsets[row + 1])):
             end = begin + int(shard.lengths.values[number])
-            inside = [place - begin for place in masked if begin <= place < end]
+            inside = [position - begin for position in masked if begin <= position < end]
             first_length, label = int(shard.first_lengths[number]), int(shard.labels[number])
             sequences.append(RowSequence(ids[begin:end], first_length, label, fed[begin:end], inside, row))
             begin = end

@@ -78,11 +78,11 @@ class Input:
 
 def random_sequence(rng: np.random.Generator, length: int, *, share: float = 0.3) -> Input:
     border = int(rng.integers(1, length + 1))
-    places = np.flatnonzero(rng.random(length) < share)
+    positions = np.flatnonzero(rng.random(length) < share)
     return Input(
         ids=rng.integers(0, VOCAB_SIZE, length).tolist(),
         types=[0] * border + [1] * (length - border),
-        targets={int(place): int(rng.integers(0, VOCAB_SIZE)) for place in places},
+        targets={int(position): int(rng.integers(0, VOCAB_SIZE)) for position in positions},
         label=int(rng.integers(0, 2)),
     )
 
@@ -104,7 +104,7 @@ def batch_of(rows: Sequence[Sequence[Input]], *, pad: int = 0) -> dict[str, Tens
             start = number * width + len(line["input_ids"])
             sequence_starts.append(start)
             labels.append(sequence.label)
-            masked_positions += [start + place for place in sequence.targets]
+            masked_positions += [start + position for position in sequence.targets]
             masked_ids += list(sequence.targets.values())
             line["input_ids"] += sequence.ids
             line["token_type_ids"] += sequence.types
@@ -260,7 +260,7 @@ def test_the_padded_vocabulary_changes_neither_loss_nor_gradient(monkeypatch: py
     monkeypatch.setattr(pretraining.model, "VOCAB_MULTIPLE", 1)
     exact = make_model(seed=1)
     assert exact.load(plain(padded).state_dict()) == []
-    with torch.no_grad():  # whatever stands in the padding
+    with torch.no_grad():  # whatever the padding is
         padded.network.bert.embeddings.word_embeddings.weight[VOCAB_SIZE:] = 50.0
         padded.network.cls.predictions.bias[VOCAB_SIZE:] = 50.0
     sums = []

@@ -195,7 +195,7 @@ def test_eighty_percent_become_masks_ten_a_random_token_and_ten_stay() -> None:
     num_pieces = len(SPECIALS.ordinary)
     masks, same = fed[chosen] == SPECIALS.mask, fed[chosen] == ids[chosen]
     assert_likely(int(masks.sum()), num_chosen, 0.8)
-    # A random piece may be the piece itself.
+    # A random token may equal the original.
     assert_likely(int(same.sum()), num_chosen, 0.1 + 0.1 / num_pieces)
     assert_likely(int((~masks & ~same).sum()), num_chosen, 0.1 - 0.1 / num_pieces)
 

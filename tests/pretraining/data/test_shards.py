@@ -102,7 +102,7 @@ def test_an_unwritable_shard_is_an_error(tmp_path: Path, fails: Fails) -> None:
 def test_a_row_is_found_in_its_shard(shards: list[str]) -> None:
     sharded = Sharded.from_lengths(shards, [len(shard) for shard in shards])
     assert len(sharded) == sum(map(len, shards))
-    found = [shard[place] for shard, place in map(sharded.locate, range(len(sharded)))]
+    found = [shard[position] for shard, position in map(sharded.locate, range(len(sharded)))]
     assert found == list("".join(shards))
 
 

@@ -186,7 +186,7 @@ def test_a_text_without_tokens_is_left_out(by_eojeol: EojeolTokenizer, whole: To
 def test_an_eojeol_without_tokens_begins_nothing_and_ends_nothing(by_eojeol: EojeolTokenizer) -> None:
     plain = by_eojeol.encode(["언론 한국은행"])
     odd = by_eojeol.encode(["\u200b 언론 \u200b\n\u200b 한국은행\n\u200b"])
-    assert plain.eojeol_starts[-1] == 0  # the last eojeol has several pieces
+    assert plain.eojeol_starts[-1] == 0  # the last eojeol has several tokens
     assert documents_of(odd) == documents_of(plain)
     assert starts_of(odd) == starts_of(plain)
     length = int(np.flatnonzero(plain.eojeol_starts)[1])

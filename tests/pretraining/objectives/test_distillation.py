@@ -48,29 +48,29 @@ def teacher(vocab_size: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_feed(corpus: Any, **settings: Any) -> BatchSource:
+def make_source(corpus: Any, **settings: Any) -> BatchSource:
     objective = Distillation(DistillationConfig(**settings), corpus.layout(48, isolate_documents=True, seed=0))
     rows = objective.make_rows(corpus.tokens, 0)
     return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 8)
 
 
-def make_student(feed: BatchSource, num_layers: int = 3, **changes: Any) -> DistillationModel:
-    specials = feed.objective.layout.specials
+def make_student(source: BatchSource, num_layers: int = 3, **changes: Any) -> DistillationModel:
+    specials = source.objective.layout.specials
     config = BertConfig(vocab_size=specials.vocab_size, num_hidden_layers=num_layers, **(SIZE | changes))
-    model = feed.objective.build_model(config)
+    model = source.objective.build_model(config)
     assert isinstance(model, DistillationModel)
     model.use_attention(torch.device("cpu"))
     return model
 
 
-def batch_of(feed: BatchSource) -> dict[str, torch.Tensor]:
-    return feed.micro_batches(0, process=0, num_processes=1, size=8)[0]
+def batch_of(source: BatchSource) -> dict[str, torch.Tensor]:
+    return source.micro_batches(0, process=0, num_processes=1, size=8)[0]
 
 
 def test_a_student_begins_with_every_nth_layer(news: Any, teacher: Path, subtests: pytest.Subtests) -> None:
     for num_layers, taken in [(3, [0, 2, 4]), (2, [0, 3]), (6, [0, 1, 2, 3, 4, 5]), (4, [0, 1, 3, 4])]:
         with subtests.test(num_layers=num_layers):
-            student = make_student(make_feed(news, teacher=str(teacher)), num_layers).network
+            student = make_student(make_source(news, teacher=str(teacher)), num_layers).network
             whole = AutoModelForMaskedLM.from_pretrained(teacher)
             for own, source in enumerate(taken):
                 ours, theirs = student.bert.encoder.layer[own], whole.bert.encoder.layer[source]
@@ -85,9 +85,9 @@ def test_a_student_begins_with_every_nth_layer(news: Any, teacher: Path, subtest
 
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_it(news: Any, teacher: Path) -> None:
-    feed = make_feed(news, teacher=str(teacher))
+    source = make_source(news, teacher=str(teacher))
     with torch.no_grad():
-        outputs, batch = make_student(feed, 6)(**(batch := batch_of(feed))), batch
+        outputs, batch = make_student(source, 6)(**(batch := batch_of(source))), batch
     assert outputs["soft_loss"].item() == pytest.approx(0, abs=1e-3)
     assert outputs["soft_correct"].item() == len(batch["masked_positions"])
     assert outputs["cosine_loss"].item() == pytest.approx(0, abs=1e-3)
@@ -95,8 +95,8 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_it(news: Any, t
 
 
 def test_losses_are_those_of_the_paper(news: Any, teacher: Path) -> None:
-    feed = make_feed(news, teacher=str(teacher), temperature=3.0)
-    student, batch = make_student(feed), batch_of(feed)
+    source = make_source(news, teacher=str(teacher), temperature=3.0)
+    student, batch = make_student(source), batch_of(source)
     whole = AutoModelForMaskedLM.from_pretrained(teacher).eval()
     plain = student.export({name: p.detach() for name, p in student.named_parameters()}).eval()
     own = {"mlm": 0.0, "soft": 0.0, "cosine": 0.0}
@@ -128,10 +128,10 @@ def test_losses_are_those_of_the_paper(news: Any, teacher: Path) -> None:
 
 
 def test_the_teacher_neither_learns_nor_is_saved(news: Any, teacher: Path) -> None:
-    feed = make_feed(news, teacher=str(teacher))
-    student = make_student(feed)
-    outputs = student(**batch_of(feed))
-    sum(outputs[f"{term.name}_loss"] * term.weight for term in feed.objective.terms).backward()
+    source = make_source(news, teacher=str(teacher))
+    student = make_student(source)
+    outputs = student(**batch_of(source))
+    sum(outputs[f"{term.name}_loss"] * term.weight for term in source.objective.terms).backward()
     assert all(p.grad is not None for p in student.network.bert.encoder.parameters())
     assert all(p.grad is None for p in student._teacher[0].parameters())
     assert not student._teacher[0].training
@@ -146,26 +146,26 @@ def test_a_teacher_that_does_not_fit_is_an_error_before_training(
     news: Any, teacher: Path, vocab_size: int, tmp_path: Path, fails: Fails
 ) -> None:
     with fails(RecipeError, "objective.teacher", "not a model folder"):
-        make_student(make_feed(news, teacher=str(tmp_path)))
+        make_student(make_source(news, teacher=str(tmp_path)))
     with fails(RecipeError, "recipe", "model.hidden_size=16", "32"):
-        make_student(make_feed(news, teacher=str(teacher)), hidden_size=16)
+        make_student(make_source(news, teacher=str(teacher)), hidden_size=16)
     with fails(RecipeError, "recipe", "model.num_hidden_layers=7", "6"):
-        make_student(make_feed(news, teacher=str(teacher)), 7)
+        make_student(make_source(news, teacher=str(teacher)), 7)
     other = tmp_path / "other"
     BertForMaskedLM(BertConfig(vocab_size=vocab_size + 1, num_hidden_layers=6, **SIZE)).save_pretrained(other)
     with fails(RecipeError, "recipe", f"{vocab_size:,}"):
-        make_student(make_feed(news, teacher=str(other)))
+        make_student(make_source(news, teacher=str(other)))
     headless = tmp_path / "headless"
     BertModel(BertConfig(vocab_size=vocab_size, num_hidden_layers=6, **SIZE)).save_pretrained(headless)
     with fails(CheckpointError, headless, "is missing", "masked-LM head"):
-        make_student(make_feed(news, teacher=str(headless)))
+        make_student(make_source(news, teacher=str(headless)))
 
 
 def test_the_teachers_weights_are_part_of_what_a_run_was_trained_on(news: Any, teacher: Path) -> None:
-    sources = make_feed(news, teacher=str(teacher)).objective.sources
+    sources = make_source(news, teacher=str(teacher)).objective.sources
     assert [path.name for path in sources] == ["model.safetensors"]
 
 
 def test_a_student_takes_the_positions_it_has(news: Any, teacher: Path) -> None:
-    student = make_student(make_feed(news, teacher=str(teacher)), max_position_embeddings=40)
+    student = make_student(make_source(news, teacher=str(teacher)), max_position_embeddings=40)
     assert student.network.bert.embeddings.position_embeddings.weight.shape == (40, 32)

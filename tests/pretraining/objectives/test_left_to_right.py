@@ -25,16 +25,16 @@ def news(numbered: Corpus, structure: Draw) -> Any:
     return numbered([structure(60, seed=1)])
 
 
-def make_feed(corpus: Any, *, isolate: bool = True) -> BatchSource:
+def make_source(corpus: Any, *, isolate: bool = True) -> BatchSource:
     objective = LeftToRight(ObjectiveConfig(), corpus.layout(48, isolate_documents=isolate, seed=0))
     rows = objective.make_rows(corpus.tokens, 0)
     return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 8)
 
 
-def make_model(feed: BatchSource, attention: str = "eager") -> LeftToRightModel:
+def make_model(source: BatchSource, attention: str = "eager") -> LeftToRightModel:
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=feed.objective.layout.specials.vocab_size,
+        vocab_size=source.objective.layout.specials.vocab_size,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=4,
@@ -44,14 +44,14 @@ def make_model(feed: BatchSource, attention: str = "eager") -> LeftToRightModel:
         attention_probs_dropout_prob=0.0,
         initializer_range=0.2,
     )
-    model = feed.objective.build_model(config)
+    model = source.objective.build_model(config)
     assert isinstance(model, LeftToRightModel)
     model.network.set_attn_implementation(attention)
     return model.eval()
 
 
-def batch_of(feed: BatchSource) -> dict[str, torch.Tensor]:
-    return feed.micro_batches(0, process=0, num_processes=1, size=feed.batch_size)[0]
+def batch_of(source: BatchSource) -> dict[str, torch.Tensor]:
+    return source.micro_batches(0, process=0, num_processes=1, size=source.batch_size)[0]
 
 
 def hidden_of(model: LeftToRightModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -61,7 +61,7 @@ def hidden_of(model: LeftToRightModel, batch: dict[str, torch.Tensor]) -> torch.
 
 
 def test_every_token_but_the_first_of_a_sequence_is_predicted_and_nothing_is_masked(news: Any) -> None:
-    batch = batch_of(make_feed(news))
+    batch = batch_of(make_source(news))
     ids, sequences = batch["input_ids"].flatten(), batch["sequence_ids"].flatten()
     assert batch["masked_positions"].tolist() == [k for k in range(len(ids)) if sequences[k] and ids[k] != CLS]
     assert torch.equal(ids[batch["masked_positions"]], batch["masked_ids"])
@@ -71,8 +71,8 @@ def test_every_token_but_the_first_of_a_sequence_is_predicted_and_nothing_is_mas
 
 
 def test_the_loss_is_that_of_transformers(news: Any) -> None:
-    feed = make_feed(news, isolate=False)
-    model, batch = make_model(feed), batch_of(feed)
+    source = make_source(news, isolate=False)
+    model, batch = make_model(source), batch_of(source)
     network: Any = model.export(dict(model.named_parameters())).eval()
     assert isinstance(network, BertLMHeadModel)
     mask = (batch["sequence_ids"] > 0).long()
@@ -93,39 +93,40 @@ def test_the_loss_is_that_of_transformers(news: Any) -> None:
 def test_a_later_token_changes_nothing_before_it(news: Any, subtests: pytest.Subtests) -> None:
     for attention in ["eager", "sdpa"]:
         with subtests.test(attention=attention):
-            feed = make_feed(news, isolate=False)
-            model, batch = make_model(feed, attention), batch_of(feed)
+            source = make_source(news, isolate=False)
+            model, batch = make_model(source, attention), batch_of(source)
             before = hidden_of(model, batch)
-            place = 9
-            after = hidden_of(model, batch | {"input_ids": batch["input_ids"].index_fill(1, torch.tensor([place]), 11)})
-            torch.testing.assert_close(after[:, :place], before[:, :place], rtol=0, atol=1e-6)
-            assert ((after - before)[:, place:].abs().amax(-1) > 1e-4)[:, 0].all()
-            assert ((after - before)[0, place + 1 :].abs().amax(-1) > 1e-6).any()
+            position = 9
+            changed = batch["input_ids"].index_fill(1, torch.tensor([position]), 11)
+            after = hidden_of(model, batch | {"input_ids": changed})
+            torch.testing.assert_close(after[:, :position], before[:, :position], rtol=0, atol=1e-6)
+            assert ((after - before)[:, position:].abs().amax(-1) > 1e-4)[:, 0].all()
+            assert ((after - before)[0, position + 1 :].abs().amax(-1) > 1e-6).any()
 
 
 def test_a_packed_sequence_is_what_it_is_alone(news: Any, subtests: pytest.Subtests) -> None:
     for attention in ["eager", "sdpa"]:
         with subtests.test(attention=attention):
-            feed = make_feed(news)
-            model, batch = make_model(feed, attention), batch_of(feed)
+            source = make_source(news)
+            model, batch = make_model(source, attention), batch_of(source)
             assert int(batch["sequence_ids"].max()) > 1
             packed = hidden_of(model, batch)
             for row in range(len(packed)):
                 for number in range(1, int(batch["sequence_ids"][row].max()) + 1):
-                    places = np.flatnonzero((batch["sequence_ids"][row] == number).numpy())
+                    positions = np.flatnonzero((batch["sequence_ids"][row] == number).numpy())
                     names = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
-                    alone = hidden_of(model, {name: batch[name][row : row + 1, places] for name in names})
-                    torch.testing.assert_close(packed[row, places], alone[0], rtol=0, atol=1e-5)
+                    alone = hidden_of(model, {name: batch[name][row : row + 1, positions] for name in names})
+                    torch.testing.assert_close(packed[row, positions], alone[0], rtol=0, atol=1e-5)
 
 
 def test_the_saved_folder_is_causal_for_whoever_loads_it(news: Any, tmp_path: Path) -> None:
-    feed = make_feed(news, isolate=False)
-    model, batch = make_model(feed), batch_of(feed)
+    source = make_source(news, isolate=False)
+    model, batch = make_model(source), batch_of(source)
     model.export(dict(model.named_parameters())).save_pretrained(tmp_path)
     inputs = {"input_ids": batch["input_ids"], "attention_mask": (batch["sequence_ids"] > 0).long()}
     encoder, language_model = AutoModel.from_pretrained(tmp_path), AutoModelForCausalLM.from_pretrained(tmp_path)
     assert encoder.config.is_decoder
-    assert encoder.config.vocab_size == feed.objective.layout.specials.vocab_size
+    assert encoder.config.vocab_size == source.objective.layout.specials.vocab_size
     real = inputs["attention_mask"].bool()
     with torch.no_grad():
         torch.testing.assert_close(

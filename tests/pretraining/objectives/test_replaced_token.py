@@ -27,15 +27,15 @@ def news(numbered: Corpus, structure: Draw) -> Any:
     return numbered([structure(80, seed=1)])
 
 
-def make_feed(corpus: Any, **settings: Any) -> BatchSource:
+def make_source(corpus: Any, **settings: Any) -> BatchSource:
     objective = ReplacedToken(ReplacedTokenConfig(**settings), corpus.layout(48, isolate_documents=True, seed=0))
     rows = objective.make_rows(corpus.tokens, 0)
     return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 8)
 
 
-def make_model(feed: BatchSource, *, seed: int = 0) -> ReplacedTokenModel:
+def make_model(source: BatchSource, *, seed: int = 0) -> ReplacedTokenModel:
     torch.manual_seed(seed)
-    specials = feed.objective.layout.specials
+    specials = source.objective.layout.specials
     config = BertConfig(
         vocab_size=specials.vocab_size,
         hidden_size=32,
@@ -46,20 +46,20 @@ def make_model(feed: BatchSource, *, seed: int = 0) -> ReplacedTokenModel:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = feed.objective.build_model(config)
+    model = source.objective.build_model(config)
     assert isinstance(model, ReplacedTokenModel)
     model.use_attention(torch.device("cpu"))
     return model
 
 
-def batch_of(feed: BatchSource, step: int = 0) -> dict[str, torch.Tensor]:
-    return feed.micro_batches(step, process=0, num_processes=1, size=feed.batch_size)[0]
+def batch_of(source: BatchSource, step: int = 0) -> dict[str, torch.Tensor]:
+    return source.micro_batches(step, process=0, num_processes=1, size=source.batch_size)[0]
 
 
 def test_every_token_of_text_is_judged_or_masked_and_no_special_one(news: Any) -> None:
-    feed = make_feed(news, mlm_rate=0.2)
-    batch = batch_of(feed)
-    shards = [feed.corpus.locate(int(row)) for row in feed.rows(0)[0]]
+    source = make_source(news, mlm_rate=0.2)
+    batch = batch_of(source)
+    shards = [source.corpus.locate(int(row)) for row in source.rows(0)[0]]
     width = batch["input_ids"].shape[1]
     text = [
         place * width + position
@@ -77,10 +77,10 @@ def test_every_token_of_text_is_judged_or_masked_and_no_special_one(news: Any) -
 def test_replaced_and_masked_tokens_have_the_configured_rates(news: Any, subtests: pytest.Subtests) -> None:
     for mask_rate, mlm_rate in [(0.15, 0.0), (0.1, 0.25)]:
         with subtests.test(mask_rate=mask_rate):
-            feed = make_feed(news, mask_rate=mask_rate, mlm_rate=mlm_rate)
+            source = make_source(news, mask_rate=mask_rate, mlm_rate=mlm_rate)
             counts = dict.fromkeys(("text", "replaced_positions", "masked_positions"), 0)
             for step in range(40):
-                batch = batch_of(feed, step)
+                batch = batch_of(source, step)
                 masked = len(batch.get("masked_positions", ()))
                 counts["text"] += len(batch["judged_positions"]) + masked
                 counts["replaced_positions"] += len(batch["replaced_positions"])
@@ -93,8 +93,8 @@ def test_replaced_and_masked_tokens_have_the_configured_rates(news: Any, subtest
 def test_inputs_and_labels_of_the_encoder_follow_from_the_samples_of_the_generator(
     news: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = make_feed(news, mlm_rate=0.15)
-    model, batch = make_model(feed), batch_of(feed)
+    source = make_source(news, mlm_rate=0.15)
+    model, batch = make_model(source), batch_of(source)
     seen: dict[str, Any] = {}
     embed, encode, draw = model.network.bert.embeddings.forward, model.encode, model.vocabulary_loss
 
@@ -154,7 +154,7 @@ def test_tokens_are_sampled_with_the_probabilities_of_the_generator() -> None:
     assert stats.chisquare(counts, expected.numpy()).pvalue > 1e-4
     assert expected.min() > 5
     order = torch.argsort(draws)
-    assert (drawn[order].diff() >= 0).all()  # the same draw, the same piece, on every machine
+    assert (drawn[order].diff() >= 0).all()  # the same draw gives the same token on every machine
 
 
 def test_extreme_draws_are_tokens_of_the_vocabulary() -> None:
@@ -167,35 +167,35 @@ def test_extreme_draws_are_tokens_of_the_vocabulary() -> None:
 
 
 def test_the_encoder_learns_nothing_through_the_generators_draws(news: Any) -> None:
-    feed = make_feed(news)
-    model = make_model(feed)
-    outputs = model(**batch_of(feed))
+    source = make_source(news)
+    model = make_model(source)
+    outputs = model(**batch_of(source))
     outputs["rtd_loss"].backward()
     assert all(p.grad is None for p in model.generator.parameters())
     assert model.judge[0].weight.grad is not None
 
 
 def test_embeddings_are_shared_and_learn_from_both(news: Any) -> None:
-    feed = make_feed(news)
+    source = make_source(news)
     words = []
     for name in ("generator_loss", "rtd_loss"):
-        model = make_model(feed)
-        model(**batch_of(feed))[name].backward()
+        model = make_model(source)
+        model(**batch_of(source))[name].backward()
         words.append(model.network.bert.embeddings.word_embeddings.weight.grad)
     assert all(gradient is not None and bool(gradient.any()) for gradient in words)
 
 
 def test_the_generator_has_the_configured_width_and_depth(news: Any) -> None:
-    model = make_model(make_feed(news, generator_size=0.5, generator_layers=1))
+    model = make_model(make_source(news, generator_size=0.5, generator_layers=1))
     config = model.generator.config
     assert (config.hidden_size, config.num_attention_heads, config.intermediate_size) == (16, 2, 32)
     assert config.num_hidden_layers == len(model.generator.encoder.layer) == 1
-    assert make_model(make_feed(news)).generator.config.num_hidden_layers == 2
+    assert make_model(make_source(news)).generator.config.num_hidden_layers == 2
 
 
 def test_the_terms_are_those_of_the_paper_and_one_more_where_the_encoder_predicts(news: Any) -> None:
-    assert [(t.name, t.weight) for t in make_feed(news).objective.terms] == [("rtd", 50.0), ("generator", 1.0)]
-    names = [term.name for term in make_feed(news, mlm_rate=0.1, rtd_weight=10).objective.terms]
+    assert [(t.name, t.weight) for t in make_source(news).objective.terms] == [("rtd", 50.0), ("generator", 1.0)]
+    names = [term.name for term in make_source(news, mlm_rate=0.1, rtd_weight=10).objective.terms]
     assert names == ["mlm", "rtd", "generator"]
 
 
@@ -206,8 +206,8 @@ def test_what_is_saved_is_a_plain_encoder_with_a_head_only_if_it_was_trained(
         with subtests.test(mlm_rate=mlm_rate):
             folder = tmp_path / str(number)
             folder.mkdir()
-            feed = make_feed(news, mlm_rate=mlm_rate)
-            model = make_model(feed)
+            source = make_source(news, mlm_rate=mlm_rate)
+            model = make_model(source)
             model.export({name: p.detach() for name, p in model.named_parameters()}).save_pretrained(folder)
             loaded, info = AutoModel.from_pretrained(folder, add_pooling_layer=False, output_loading_info=True)
             assert not info["missing_keys"]
@@ -220,11 +220,11 @@ def test_what_is_saved_is_a_plain_encoder_with_a_head_only_if_it_was_trained(
 
 
 def test_a_continued_run_keeps_the_generator(news: Any) -> None:
-    feed = make_feed(news, mlm_rate=0.1)
-    model, other = make_model(feed, seed=1), make_model(feed, seed=2)
+    source = make_source(news, mlm_rate=0.1)
+    model, other = make_model(source, seed=1), make_model(source, seed=2)
     state = {name: p.detach() for name, p in model.named_parameters()}
     weights = dict(model.export(state).state_dict()) | model.objective_parts(state)
     assert other.load(weights) == []
-    batch = batch_of(feed)
+    batch = batch_of(source)
     with torch.no_grad():
         assert {k: v.item() for k, v in other(**batch).items()} == {k: v.item() for k, v in model(**batch).items()}

@@ -37,16 +37,16 @@ def make_objective(corpus: Any, **settings: Any) -> SharedTokens:
     return SharedTokens(SharedTokensConfig(**settings), corpus.layout(LENGTH, isolate_documents=True, seed=0))
 
 
-def make_feed(corpus: Any, **settings: Any) -> BatchSource:
+def make_source(corpus: Any, **settings: Any) -> BatchSource:
     objective = make_objective(corpus, **settings)
     rows = objective.make_rows(corpus.tokens, 0)
     return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 16)
 
 
-def make_model(feed: BatchSource, *, seed: int = 0) -> SharedTokensModel:
+def make_model(source: BatchSource, *, seed: int = 0) -> SharedTokensModel:
     torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=feed.objective.layout.specials.vocab_size,
+        vocab_size=source.objective.layout.specials.vocab_size,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=4,
@@ -55,23 +55,23 @@ def make_model(feed: BatchSource, *, seed: int = 0) -> SharedTokensModel:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = feed.objective.build_model(config)
+    model = source.objective.build_model(config)
     assert isinstance(model, SharedTokensModel)
     model.use_attention(torch.device("cpu"))
     return model
 
 
-def batch_of(feed: BatchSource, step: int = 0) -> dict[str, torch.Tensor]:
-    return feed.micro_batches(step, process=0, num_processes=1, size=feed.batch_size)[0]
+def batch_of(source: BatchSource, step: int = 0) -> dict[str, torch.Tensor]:
+    return source.micro_batches(step, process=0, num_processes=1, size=source.batch_size)[0]
 
 
 def texts_of(batch: dict[str, torch.Tensor], ids: np.ndarray) -> dict[tuple[int, int, int], list[int]]:
     """Return the ids of every text by row, sequence and segment."""
     texts: dict[tuple[int, int, int], list[int]] = {}
     sequences, segments = batch["sequence_ids"].numpy(), batch["token_type_ids"].numpy()
-    for row, place in zip(*np.nonzero(sequences), strict=True):
-        key = (int(row), int(sequences[row, place]), int(segments[row, place]))
-        texts.setdefault(key, []).append(int(ids[row, place]))
+    for row, position in zip(*np.nonzero(sequences), strict=True):
+        key = (int(row), int(sequences[row, position]), int(segments[row, position]))
+        texts.setdefault(key, []).append(int(ids[row, position]))
     return texts
 
 
@@ -183,14 +183,14 @@ def test_one_document_has_no_other_to_exchange_words_with(numbered: Corpus, fail
         make_objective(corpus).make_rows(corpus.tokens, 0)
 
 
-# ---- what is asked ----
+# ---- labels ----
 
 
 def test_what_is_found_and_what_is_shared_is_what_the_other_text_holds(news: Any) -> None:
     """Every label of some batches, looked up in plain sets."""
-    feed = make_feed(news, pair_rate=0.6, mask_rate=0.3)
+    source = make_source(news, pair_rate=0.6, mask_rate=0.3)
     for step in range(4):
-        batch = batch_of(feed, step)
+        batch = batch_of(source, step)
         fed = batch["input_ids"].numpy()
         width = fed.shape[1]
         original = fed.copy().ravel()
@@ -202,12 +202,12 @@ def test_what_is_found_and_what_is_shared_is_what_the_other_text_holds(news: Any
         whole = texts_of(batch, original)
         pairs = sorted({key[:2] for key in whole if key[2] == 1})
         found: dict[int, float] = {}
-        for row, place in zip(*np.nonzero(batch["sequence_ids"].numpy()), strict=True):
-            key = (int(row), int(batch["sequence_ids"][row, place]))
-            at = int(row) * width + int(place)
-            if key in pairs and original[row, place] not in (CLS, SEP) and not masked[at]:
-                other = shown[*key, 1 - int(batch["token_type_ids"][row, place])]
-                found[at] = float(fed[row, place] in other)
+        for row, position in zip(*np.nonzero(batch["sequence_ids"].numpy()), strict=True):
+            key = (int(row), int(batch["sequence_ids"][row, position]))
+            at = int(row) * width + int(position)
+            if key in pairs and original[row, position] not in (CLS, SEP) and not masked[at]:
+                other = shown[*key, 1 - int(batch["token_type_ids"][row, position])]
+                found[at] = float(fed[row, position] in other)
         assert dict(zip(batch["judged_positions"].tolist(), batch["found"].tolist(), strict=True)) == found
         assert 0.1 < np.mean(list(found.values())) < 0.7
         shares = []
@@ -217,21 +217,21 @@ def test_what_is_found_and_what_is_shared_is_what_the_other_text_holds(news: Any
         assert batch["shares"].tolist() == pytest.approx(shares)
         at = batch["pair_starts"].numpy()
         assert (fed.ravel()[at] == CLS).all()
-        assert [(int(place) // width, int(batch["sequence_ids"].flatten()[place])) for place in at] == pairs
+        assert [(int(position) // width, int(batch["sequence_ids"].flatten()[position])) for position in at] == pairs
 
 
 def test_single_segments_are_masked_and_not_judged(news: Any) -> None:
-    batch = batch_of(make_feed(news, pair_rate=1e-9))
+    batch = batch_of(make_source(news, pair_rate=1e-9))
     assert len(batch["masked_positions"]) > 0
     assert [len(batch[name]) for name in ("judged_positions", "found", "pair_starts", "shares")] == [0, 0, 0, 0]
-    outputs = make_model(make_feed(news))(**batch)
+    outputs = make_model(make_source(news))(**batch)
     assert outputs["found_loss"].item() == outputs["share_loss"].item() == 0
     assert outputs["mlm_loss"].item() > 0
 
 
 def test_the_losses_are_those_of_the_labels(news: Any) -> None:
-    feed = make_feed(news)
-    model, batch = make_model(feed), batch_of(feed)
+    source = make_source(news)
+    model, batch = make_model(source), batch_of(source)
     outputs = model(**batch)
     layout = [batch[name] for name in ("input_ids", "token_type_ids", "position_ids", "sequence_ids")]
     states = model.encode(*layout).flatten(0, 1).double()
@@ -264,14 +264,14 @@ def test_an_encoder_learns_to_find_tokens_in_the_other_text(numbered: Corpus, st
         corpus.layout(LENGTH), specials=replace(corpus.specials, vocab_size=57, ordinary=np.arange(10, 57))
     )
     objective = SharedTokens(SharedTokensConfig(pair_rate=1.0, mask_rate=0.1), layout)
-    feed, unseen = (
+    source, unseen = (
         BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 32)
         for rows in (objective.make_rows(tokens, k) for k in (0, 1))
     )
-    model = make_model(feed)
+    model = make_model(source)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     for step in range(500):
-        batch = batch_of(feed, step)
+        batch = batch_of(source, step)
         (model(**batch)["found_loss"] / len(batch["found"])).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -286,7 +286,7 @@ def test_an_encoder_learns_to_find_tokens_in_the_other_text(numbered: Corpus, st
 
 
 def test_what_is_saved_is_a_plain_encoder_with_its_heads(news: Any, tmp_path: Path) -> None:
-    model = make_model(make_feed(news))
+    model = make_model(make_source(news))
     model.export({name: p.detach() for name, p in model.named_parameters()}).save_pretrained(tmp_path)
     loaded, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]  # the pooler is there
@@ -300,10 +300,10 @@ def test_what_is_saved_is_a_plain_encoder_with_its_heads(news: Any, tmp_path: Pa
 
 
 def test_a_continued_run_keeps_the_judge(news: Any) -> None:
-    feed = make_feed(news)
-    model, other = make_model(feed, seed=1), make_model(feed, seed=2)
+    source = make_source(news)
+    model, other = make_model(source, seed=1), make_model(source, seed=2)
     state = {name: p.detach() for name, p in model.named_parameters()}
     assert other.load(dict(model.export(state).state_dict()) | model.objective_parts(state)) == []
-    batch = batch_of(feed)
+    batch = batch_of(source)
     with torch.no_grad():
         assert {k: v.item() for k, v in other(**batch).items()} == {k: v.item() for k, v in model(**batch).items()}

@@ -106,14 +106,14 @@ def test_pairs_fit_their_rows_and_have_two_sides(pairs: list[Any]) -> None:
 def test_pairs_are_cut_at_either_end(news: Any, pairs: list[Any]) -> None:
     full = [pair for pair in pairs if len(pair.ids) == 64]
     ends = Counter(
-        (side, place, piece in news.sentence_starts)
+        (side, position, piece in news.sentence_starts)
         for pair in full
         for side, own in (("A", pair.first), ("B", pair.second))
-        for place, piece in (("front", own[0]), ("back", own[-1] + 1))
+        for position, piece in (("front", own[0]), ("back", own[-1] + 1))
     )
     for side in "AB":
-        for place in ("front", "back"):
-            assert ends[side, place, False] > 0.1 * len(full)
+        for position in ("front", "back"):
+            assert ends[side, position, False] > 0.1 * len(full)
 
 
 def test_the_longer_side_is_cut_and_of_two_equal_ones_the_second(
@@ -308,7 +308,7 @@ def test_a_pair_has_exactly_as_many_predictions_as_the_paper_counts(
 
 def test_predicted_tokens_of_pairs_become_masks_random_tokens_or_stay(news: Any, sequences_of: Sequences) -> None:
     pairs = pairs_of(static(news, 64, dupe_factor=3, mask_rate=0.3), news, sequences_of)
-    chosen = [(pair.ids[place], pair.fed[place]) for pair in pairs for place in pair.masked_positions]
+    chosen = [(pair.ids[position], pair.fed[position]) for pair in pairs for position in pair.masked_positions]
     num_pieces = len(news.specials.ordinary)
     assert len(chosen) > 30_000
     assert_likely(sum(fed == MASK for _, fed in chosen), len(chosen), 0.8)
@@ -320,16 +320,16 @@ def test_predicted_tokens_of_pairs_become_masks_random_tokens_or_stay(news: Any,
 def test_pairs_are_masked_at_different_positions(news: Any, sequences_of: Sequences) -> None:
     pairs = [pair for pair in pairs_of(static(news, 64), news, sequences_of) if len(pair.ids) == 64]
     assert len({tuple(pair.masked_positions) for pair in pairs}) == len(pairs)
-    places = Counter(place for pair in pairs for place in pair.masked_positions)
-    # Where the middle [SEP] may stand, a place is predicted a little less often.
-    assert set(places) == set(range(1, 63))
-    assert max(places.values()) < 3 * min(places.values())
+    positions = Counter(position for pair in pairs for position in pair.masked_positions)
+    # Positions that may hold the middle [SEP] are predicted a little less often.
+    assert set(positions) == set(range(1, 63))
+    assert max(positions.values()) < 3 * min(positions.values())
 
 
 def test_whole_words_of_pairs_are_predicted_whole(news: Any, sequences_of: Sequences) -> None:
     for pair in pairs_of(static(news, 64, whole_word=True), news, sequences_of)[:400]:
         assert len(pair.masked_positions) <= min(10, max(1, round(0.15 * len(pair.ids))))
-        chosen = {pair.ids[place] for place in pair.masked_positions}
+        chosen = {pair.ids[position] for position in pair.masked_positions}
         for piece in chosen:
             here = set(pair.first) if piece in pair.first else set(pair.second)
             assert set(news.eojeol_of(piece)) & here <= chosen

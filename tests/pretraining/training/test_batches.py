@@ -22,7 +22,7 @@ MAX_LENGTH = 48
 KINDS = ["isolated", "across documents", "pairs", "pairs alone"]
 
 
-def make_feed(
+def make_source(
     corpus: Any, kind: str = "isolated", *, batch_size: int = 8, seed: int = 0, max_length: int = MAX_LENGTH
 ) -> BatchSource:
     layout = corpus.layout(max_length, isolate_documents=kind in {"isolated", "pairs"}, seed=seed)
@@ -40,16 +40,16 @@ def news(numbered: Corpus, structure: Draw) -> Any:
     return numbered([structure(60, seed=1), [], structure(40, seed=2)])
 
 
-def feed_with_straddling_step(corpus: Any, kind: str) -> tuple[BatchSource, int]:
-    """Return a feed, and the step in which its first pass ends and the second begins."""
-    num_rows = len(make_feed(corpus, kind).corpus)
+def source_with_straddling_step(corpus: Any, kind: str) -> tuple[BatchSource, int]:
+    """Return a source, and the step in which its first pass ends and the second begins."""
+    num_rows = len(make_source(corpus, kind).corpus)
     batch_size = next(size for size in range(10, num_rows) if num_rows % size)
-    return make_feed(corpus, kind, batch_size=batch_size), num_rows // batch_size
+    return make_source(corpus, kind, batch_size=batch_size), num_rows // batch_size
 
 
-def row_of(feed: BatchSource, row: int) -> list[tuple[list[int], list[int], int, int]]:
+def row_of(source: BatchSource, row: int) -> list[tuple[list[int], list[int], int, int]]:
     """Return ids and kinds, the length of A and the label of each sequence of a row, from its shard."""
-    shard, place = feed.corpus.locate(row)
+    shard, place = source.corpus.locate(row)
     sequences, begin = [], 0
     ids, kinds = shard.ids[place].tolist(), shard.columns()["kinds"][place].tolist()
     for number in range(int(shard.lengths.offsets[place]), int(shard.lengths.offsets[place + 1])):
@@ -63,14 +63,14 @@ def row_of(feed: BatchSource, row: int) -> list[tuple[list[int], list[int], int,
 def test_rows_lie_side_by_side_as_their_sequences_say(news: Any, subtests: pytest.Subtests) -> None:
     for kind in KINDS:
         with subtests.test(kind=kind):
-            feed = make_feed(news, kind)
-            rows = np.random.default_rng(0).permutation(len(feed.corpus))[:12]
-            batch = collate(feed.corpus, rows, np.arange(12), pad_id=0)
-            width = max(sum(len(ids) for ids, *_ in row_of(feed, row)) for row in rows.tolist())
+            source = make_source(news, kind)
+            rows = np.random.default_rng(0).permutation(len(source.corpus))[:12]
+            batch = collate(source.corpus, rows, np.arange(12), pad_id=0)
+            width = max(sum(len(ids) for ids, *_ in row_of(source, row)) for row in rows.tolist())
             assert batch.input_ids.shape == (12, width)
             sequence_starts, labels = [], []
             for line, row in enumerate(rows.tolist()):
-                sequences = row_of(feed, row)
+                sequences = row_of(source, row)
                 expected: dict[str, list[int]] = {
                     name: [] for name in ("input_ids", "kinds", "sequence_ids", "position_ids", "token_type_ids")
                 }
@@ -91,8 +91,8 @@ def test_rows_lie_side_by_side_as_their_sequences_say(news: Any, subtests: pytes
 
 
 def test_padding_is_the_pad_token_and_is_special(news: Any) -> None:
-    feed = make_feed(news, "pairs alone")
-    batch = collate(feed.corpus, np.arange(10), np.zeros(10, np.int64), pad_id=7)
+    source = make_source(news, "pairs alone")
+    batch = collate(source.corpus, np.arange(10), np.zeros(10, np.int64), pad_id=7)
     padding = batch.sequence_ids == 0
     assert padding.any()
     assert (batch.input_ids[padding] == 7).all()
@@ -101,27 +101,27 @@ def test_padding_is_the_pad_token_and_is_special(news: Any) -> None:
 
 
 def test_segment_b_has_its_sep_and_segment_a_both_of_its_own(news: Any) -> None:
-    feed = make_feed(news, "pairs alone")
-    batch = collate(feed.corpus, np.arange(20), np.zeros(20, np.int64), pad_id=0)
+    source = make_source(news, "pairs alone")
+    batch = collate(source.corpus, np.arange(20), np.zeros(20, np.int64), pad_id=0)
     for ids, types in zip(batch.input_ids.tolist(), batch.token_type_ids.tolist(), strict=True):
         first, second = (place for place, piece in enumerate(ids) if piece == 3)
         assert types == [0] * (first + 1) + [1] * (second - first) + [0] * (len(ids) - second - 1)
 
 
 def test_masks_drawn_once_lie_where_the_row_does(news: Any) -> None:
-    feed = make_feed(news, "pairs")
-    rows = np.arange(len(feed.corpus) - 6, len(feed.corpus))
-    batch = collate(feed.corpus, rows, np.zeros(6, np.int64), pad_id=0)
+    source = make_source(news, "pairs")
+    rows = np.arange(len(source.corpus) - 6, len(source.corpus))
+    batch = collate(source.corpus, rows, np.zeros(6, np.int64), pad_id=0)
     assert batch.masked_positions is not None
     assert batch.masked_ids is not None
     restored = batch.input_ids.copy()
     restored.ravel()[batch.masked_positions] = batch.masked_ids
     runs = np.diff(restored, axis=1)[(np.diff(batch.token_type_ids) == 0) & (batch.kinds[:, 1:] != SPECIAL)]
-    # Within a segment the pieces are numbered one after the other; what follows [CLS] does not count.
+    # Within a segment the token ids are consecutive; the token after [CLS] does not count.
     assert (runs[runs < np.median(restored)] == 1).mean() > 0.9
     assert (batch.kinds.ravel()[batch.masked_positions] != SPECIAL).all()
     assert (batch.input_ids.ravel()[batch.masked_positions] == 4).mean() > 0.5
-    counts = [int(shard.masked_positions.lengths[place]) for shard, place in map(feed.corpus.locate, rows.tolist())]
+    counts = [int(shard.masked_positions.lengths[place]) for shard, place in map(source.corpus.locate, rows.tolist())]
     assert np.bincount(batch.masked_positions // batch.input_ids.shape[1]).tolist() == counts
 
 
@@ -129,35 +129,35 @@ def test_masks_drawn_once_lie_where_the_row_does(news: Any) -> None:
 
 
 def test_every_epoch_feeds_every_row_once_in_another_order(news: Any) -> None:
-    feed = make_feed(news, batch_size=1)
-    size = len(feed.corpus)
-    orders = [[int(feed.rows(epoch * size + place)[0][0]) for place in range(size)] for epoch in range(3)]
+    source = make_source(news, batch_size=1)
+    size = len(source.corpus)
+    orders = [[int(source.rows(epoch * size + place)[0][0]) for place in range(size)] for epoch in range(3)]
     assert all(sorted(order) == list(range(size)) for order in orders)
     assert len({tuple(order) for order in [*orders, range(size)]}) == 4
-    assert [int(feed.rows(step)[1][0]) for step in (0, size - 1, size, 3 * size)] == [0, 0, 1, 3]
+    assert [int(source.rows(step)[1][0]) for step in (0, size - 1, size, 3 * size)] == [0, 0, 1, 3]
 
 
 def test_the_rows_of_a_step_do_not_depend_on_earlier_calls(news: Any) -> None:
     steps = [40, 3, 41, 2, 90, 40]
-    feed = make_feed(news)
+    source = make_source(news)
     for step in steps:
-        asked, fresh = feed.rows(step), make_feed(news).rows(step)
+        asked, fresh = source.rows(step), make_source(news).rows(step)
         assert [part.tolist() for part in asked] == [part.tolist() for part in fresh]
-    assert feed.rows(3)[0].tolist() != make_feed(news, seed=1).rows(3)[0].tolist()
+    assert source.rows(3)[0].tolist() != make_source(news, seed=1).rows(3)[0].tolist()
 
 
 def test_steps_follow_each_other_without_a_gap(news: Any) -> None:
-    feed, single = make_feed(news, batch_size=7), make_feed(news, batch_size=1)
+    source, single = make_source(news, batch_size=7), make_source(news, batch_size=1)
     for step in range(20):
-        rows, epochs = feed.rows(step)
+        rows, epochs = source.rows(step)
         alone = [single.rows(7 * step + place) for place in range(7)]
         assert rows.tolist() == [int(row[0]) for row, _ in alone]
         assert epochs.tolist() == [int(epoch[0]) for _, epoch in alone]
 
 
 def test_a_batch_may_be_larger_than_the_corpus(news: Any) -> None:
-    size = len(make_feed(news).corpus)
-    rows, epochs = make_feed(news, batch_size=2 * size + 5).rows(0)
+    size = len(make_source(news).corpus)
+    rows, epochs = make_source(news, batch_size=2 * size + 5).rows(0)
     assert Counter(epochs.tolist()) == {0: size, 1: size, 2: 5}
     assert Counter(rows[: 2 * size].tolist()) == dict.fromkeys(range(size), 2)
 
@@ -181,39 +181,37 @@ def taken_apart(batches: list[dict[str, Any]]) -> list[tuple[list[int], list[int
 def test_every_number_of_processes_feeds_the_same_step(news: Any, subtests: pytest.Subtests) -> None:
     for kind, num_processes in itertools.product(KINDS, [2, 3]):
         with subtests.test(kind=kind, num_processes=num_processes):
-            feed, straddling = feed_with_straddling_step(news, kind)
+            source, straddling = source_with_straddling_step(news, kind)
             for step in (0, straddling):
-                alone = taken_apart(feed.micro_batches(step, process=0, num_processes=1, size=100))
+                alone = taken_apart(source.micro_batches(step, process=0, num_processes=1, size=100))
                 together = []
                 for process in range(num_processes):
-                    own = make_feed(news, kind, batch_size=feed.batch_size)
+                    own = make_source(news, kind, batch_size=source.batch_size)
                     together.append(
                         taken_apart(own.micro_batches(step, process=process, num_processes=num_processes, size=3))
                     )
-                assert len(alone) == feed.batch_size
+                assert len(alone) == source.batch_size
                 assert sorted(row for rows in together for row in rows) == sorted(alone)
                 assert max(map(len, together)) - min(map(len, together)) <= 1
 
 
 def test_micro_batches_are_as_large_as_allowed(news: Any) -> None:
-    batches = make_feed(news, batch_size=10).micro_batches(0, process=0, num_processes=1, size=4)
+    batches = make_source(news, batch_size=10).micro_batches(0, process=0, num_processes=1, size=4)
     assert [len(batch["input_ids"]) for batch in batches] == [4, 4, 2]
 
 
 def test_a_batch_between_two_epochs_masks_each_row_by_its_own(news: Any, subtests: pytest.Subtests) -> None:
     for kind in ["isolated", "across documents"]:
         with subtests.test(kind=kind):
-            feed, step = feed_with_straddling_step(news, kind)
-            rows, epochs = feed.rows(step)
+            source, step = source_with_straddling_step(news, kind)
+            rows, epochs = source.rows(step)
             assert set(epochs.tolist()) == {0, 1}
-            fed = taken_apart([feed.tensors(rows, epochs)])
+            fed = taken_apart([source.tensors(rows, epochs)])
             num_others = 0
-            for place in range(len(rows)):
-                row = rows[place : place + 1]
-                own, other = (
-                    taken_apart([feed.tensors(row, np.array([epoch]))]) for epoch in (epochs[place], epochs[place] ^ 1)
-                )
-                assert fed[place] == own[0]
+            for number, epoch in enumerate(epochs):
+                row = rows[number : number + 1]
+                own, other = (taken_apart([source.tensors(row, np.array([e]))]) for e in (epoch, epoch ^ 1))
+                assert fed[number] == own[0]
                 num_others += own[0] != other[0]
             assert num_others >= 8  # a short row may have no prediction in either
 
@@ -221,8 +219,8 @@ def test_a_batch_between_two_epochs_masks_each_row_by_its_own(news: Any, subtest
 def test_static_masks_repeat_in_every_epoch_and_dynamic_ones_do_not(news: Any) -> None:
     rows = np.arange(10)
     for kind, repeats in (("pairs", True), ("isolated", False)):
-        feed = make_feed(news, kind)
-        first, again, second = (taken_apart([feed.tensors(rows, np.full(10, epoch))]) for epoch in (0, 0, 1))
+        source = make_source(news, kind)
+        first, again, second = (taken_apart([source.tensors(rows, np.full(10, epoch))]) for epoch in (0, 0, 1))
         assert first == again
         assert [before == after for before, after in zip(first, second, strict=True)] == [repeats] * 10
 
@@ -232,7 +230,7 @@ def test_tensors_are_what_the_network_takes(news: Any, subtests: pytest.Subtests
         with subtests.test(kind=kind):
             import torch
 
-            tensors = make_feed(news, kind).micro_batches(0, process=0, num_processes=1, size=8)[0]
+            tensors = make_source(news, kind).micro_batches(0, process=0, num_processes=1, size=8)[0]
             common = {"input_ids", "token_type_ids", "position_ids", "sequence_ids", "masked_positions", "masked_ids"}
             assert set(tensors) == common | names
             assert {tensor.dtype for tensor in tensors.values()} == {torch.int64}
@@ -243,8 +241,8 @@ def test_tensors_are_what_the_network_takes(news: Any, subtests: pytest.Subtests
 
 
 def test_rows_are_padded_with_the_pad_token_of_the_vocabulary(news: Any) -> None:
-    feed = make_feed(news, "pairs alone")
-    tensors = feed.tensors(np.arange(10), np.zeros(10, np.int64))
+    source = make_source(news, "pairs alone")
+    tensors = source.tensors(np.arange(10), np.zeros(10, np.int64))
     padding = tensors["sequence_ids"] == 0
     assert padding.any()
-    assert (tensors["input_ids"][padding] == feed.objective.layout.specials.pad).all()
+    assert (tensors["input_ids"][padding] == source.objective.layout.specials.pad).all()

@@ -296,8 +296,8 @@ def test_inputs_of_real_text_contain_no_unused_token(
             assert isinstance(config, ObjectiveConfig)
             tokens, digest = tokenize_corpus(corpus, vocabulary / "tokenizer.json", folder)
             rows, _ = make_rows(kind(config, layout), tokens, digest, folder, split="train", num_workers=1)
-            feed = pretraining.training.dataset.BatchSource(rows, kind(config, layout), 1)
-            tensors = feed.tensors(np.arange(50), np.zeros(50, np.int64))
+            source = pretraining.training.dataset.BatchSource(rows, kind(config, layout), 1)
+            tensors = source.tensors(np.arange(50), np.zeros(50, np.int64))
             fed = tensors["input_ids"].numpy().ravel()
             assert not ((fed > 4) & (fed < 15)).any()
             assert (fed[tensors["masked_positions"].numpy()] == 4).mean() > 0.7

@@ -347,7 +347,7 @@ def test_every_seed_that_a_recipe_takes_can_be_trained_with(
 def test_dropout_is_another_in_every_step(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rows at a learning rate of almost 0: only dropout differs."""
     monkeypatch.setattr(
-        BatchSource, "rows", lambda feed, _: (np.arange(feed.batch_size), np.zeros(feed.batch_size, np.int64))
+        BatchSource, "rows", lambda source, _: (np.arange(source.batch_size), np.zeros(source.batch_size, np.int64))
     )
     outs = {}
     for name, rate in (("with", 0.5), ("without", 0.0)):
@@ -363,11 +363,11 @@ def test_dropout_is_another_in_every_step(make_trainer: MakeTrainer, monkeypatch
 # --- learning -------------------------------------------------------------------------------------------------------
 
 
-def entropy_of_predictions(feed: BatchSource, steps: int, entry: str) -> float:
+def entropy_of_predictions(source: BatchSource, steps: int, entry: str) -> float:
     """Return the entropy of the tokens to predict, in nats: the loss of predicting by frequency alone."""
     counts: Counter[int] = Counter()
     for step in range(steps):
-        for batch in feed.micro_batches(step, process=0, num_processes=1, size=feed.batch_size):
+        for batch in source.micro_batches(step, process=0, num_processes=1, size=source.batch_size):
             counts.update(batch[entry].tolist())
     total = counts.total()
     return -sum(n / total * math.log(n / total) for n in counts.values())
@@ -402,10 +402,10 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
                 "settings": settings,
             }
             make_trainer(objective, **sections).train()
-            feed = run_for(make_recipe(sources, objective, **sections)).data.train
+            source = run_for(make_recipe(sources, objective, **sections)).data.train
             others = {"replaced_token": ("generator", "replaced_ids"), "left_to_right": ("clm", "masked_ids")}
             term, entry = others.get(objective, ("mlm", "masked_ids"))
-            entropy = entropy_of_predictions(feed, loop["steps"], entry)
+            entropy = entropy_of_predictions(source, loop["steps"], entry)
             curve = [loss for (loss,) in metrics(tmp_path / "out", f"{term}_loss")]
             assert curve[0] > entropy
             assert curve[-1] < entropy - 0.1
@@ -458,9 +458,9 @@ def test_a_line_of_metrics_is_the_mean_of_its_steps(
             clear(tmp_path)
             for name, every in (("each", 1), ("window", 3)):
                 make_trainer(objective, out=name, loop={"log_every": every, "micro_batch_size": 5}).train()
-            feed = run_for(make_recipe(sources, objective)).data.train
-            batches = [feed.micro_batches(step, process=0, num_processes=1, size=8)[0] for step in range(8)]
-            terms = feed.objective.terms
+            source = run_for(make_recipe(sources, objective)).data.train
+            batches = [source.micro_batches(step, process=0, num_processes=1, size=8)[0] for step in range(8)]
+            terms = source.objective.terms
             sizes = {term: [len(b[term.counted_by]) for b in batches] for term in terms}
             tokens = np.cumsum([int((b["sequence_ids"] > 0).sum()) for b in batches])
             each = {line["step"]: line for line in read_metrics(tmp_path / "each" / "metrics.jsonl") if "lr" in line}
@@ -502,13 +502,13 @@ def test_a_disk_too_full_for_metrics_is_one_error_line(make_trainer: MakeTrainer
 # --- held-out text --------------------------------------------------------------------------------------------------
 
 
-def reference_evaluation(trainer: Trainer, recipe: Recipe, feed: BatchSource, num_rows: int) -> dict[str, float]:
+def reference_evaluation(trainer: Trainer, recipe: Recipe, source: BatchSource, num_rows: int) -> dict[str, float]:
     """Score held-out rows with transformers' own network, row by row."""
     state = trainer.state()[0]
     network: Any = trainer._model.export(state).eval()
     sums: Counter[str] = Counter()
     for row in range(num_rows):
-        batch = feed.tensors(np.array([row]), np.array([HELD_OUT_EPOCH]))
+        batch = source.tensors(np.array([row]), np.array([HELD_OUT_EPOCH]))
         inputs = {name: batch[name] for name in ("input_ids", "token_type_ids")}
         with torch.no_grad():
             outputs = network(**inputs)
@@ -537,10 +537,10 @@ def test_held_out_scores_are_those_of_transformers(
             clear(tmp_path)
             sections: dict[str, Any] = {"data": {"isolate_documents": False}, "loop": {"evaluate_rows": num_rows}}
             trainer, recipe = make_trainer(objective, **sections), make_recipe(sources, objective, **sections)
-            feed = run_for(recipe).data.held_out
-            assert feed is not None
-            assert 21 < len(feed.corpus) < 10_000
-            expected = reference_evaluation(trainer, recipe, feed, min(num_rows, len(feed.corpus)))
+            source = run_for(recipe).data.held_out
+            assert source is not None
+            assert 21 < len(source.corpus) < 10_000
+            expected = reference_evaluation(trainer, recipe, source, min(num_rows, len(source.corpus)))
             assert trainer.evaluate() == pytest.approx(expected, rel=1e-5)
 
 

@@ -339,7 +339,7 @@ def test_on_held_out_wikinews_kpfbert_needs_fewer_tokens_than_a_small_vocabulary
     shares = json.loads((tmp_path / "o" / "manifest.json").read_text(encoding="utf-8"))["held_out"]
     assert list(shares) == ["o", "kpfbert"]
     assert shares["kpfbert"]["tokens_per_eojeol"] < shares["o"]["tokens_per_eojeol"]
-    # Made of morphemes, it keeps to their borders; the small one, trained on eojeol, does not.
+    # Trained on morphemes, it respects their boundaries; the small one, trained on eojeol, does not.
     assert shares["kpfbert"]["tokens_one_morpheme"] > 0.75 > 0.6 > shares["o"]["tokens_one_morpheme"]
     assert shares["kpfbert"]["tokens_unknown"] < 0.005
     with wikinews.open(encoding="utf-8", newline="") as file:

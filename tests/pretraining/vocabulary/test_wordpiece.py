@@ -100,7 +100,7 @@ def test_the_size_is_kept_to_and_ids_have_no_gaps(lines: list[str], subtests: py
             vocab = train_wordpiece(lines, size).get_vocab()
             assert sorted(vocab.values()) == list(range(len(vocab)))
             assert len(vocab) <= size
-            assert len(vocab) >= size - 1  # this much text fills any of them; an odd place may stay empty beside pairs
+            assert len(vocab) >= size - 1  # this much text fills any of them; one entry may remain unused beside pairs
 
 
 def test_a_rare_character_gives_way_to_a_frequent_one(lines: list[str]) -> None:
@@ -307,7 +307,7 @@ def test_text_after_a_boundary_is_learnt_as_a_continuation_only() -> None:
     vocab = train_wordpiece(["서울에서 부산에서 대전에서"] * 3, 200, segmentation="morpheme").get_vocab()
     assert "##에서" in vocab
     assert "에서" not in vocab
-    # Behind punctuation BERT begins a new word, and so does the piece.
+    # After punctuation BERT begins a new word.
     vocab = train_wordpiece(["‘서울’에서 ‘부산’에서 ‘대전’에서"] * 3, 200, segmentation="morpheme").get_vocab()
     assert "에서" in vocab
     assert "##에서" not in vocab
