@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from apps.demo_pages.frame import (
     Given,
     PageContext,
+    download,
     file_field,
     given_to,
     heading,
@@ -349,22 +350,8 @@ def _table(
     if len(order) > SHOWN_ROWS:
         st.caption(texts("comments.more", shown=SHOWN_ROWS, total=len(order)))
     with st.container(horizontal=True):
-        st.download_button(
-            texts("download.csv"),
-            to_csv(comments, labels, probabilities, flagged),
-            "comments.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-        )
-        st.download_button(
-            texts("download.jsonl"),
-            to_jsonl(comments, labels, probabilities, flagged),
-            "comments.jsonl",
-            "application/jsonl",
-            icon=":material/data_object:",
-            on_click="ignore",
-        )
+        download(texts("download.csv"), to_csv(comments, labels, probabilities, flagged), "comments.csv")
+        download(texts("download.jsonl"), to_jsonl(comments, labels, probabilities, flagged), "comments.jsonl")
 
 
 def to_csv(

@@ -27,6 +27,13 @@ POLL_S = 0.8
 FIRST_LOOK_S = 0.3
 """Seconds within which a job that finishes is shown without a progress bar."""
 SHOWN_REJECTED = 5
+MEDIA_TYPES = {
+    "csv": "text/csv",
+    "html": "text/html",
+    "json": "application/json",
+    "jsonl": "application/jsonl",
+    "txt": "text/plain",
+}
 
 
 @st.cache_resource(show_spinner=False)
@@ -221,6 +228,13 @@ def show_rejected(rejected: Sequence[RejectedRecord], texts: Texts) -> None:
                 st.text(explain_rejected(record, texts))
             if len(rejected) > SHOWN_REJECTED:
                 st.caption(texts("rejected.more", count=len(rejected) - SHOWN_REJECTED))
+
+
+def download(label: str, data: str | bytes | Callable[[], bytes], name: str, **options: Any) -> None:
+    """Show a button that downloads DATA as a file; a function is called when it is pressed."""
+    media_type = MEDIA_TYPES[name.rsplit(".", 1)[-1]]
+    icon = ":material/download:"
+    st.download_button(label, data, name, media_type, key=name, icon=icon, on_click="ignore", **options)
 
 
 def heading(texts: Texts, page: str) -> None:

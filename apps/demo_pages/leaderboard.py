@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from apps.demo_pages.frame import PageContext, heading, show_error
+from apps.demo_pages.frame import PageContext, download, heading, show_error
 from apps.demo_pages.marking import escaped, one_line
 from corpora.foundation.errors import ResultError, SuiteError
 from corpora.foundation.texts import Texts
@@ -208,22 +208,8 @@ def _report(texts: Texts, folder: Path, board_file: LeaderboardFile) -> None:
     written = folder / "leaderboard.html"
     page = written.read_bytes() if written.is_file() else to_html(Report(board_file, published_order())).encode()
     with st.container(horizontal=True):
-        st.download_button(
-            texts("leaderboard.report"),
-            page,
-            "leaderboard.html",
-            "text/html",
-            icon=":material/download:",
-            on_click="ignore",
-        )
-        st.download_button(
-            texts("download.csv"),
-            to_csv(board_file.rows).encode(),
-            "leaderboard.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-        )
+        download(texts("leaderboard.report"), page, "leaderboard.html")
+        download(texts("download.csv"), to_csv(board_file.rows).encode(), "leaderboard.csv")
     st.caption(texts("leaderboard.created", when=board_file.created[:16].replace("T", " ")))
     if st.toggle(texts("leaderboard.show_report"), key="report", bind="query-params"):
         # A data URL has no origin, so the script of the report cannot access this page.

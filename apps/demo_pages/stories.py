@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from apps.demo_pages.frame import (
     Given,
     PageContext,
+    download,
     file_field,
     given_to,
     heading,
@@ -209,22 +210,14 @@ def _result(texts: Texts, session: SessionStories) -> None:
 def _downloads(texts: Texts, session: SessionStories) -> None:
     st.divider()
     report = session.report(texts("stories.title"))
-    files: Mapping[str, tuple[str, Callable[[], bytes]]] = {
-        "json": ("application/json", lambda: json.dumps(to_json(report), ensure_ascii=False, indent=1).encode()),
-        "csv": ("text/csv", lambda: to_csv(report).encode()),
-        "html": ("text/html", lambda: to_html(report, session.map_positions()).encode()),
+    files: Mapping[str, Callable[[], bytes]] = {
+        "json": lambda: json.dumps(to_json(report), ensure_ascii=False, indent=1).encode(),
+        "csv": lambda: to_csv(report).encode(),
+        "html": lambda: to_html(report, session.map_positions()).encode(),
     }
     with st.container(horizontal=True):
-        for kind, (mime, make) in files.items():
-            st.download_button(
-                texts(f"download.{kind}"),
-                make,
-                f"stories.{kind}",
-                mime,
-                icon=":material/download:",
-                on_click="ignore",
-                key=f"stories-{kind}",
-            )
+        for kind, make in files.items():
+            download(texts(f"download.{kind}"), make, f"stories.{kind}")
 
 
 # ---- stories, one by one ----

@@ -10,6 +10,7 @@ import streamlit as st
 from apps.demo_pages.frame import (
     Given,
     PageContext,
+    download,
     file_field,
     given_to,
     heading,
@@ -183,23 +184,13 @@ def _result(texts: Texts, item: Item, summary: Summary) -> None:
             share=share,
         )
     )
+
+    def as_json() -> bytes:
+        return json.dumps(to_record(item, summary), ensure_ascii=False, indent=1).encode("utf-8", "replace")
+
     with st.container(horizontal=True):
-        st.download_button(
-            texts("download.txt"),
-            str(summary) + "\n",
-            "summary.txt",
-            "text/plain",
-            icon=":material/download:",
-            on_click="ignore",
-        )
-        st.download_button(
-            texts("download.json"),
-            lambda: json.dumps(to_record(item, summary), ensure_ascii=False, indent=1).encode("utf-8", "replace"),
-            "summary.json",
-            "application/json",
-            icon=":material/data_object:",
-            on_click="ignore",
-        )
+        download(texts("download.txt"), str(summary) + "\n", "summary.txt")
+        download(texts("download.json"), as_json, "summary.json")
     with st.expander(texts("summary.copy"), icon=":material/content_copy:"), st.container(key="summary-copy"):
         st.code(str(summary).encode("utf-8", "replace").decode("utf-8"), language=None, wrap_lines=True)
     article, why = st.columns([3, 2], gap="large")
@@ -272,12 +263,4 @@ def _all(context: PageContext, items: tuple[Item, ...], options: Mapping[str, An
 
     found = run_job(texts, "summaries", asked, work)
     if found is not None:
-        st.download_button(
-            texts("summary.download_all", count=len(items)),
-            found,
-            "summaries.jsonl",
-            "application/jsonl",
-            icon=":material/download:",
-            on_click="ignore",
-            type="primary",
-        )
+        download(texts("summary.download_all", count=len(items)), found, "summaries.jsonl", type="primary")
