@@ -878,6 +878,7 @@ def test_what_the_description_allows_is_answered_as_it_says(
         st.dictionaries(st.sampled_from(["texts", "questions", "articles", "sentences", "focus"]), ANYTHING),
     ),
 )
+@pytest.mark.slow
 def test_nothing_that_is_sent_is_an_error_of_the_server(
     standing: tuple[Client, Callable[[Coroutine[Any, Any, Answer]], Answer]], path: str, body: Any
 ) -> None:

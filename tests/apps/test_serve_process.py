@@ -310,6 +310,7 @@ def running(*arguments: str) -> Iterator[Server]:
     assert not [line for line in other if "Traceback" in line], "".join(other)
 
 
+@pytest.mark.slow
 def test_two_workers_serve_share_figures_survive_a_death_and_end_gently(models: Path) -> None:
     with running("--classify", str(models / "sentiment"), "--runtime", "onnx-fp32", "--workers", "2") as server:
         assert server.events("listening")[0]["served"] == [
@@ -431,6 +432,7 @@ def test_schemathesis_finds_no_fault(models: Path, tmp_path: Path) -> None:
     assert max(statuses) < 500
 
 
+@pytest.mark.slow
 def test_a_slow_sender_and_a_closed_door(models: Path) -> None:
     arguments = ("--classify", str(models / "sentiment"), "--runtime", "torch", "--timeout-s", "1", "--drain-s", "0.2")
     with running(*arguments) as server:

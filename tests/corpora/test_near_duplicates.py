@@ -51,7 +51,7 @@ def test_pairs_are_those_of_brute_force() -> None:
 
 
 def test_blocks_of_any_size_give_the_same_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = texts_with_copies(300)
+    texts = texts_with_copies(60)
     expected = similar_pairs(texts, width=5, min_jaccard=0.6)
     for size in (1, 7, 100):
         monkeypatch.setattr(corpora.near_duplicates, "BLOCK_KEYS", size)

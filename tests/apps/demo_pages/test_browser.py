@@ -28,6 +28,7 @@ from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'pressbert[test]'")
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 TIMEOUT_MS = 180_000
 BREATH_MS = 250

@@ -109,6 +109,7 @@ sys.stdout.buffer.write(embedded.points.tobytes() + labels.tobytes() + is_core.t
 """
 
 
+@pytest.mark.slow
 def test_points_and_labels_are_the_same_bytes_with_one_thread_and_with_two() -> None:
     outputs = []
     for threads in ("1", "2"):
@@ -264,6 +265,7 @@ SETTINGS: list[tuple[str, object, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_every_setting_is_used() -> None:
     for setting, value, others in SETTINGS:
         nested = Nested()
