@@ -1,4 +1,4 @@
-"""Files of visitors: what is good is read, what is not is told in one plain sentence of Korean."""
+"""Uploaded files: they are read, or refused with one plain sentence."""
 
 import json
 import re

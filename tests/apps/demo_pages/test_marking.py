@@ -1,4 +1,4 @@
-"""What others wrote is shown and never done: HTML and Markdown are escaped, marks stand where they should."""
+"""Visitors' texts are escaped as HTML and Markdown, and marks are at their positions."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""Excel workbooks: what other programs write, and what no program should."""
+"""Excel workbooks: those of other programs, and hostile ones."""
 
 import io
 import zipfile
