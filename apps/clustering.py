@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
-from apps.stories.articles import Article, read_articles
+from apps.stories.articles import Article, parse_columns, read_articles
 from apps.stories.clusters import (
     Cluster,
     ClusteringConfig,
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     source = arguments.file or SAMPLE
     rejected: list[RejectedRecord] = []
     with steps.step("read"):
-        articles = read_articles(source, columns=dict(_pairs(arguments.column, "--column")), rejected=rejected)
+        articles = read_articles(source, columns=parse_columns(arguments.column), rejected=rejected)
     _write_rejected(arguments.out / REJECTED_FILE, rejected)
     with steps.step("model"):
         embedder = _open_embedder(arguments)
@@ -147,17 +147,11 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _pairs(values: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
-    for value in values:
-        name, separator, content = value.partition("=")
-        if not separator or not content:
-            raise UsageError(option, f"'{value}' has no value", f"write {option} NAME=VALUE")
-        yield name, content
-
-
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that were given; options override `--set`."""
-    given = dict(_pairs(arguments.set, "--set"))
+    given = dict(setting.partition("=")[::2] for setting in arguments.set)
+    if incomplete := [name for name, value in given.items() if not value]:
+        raise UsageError("--set", f"'{incomplete[0]}' is not KEY=VALUE", "write for example --set min_size=4")
     options = {name: getattr(arguments, name) for name in ("noise", "min_size", "seed", "clusterer")}
     given |= {name: value for name, value in options.items() if value is not None}
     return given | ({"by_category": True} if arguments.by_category else {})

@@ -12,11 +12,10 @@ import json
 import sys
 from pathlib import Path
 
-from apps.stories.articles import read_articles
+from apps.stories.articles import parse_columns, read_articles
 from apps.stories.duplicates import find_duplicates
 from corpora.documents import RejectedRecord
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
-from corpora.foundation.errors import UsageError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,12 +26,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--column", action="append", default=[], metavar="FIELD=NAME", help="e.g. title=헤드라인")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a group")
     arguments = parser.parse(argv)
-    pairs = [item.partition("=") for item in arguments.column]
-    if wrong := next(("".join(pair) for pair in pairs if not (pair[0] and pair[2])), None):
-        raise UsageError("--column", f"'{wrong}' is not FIELD=NAME", "write for example title=헤드라인")
     rejected: list[RejectedRecord] = []
-    columns = {name: column for name, _, column in pairs}
-    articles = read_articles(arguments.file, columns=columns, rejected=rejected)
+    articles = read_articles(arguments.file, columns=parse_columns(arguments.column), rejected=rejected)
     texts = [article.title if arguments.by == "title" else article.text or article.title for article in articles]
     groups = find_duplicates(texts)
     for number, group in enumerate(groups):

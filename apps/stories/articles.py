@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from apps.stories.xlsx import read_sheet
 from corpora.documents import FIELD_NAMES, Document, RejectedRecord, format_of, nfc, read_documents
-from corpora.foundation.errors import DataError, suggest
+from corpora.foundation.errors import DataError, UsageError, suggest
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "title": ("title", "headline", "제목", "기사제목", "text"),
@@ -132,6 +132,21 @@ def parse_date(value: object) -> str:
     except ValueError:
         return ""
     return moment.strftime("%Y-%m-%dT%H:%M" if found[4] else "%Y-%m-%d")
+
+
+def parse_columns(options: Iterable[str]) -> dict[str, str]:
+    """Parse options of the form `FIELD=NAME`, e.g. `title=헤드라인`.
+
+    Raises:
+        UsageError: an option has another form.
+    """
+    columns = {}
+    for option in options:
+        field, _, column = option.partition("=")
+        if not field or not column:
+            raise UsageError("--column", f"'{option}' is not FIELD=NAME", "write for example title=헤드라인")
+        columns[field] = column
+    return columns
 
 
 def read_articles(

@@ -207,9 +207,9 @@ def test_wrong_options_are_one_line_errors(write: Write, tmp_path: Path, fails: 
     for options, kind, where, what in [
         (["--set", "min_sise=3"], RecipeError, "--set", "min_size"),
         (["--set", "min_size=x"], RecipeError, "--set", "min_size='x'"),
-        (["--set", "min_size"], UsageError, "--set", "has no value"),
+        (["--set", "min_size"], UsageError, "--set", "is not KEY=VALUE"),
         (["--min-size", "1"], RecipeError, "--set", "min_size=1"),
-        (["--column", "title"], UsageError, "--column", "has no value"),
+        (["--column", "title"], UsageError, "--column", "is not FIELD=NAME"),
         (["--column", "tilte=제목"], DataError, "--column", "'title'"),
         (["--nois", "keep"], UsageError, "python -m apps.clustering", "--noise"),
         (["--noise", "drop"], UsageError, "python -m apps.clustering", "invalid choice"),
