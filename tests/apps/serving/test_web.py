@@ -21,8 +21,6 @@ from pydantic_core import to_json
 pytest.importorskip("fastapi", reason="needs fastapi and prometheus-client: pip install 'pressbert[serve]'")
 pytest.importorskip("prometheus_client", reason="needs fastapi and prometheus-client: pip install 'pressbert[serve]'")
 
-from apps.serving.batching import Batcher, Job, OverloadedError
-from apps.serving.cache import ENTRY_BYTES, ResultCache
 from apps.serving.metrics import Metrics
 from apps.serving.page import example
 from apps.serving.schemas import (
@@ -344,24 +342,6 @@ def test_a_text_that_breaks_the_model_harms_nobody_else(caplog: pytest.LogCaptur
     assert SECRET not in caplog.text
 
 
-def test_jobs_of_several_loops_return_to_their_loops() -> None:
-    batcher = Batcher(max_waiting=100, max_batch=8, max_cost=1000)
-    batcher.start()
-
-    def caller(number: int, results: list[Any]) -> None:
-        jobs = [Job("all", lambda items: [2 * item for item in items], number * 10 + k, 1) for k in range(5)]
-        results.extend(asyncio.run(batcher.submit(jobs, timeout_s=10)))
-
-    found: list[list[int]] = [[] for _ in range(4)]
-    threads = [threading.Thread(target=caller, args=(k, found[k])) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    batcher.close()
-    assert found == [[2 * (number * 10 + k) for k in range(5)] for number in range(4)]
-
-
 # --- too much --------------------------------------------------------------------------------------------------------
 
 
@@ -414,57 +394,6 @@ def test_what_is_not_done_in_time_is_refused_and_never_computed() -> None:
     run(scenario, SETTINGS.model_copy(update={"timeout_s": 0.3}))
 
 
-def test_the_time_to_come_back_follows_from_the_speed() -> None:
-    async def scenario() -> None:
-        batcher = Batcher(max_waiting=100, max_batch=10, max_cost=1000)
-        gate, entered = threading.Event(), threading.Event()
-
-        def slow(items: Sequence[Any]) -> Sequence[Any]:
-            time.sleep(0.05)
-            return items
-
-        def held(items: Sequence[Any]) -> Sequence[Any]:
-            entered.set()
-            assert gate.wait(20)
-            return items
-
-        batcher.start()
-        await batcher.submit([Job("slow", slow, 0, 1)], timeout_s=10)  # 0.05 s for a cost of 1
-        blocked = asyncio.create_task(batcher.submit([Job("held", held, 0, 1)], timeout_s=10))
-        await asyncio.to_thread(entered.wait, 20)
-        waiting = asyncio.create_task(batcher.submit([Job("slow", slow, k, 1) for k in range(60)], timeout_s=10))
-        await asyncio.sleep(0)
-        assert 2.9 <= batcher.expected_wait_s <= 10
-        with pytest.raises(OverloadedError, match="would not be done in time") as caught:
-            await batcher.submit([Job("slow", slow, 0, 1)], timeout_s=1.0)
-        assert 3 <= caught.value.retry_after_s <= 10
-        gate.set()
-        assert await waiting == list(range(60))
-        await blocked
-        await asyncio.to_thread(batcher.close)
-        with pytest.raises(OverloadedError, match="shutting down"):
-            await batcher.submit([Job("slow", slow, 0, 1)], timeout_s=1.0)
-
-    asyncio.run(scenario())
-
-
-def test_closing_finishes_what_waits() -> None:
-    async def scenario() -> None:
-        batcher = Batcher(max_waiting=100, max_batch=1, max_cost=1)
-        batcher.start()
-
-        def slow(items: Sequence[Any]) -> Sequence[Any]:
-            time.sleep(0.01)
-            return items
-
-        tasks = [asyncio.create_task(batcher.submit([Job("a", slow, k, 1)], timeout_s=20)) for k in range(20)]
-        await asyncio.sleep(0)
-        await asyncio.to_thread(batcher.close)
-        assert await asyncio.gather(*tasks) == [[k] for k in range(20)]
-
-    asyncio.run(scenario())
-
-
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 
@@ -502,15 +431,6 @@ def test_other_settings_another_pair_another_endpoint_are_other_questions() -> N
     run(scenario)
 
 
-def test_another_model_is_another_question() -> None:
-    cache = ResultCache(10_000)
-    cache.put(cache.key("digest 1", "classify", "", "글"), b"1")
-    assert cache.get(cache.key("digest 2", "classify", "", "글")) is None
-    assert cache.get(cache.key("digest 1", "classify", "", "글")) == b"1"
-    assert cache.key("a", "bc") != cache.key("ab", "c")
-    assert ResultCache(10).key("a") != ResultCache(10).key("a")
-
-
 def test_the_cache_can_be_off() -> None:
     async def scenario(client: Client) -> None:
         await client.classify("같은 글")
@@ -518,27 +438,6 @@ def test_the_cache_can_be_off() -> None:
         assert client.keeper.texts == ["같은 글"] * 2
 
     run(scenario, SETTINGS.model_copy(update={"cache_bytes": 0}))
-
-
-@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 700), st.booleans()), max_size=60))
-def test_the_cache_keeps_what_was_used_last_within_its_bound(steps: list[tuple[int, int, bool]]) -> None:
-    cache, bound = ResultCache(2000), 2000
-    order: dict[int, bytes] = {}
-    for name, size, is_question in steps:
-        key = cache.key(str(name))
-        if is_question:
-            assert cache.get(key) == order.get(name)
-            if name in order:
-                order[name] = order.pop(name)
-            continue
-        value = bytes(size)
-        cache.put(key, value)
-        order.pop(name, None)
-        order[name] = value
-        while sum(len(v) + ENTRY_BYTES for v in order.values()) > bound:
-            order.pop(next(iter(order)))
-        assert len(cache) == len(order)
-        assert cache.num_bytes == sum(len(v) + ENTRY_BYTES for v in order.values()) <= bound
 
 
 def test_no_text_stays_in_the_cache() -> None:
