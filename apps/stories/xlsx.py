@@ -1,12 +1,13 @@
-"""Rows of an Excel workbook (.xlsx) by python-calamine, which is given no file that would fill the memory.
+"""Rows of an Excel workbook (.xlsx) as text, by python-calamine, after a check that the file does not fill the memory.
 
-Cells are text, numbers as the file has them. A date is the number of days that Excel keeps.
+Numbers are written as in the file, with all their digits. A date is Excel's number of days, whatever its format.
 """
 
 import copy
 import datetime
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
@@ -19,11 +20,13 @@ LARGEST_PART = 1 << 30
 """Bytes of the largest part that is unpacked: a workbook of a million articles has less, a zip bomb has more."""
 BLOCK = 1 << 20
 PARTS = ("workbook.xml", "_rels/workbook.xml.rels")
-LAST_COLUMN = 16_384  # of Excel itself
+"""Names of the first sheet and of its file."""
+LAST_COLUMN = 16_384
+"""Columns of a sheet in Excel."""
 MAX_CELLS = 1 << 25
 """Rows × columns of a sheet, all of which are held in memory, however few have a value."""
 TAG = re.compile(rb"<(?:\w+:)?(row|c)\b([^<>]*)>(?:[^<]*<(?:\w+:)?v>([^<]{16,})<)?")
-"""A row or cell, its attributes, and a value of more digits than a floating-point number holds."""
+"""A row or cell, its attributes, and its value if that has more digits than a floating-point number may hold."""
 REFERENCE = re.compile(rb"\br\s*=\s*[\"']([A-Z]*)(\d+)[\"']")
 DAY_0 = datetime.datetime(1899, 12, 30)  # noqa: DTZ001 - a cell has no time zone
 ONE_DAY = datetime.timedelta(days=1)
@@ -42,6 +45,7 @@ def read_sheet(path: Path) -> Iterator[tuple[int, list[str]]]:
         rows = sheet.to_python(skip_empty_area=False)
     except (
         zipfile.BadZipFile,
+        zlib.error,
         ElementTree.ParseError,
         CalamineError,
         LookupError,

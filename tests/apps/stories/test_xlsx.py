@@ -171,6 +171,15 @@ def test_a_part_that_understates_its_size_is_refused(write: Write, fails: Fails)
         list(read_sheet(path))
 
 
+def test_damaged_data_is_a_one_line_error(write: Write, fails: Fails) -> None:
+    content = workbook()
+    start = content.index(b"xl/worksheets/sheet2.xml") + len(b"xl/worksheets/sheet2.xml")
+    for offset in (0, 5, 30):
+        path = write("a.xlsx", content[: start + offset] + b"\xff\xff\xff" + content[start + offset + 3 :])
+        with fails(DataError, path, "not an Excel workbook"):
+            list(read_sheet(path))
+
+
 def test_a_missing_workbook_is_a_one_line_error(tmp_path: Path, fails: Fails) -> None:
     with fails(DataError, tmp_path / "a.xlsx", "No such file"):
         list(read_sheet(tmp_path / "a.xlsx"))
