@@ -269,7 +269,7 @@ def test_a_hostile_article_neither_runs_nor_breaks_anything(visit: Callable[...,
     visitor.upload("큰 <b>기사</b>.txt", (sentence * 6000)[:1_000_000].encode())
     visitor.page.wait_for_selector(".pb-omitted")
     assert_harmless(visitor.idle())
-    # It goes on working.
+    # It continues to work.
     visitor.press("벼리시").page.wait_for_selector("text=본회의를 열어 총 1조3384억")
     assert len(visitor.texts("mark.pb-chosen")) == 3
 

@@ -334,7 +334,7 @@ def test_two_workers_serve_share_figures_survive_a_death_and_end_gently(models: 
         )
         assert sum(map(int, counted)) == 40
 
-        # A worker that dies is replaced, and the other one goes on.
+        # A worker that dies is replaced, and the other one continues.
         victim = first.pop()
         os.kill(victim, signal.SIGKILL)
         server.until(lambda: [e for e in server.events("worker_died") if e["pid"] == victim])
