@@ -4,34 +4,38 @@
     python -m apps.summarize article.txt --sentences 2
     python -m apps.summarize ARCHIVE --out summaries.jsonl
 
-A `.txt` file is one article, a `.jsonl` file has one per line with `text` (or 본문, content, …) and optionally `title`
-and `id`; both may be gzipped. The standard input is JSONL if its first line is a JSON object, else one article. Without
-arguments, an article of the embedded sample is summarized.
+A `.txt` file is one article; `.jsonl`, `.json`, `.csv`, `.tsv`, `.xlsx` and `.parquet` have one per record, with a
+column for the text (본문, content, …) and perhaps for title and id. The standard input is JSONL if its first line is a
+JSON object, else one article. Without arguments, an article of the embedded sample is summarized.
 
 Offsets count the code points of the text as read, whatever its Unicode form. With `--out` an interrupted run resumes
 after the last complete line. A bad record is written with its position and the reason to `….rejected.jsonl` beside the
 output, and the command ends with exit code 1.
 """
 
+import codecs
 import itertools
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from corpora.documents import FIELD_NAMES, format_of, parse_json_object, read_lines, read_text
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import DataError, ResultError, UsageError, cannot_write
 from corpora.foundation.files import write_json, write_text
+from corpora.readers.decoding import ENCODINGS, Encoding, format_of, read_text
+from corpora.readers.fields import candidates, column_named, seen
+from corpora.readers.records import FORMATS, Record, parse_json_object, read_records
+from corpora.sources import parse_field
 from downstream.summarize import RUNTIMES, Options, Summarizer, Summary
 from downstream.task import SAMPLE_ROOT
 
 STANDARD_INPUT = "-"
-SUFFIXES = (".txt", ".jsonl")
 
 
 # ---- input ----
@@ -44,7 +48,7 @@ class Item:
     source: str
     """File as named by the user, `-` for the standard input."""
     line: int
-    """Line of the record in a JSONL file, from 1; 1 for a text file."""
+    """Line of the record, or its number in a JSON array, from 1; 1 for a text file."""
     id: str = ""
     text: str = ""
     title: str = ""
@@ -65,19 +69,26 @@ def find_files(paths: Iterable[str]) -> list[str]:
             continue
         if not path.is_dir():
             raise UsageError(name, "no such file or folder", "check the path")
-        inside = [str(file) for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in SUFFIXES]
+        inside = [str(file) for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in FORMATS]
         if not inside:
-            raise UsageError(name, f"no {' or '.join(SUFFIXES)} files in it", "give the folder that holds the articles")
+            raise UsageError(name, f"no {', '.join(FORMATS)} files in it", "give the folder that holds the articles")
         files += inside
     return list(dict.fromkeys(files))
 
 
-def read_items(files: list[str], start: tuple[int, int] = (0, 0)) -> Iterator[Item]:
+def read_items(
+    files: list[str],
+    start: tuple[int, int] = (0, 0),
+    fields: Mapping[str, str] | None = None,
+    encoding: Encoding = "auto",
+) -> Iterator[Item]:
     """Read the articles of files one by one, with one article in memory.
 
     Args:
         files: names, `-` for the standard input.
         start: index of the file and line in it that were read last; reading starts after them.
+        fields: column of `text`, `title` or `id`; others are found by their usual names.
+        encoding: of text files.
 
     Yields:
         Articles, and bad records with their errors. A file that cannot be read is a bad record, unless it is the only
@@ -91,7 +102,7 @@ def read_items(files: list[str], start: tuple[int, int] = (0, 0)) -> Iterator[It
             continue
         line = start[1] if number == start[0] else 0
         try:
-            for item in _read_file(name):
+            for item in _read_file(name, fields or {}, encoding):
                 if item.line > line:
                     line = item.line
                     yield item
@@ -101,54 +112,59 @@ def read_items(files: list[str], start: tuple[int, int] = (0, 0)) -> Iterator[It
             yield Item(name, line + 1, error=error)
 
 
-def _read_file(name: str) -> Iterator[Item]:
-    path = Path(name)
+def _read_file(name: str, fields: Mapping[str, str], encoding: Encoding) -> Iterator[Item]:
     if name == STANDARD_INPUT:
-        yield from _read_standard_input()
-    elif format_of(path) == ".txt":
-        yield _item(name, 1, {"text": read_text(path)}, path.name)
-    elif format_of(path) == ".jsonl":
-        yield from _read_records(name, read_lines(path))
-    else:
-        raise DataError(name, f"unknown format '{format_of(path)}'", f"use {' or '.join(SUFFIXES)}, or .gz of these")
+        yield from _read_standard_input(fields)
+        return
+    path = Path(name)
+    for record in read_records(path, "file", encoding):
+        yield _item(name, record, fields, path.name if format_of(path) == ".txt" else record.where)
 
 
-def _read_standard_input() -> Iterator[Item]:
-    # Whatever the console's encoding, piped text is UTF-8, possibly with a byte order mark.
-    lines = (line.decode("utf-8-sig") for line in sys.stdin.buffer)
+def _read_standard_input(fields: Mapping[str, str]) -> Iterator[Item]:
+    """Read JSON Lines as they come, and anything else as one article, in any encoding."""
+    first = sys.stdin.buffer.readline()
     try:
-        first = next(lines, "")
-        rest = itertools.chain([first], lines)
-        if isinstance(parse_json_object(first, STANDARD_INPUT), dict):
-            yield from _read_records(STANDARD_INPUT, rest)
-        else:
-            yield _item(STANDARD_INPUT, 1, {"text": "".join(rest)}, STANDARD_INPUT)
-    except UnicodeDecodeError as error:
-        raise DataError("standard input", "not UTF-8", "convert it, e.g. with iconv -f cp949 -t utf-8") from error
+        is_json = isinstance(parse_json_object(first.decode("utf-8-sig"), STANDARD_INPUT), dict)
+    except UnicodeDecodeError:
+        is_json = False
+    if is_json:
+        lines = itertools.chain([first.removeprefix(codecs.BOM_UTF8)], sys.stdin.buffer)
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                where = f"{STANDARD_INPUT}:{number}"
+                try:
+                    found = parse_json_object(line.decode(), where)
+                except UnicodeDecodeError:
+                    found = DataError(where, "not UTF-8", "write the records as UTF-8")
+                is_bad = isinstance(found, DataError)
+                record = Record(where, "", {}, found) if is_bad else Record(where, "", found)  # type: ignore[arg-type]
+                yield _item(STANDARD_INPUT, record, fields, where)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "article.txt")
+        path.write_bytes(first + sys.stdin.buffer.read())
+        for record in read_records(path, "file"):
+            error = record.error and DataError("standard input", record.error.what, "convert it to UTF-8")
+            yield _item(STANDARD_INPUT, replace(record, error=error), fields, STANDARD_INPUT)
 
 
-def _read_records(source: str, lines: Iterable[str]) -> Iterator[Item]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            where = f"{source}:{number}"
-            record = parse_json_object(line, where)
-            if isinstance(record, DataError):
-                yield Item(source, number, error=record)
-            else:
-                yield _item(source, number, record, where)
-
-
-def _item(source: str, line: int, record: Mapping[str, Any], position: str) -> Item:
+def _item(source: str, record: Record, fields: Mapping[str, str], position: str) -> Item:
     # Not read_documents: it normalizes to NFC, and offsets would not count the characters of the file.
-    text, title, id_ = (
-        next((str(record[key]) for key in FIELD_NAMES[name] if isinstance(record.get(key), str | int | float)), "")
-        for name in ("text", "title", "id")
-    )
+    number = int(record.where.rpartition(":")[2])
+    if record.error is not None:
+        return Item(source, number, error=record.error)
+    found = candidates(tuple(record.values))
+    texts = {}
+    for name in ("text", "title", "id"):
+        columns = [column_named(fields[name], record.values)] if name in fields else found[name]
+        values = (record.values.get(column) for column in columns if column is not None)
+        texts[name] = next((str(value) for value in values if isinstance(value, str | int | float)), "")
     error = None
-    if not text.strip():
-        known = ", ".join(FIELD_NAMES["text"])
-        error = DataError(f"{source}:{line}", "no text in it", f"fill one of the fields {known}")
-    return Item(source, line, id_ or position, text, title, error)
+    if not texts["text"].strip():
+        fix = "fill it, or name the column with --field text=COLUMN"
+        error = DataError(f"{source}:{number}", f"no text in it ({seen(record.values)})", fix)
+    return Item(source, number, texts["id"] or position, texts["text"], texts["title"], error)
 
 
 # ---- output ----
@@ -269,9 +285,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON, one line per article")
     parser.add_argument("--out", type=Path, help="write JSON to this file; an interrupted run resumes")
+    parser.add_argument("--field", action="append", default=[], metavar="FIELD=COLUMN", help="e.g. text=본문")
+    parser.add_argument("--encoding", choices=ENCODINGS, default="auto", help="of text files; default: recognized")
     parser.add_argument("--model", help="folder or hub id; default: the bundled model")
     parser.add_argument("--runtime", default="auto", choices=RUNTIMES)
     arguments = parser.parse(argv)
+    fields = {name: column for item in arguments.field for name, column in parse_field(item).items()}
+    reading: dict[str, Any] = {"fields": fields, "encoding": arguments.encoding}
     settings = {
         "sentences": arguments.sentences,
         "ratio": arguments.ratio,
@@ -294,10 +314,10 @@ def main(argv: list[str] | None = None) -> int:
         items: Iterator[Item] = itertools.islice(read_items([str(SAMPLE_ROOT / "news.jsonl")]), 1)
         return print_summaries(items, summarize, as_json=arguments.json)
     if arguments.out is None:
-        is_alone = len(files) == 1 and format_of(Path(files[0])) != ".jsonl"
-        return print_summaries(read_items(files), summarize, as_json=arguments.json, with_ids=not is_alone)
-    about = settings | {"title": arguments.title, "model": arguments.model}
-    return write_summaries(files, arguments.out, summarize, about)
+        is_alone = len(files) == 1 and (files[0] == STANDARD_INPUT or format_of(Path(files[0])) == ".txt")
+        return print_summaries(read_items(files, **reading), summarize, as_json=arguments.json, with_ids=not is_alone)
+    about = settings | {"title": arguments.title, "model": arguments.model} | (reading if fields else {})
+    return write_summaries(files, arguments.out, summarize, about, reading)
 
 
 def print_summaries(
@@ -321,13 +341,17 @@ def print_summaries(
 
 
 def write_summaries(
-    files: list[str], out: Path, summarize: Callable[[Item], Summary], settings: Mapping[str, Any]
+    files: list[str],
+    out: Path,
+    summarize: Callable[[Item], Summary],
+    settings: Mapping[str, Any],
+    reading: Mapping[str, Any],
 ) -> int:
     """Write summaries to a file, resuming an interrupted run."""
     batch = Batch(out, files, settings)
     counts = {"articles": 0, "rejected": batch.num_rejected}
     try:
-        for item in tqdm(read_items(files, batch.start), desc="summarize", unit="article", disable=None):
+        for item in tqdm(read_items(files, batch.start, **reading), desc="summarize", unit="article", disable=None):
             if item.error is None:
                 batch.write(to_record(item, summarize(item)))
                 counts["articles"] += 1

@@ -58,11 +58,11 @@ from benchmarks.clustering_measures import (
     open_embedder,
 )
 from benchmarks.clustering_page import NEWS, NOTEBOOK, page
-from corpora.documents import read_text
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.files import write_text
 from corpora.near_duplicates import similar_pairs
+from corpora.readers.decoding import read_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "clustering.md"
 

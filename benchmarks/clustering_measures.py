@@ -16,7 +16,7 @@ from apps.stories.clusters import default_embedder
 from apps.stories.duplicates import letters_of
 from apps.stories.keywords import kiwi
 from apps.stories.space import CharNgrams, Embedder
-from corpora.documents import read_text
+from corpora.readers.decoding import read_text
 
 Labels = NDArray[np.int64]
 

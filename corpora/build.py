@@ -57,18 +57,15 @@ from corpora.corpus import (
     read_shard,
     summary_table,
 )
-from corpora.documents import (
-    Document,
-    RejectedRecord,
-    TextUnit,
-    read_documents,
-)
+from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.files import atomic_file, fingerprint, write_json
 from corpora.official import data_root
 from corpora.overlap import EvaluationIndex
+from corpora.readers.decoding import COMPRESSIONS, ENCODINGS, Encoding
+from corpora.readers.records import TextUnit
 from corpora.sources import (
     TEXT_UNITS,
     CorpusRecipe,
@@ -94,6 +91,10 @@ class BuildConfig(Config):
     """What a document is in plain text."""
     fields: dict[str, str] = Field(default_factory=dict)
     """Which column holds what, e.g. `{"text": "기사본문"}`; unnamed ones are found by their usual names."""
+    encoding: Encoding = "auto"
+    """Of text files: UTF-8, UTF-16 or CP949; `auto`: recognized."""
+    max_rejected: float = Field(default=0.5, ge=0, le=1)
+    """Largest share of unreadable records in a source; with more it is refused."""
     exclude: tuple[Path, ...] = ()
     """Files whose texts are kept out of the corpus, such as evaluation data."""
     held_out: float = Field(default=0.01, ge=0, lt=1)
@@ -130,7 +131,7 @@ def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | Non
     """
     config = config or BuildConfig()
     _check_out(out)
-    inputs = find_inputs(sources, out, config.text_unit, config.fields)
+    inputs = find_inputs(sources, out, config.text_unit, config.fields, config.encoding)
     settings = _settings(config)
     if (out / MANIFEST).is_file():
         manifest = read_manifest(out)
@@ -155,7 +156,7 @@ def build(sources: Sequence[Source | Path], out: Path, config: BuildConfig | Non
 
 def _settings(config: BuildConfig) -> dict[str, Any]:
     """Return the settings that decide the documents, as JSON reads them back."""
-    settings = config.model_dump(mode="json", exclude={"text_unit", "fields", "exclude"})
+    settings = config.model_dump(mode="json", exclude={"text_unit", "fields", "encoding", "max_rejected", "exclude"})
     settings["exclude"] = [{"name": path.name, "sha256": digest_of(path)} for path in config.exclude]
     return settings
 
@@ -196,9 +197,7 @@ class _Corpus:
             for document in self._without_overlap(cleaned, tally):
                 writer = held_out if text_digest(document.text) < threshold else train
                 writer.write(document)
-            if not tally.num_read:
-                what = f"none of its {reader.num_rejected:,} records is a document, the first: {reader.first_reason}"
-                raise DataError(path, what, "leave it out, or name its columns with SOURCE:text=COLUMN")
+            self._check_rejected(path, reader, tally.num_read)
         record = _Finished(
             source=SourceRecord(
                 **file.model_dump(),
@@ -215,6 +214,15 @@ class _Corpus:
         write_json(_progress_path(self._out, number), record.model_dump(mode="json"))
         self.finished.append(record)
         self._num_shards.update(shard.split for shard in record.shards)
+
+    def _check_rejected(self, path: Path, reader: "_Reader", num_read: int) -> None:
+        """Refuse a source most of whose records are bad: it is another format than its name says."""
+        num_records = reader.num_rejected + num_read
+        if reader.num_rejected > self._config.max_rejected * num_records or not num_read:
+            count = "none" if not num_read else f"{num_read:,}"
+            what = f"{count} of its {num_records:,} records can be read; the first bad one is {reader.first_reason}"
+            fix = "name its columns with SOURCE:text=COLUMN, its encoding with --encoding, or allow more bad records"
+            raise DataError(path, what, f"{fix} with --max-rejected")
 
     def _without_overlap(self, documents: Iterable[Document], tally: Tally) -> Iterator[Document]:
         """Drop documents that contain evaluation texts, exactly or nearly."""
@@ -251,38 +259,40 @@ class _Reader:
         self.num_rejected = 0
         self.first_reason = ""
         self._path, self._file, self._bar = path, file, bar
+        self._rejected: IO[str] | None = None
 
-    def documents(self, rejected_file: IO[str]) -> Iterator[Document]:
+    def documents(self, rejected: IO[str]) -> Iterator[Document]:
         """Yield the documents; their ids are unique among all sources."""
-        rejected: list[RejectedRecord] = []
+        self._rejected = rejected
         unit = self._file.text_unit or "block"
         left = self._file.size_bytes
         # gzip packs Korean text to about a third; an estimate for the progress bar.
-        ratio = 3 if self._path.suffix.lower() == ".gz" else 1
-        for document in read_documents(self._path, fields=self._file.fields, text_unit=unit, rejected=rejected):
-            self._reject(rejected, rejected_file)
+        ratio = 3 if self._path.suffix.lower() in COMPRESSIONS else 1
+        found = read_documents(
+            self._path, fields=self._file.fields, text_unit=unit, rejected=self, encoding=self._file.encoding
+        )
+        for document in found:
             size = min(left, 3 * len(document.text) // ratio)
             left -= size
             self._bar.update(size)
             yield self._named(document)
-        self._reject(rejected, rejected_file)
         self._bar.update(left)
 
-    def _named(self, document: Document) -> Document:
-        name, place = self._file.name, f"{document.source}:"
-        # `file:line` if the source has no ids, `file#id` if it has.
-        has_id = not document.id.startswith(place)
-        id_ = f"{name}#{document.id}" if has_id else f"{name}:{document.id.removeprefix(place)}"
-        return Document(document.text, id_, document.title, document.date, document.section, source=name)
+    def append(self, record: RejectedRecord) -> None:
+        """Write a rejected record to the file, so that a million of them take no memory."""
+        assert self._rejected is not None
+        self.first_reason = self.first_reason or f"{record.where.rpartition('/')[2]}: {record.reason}"
+        self.num_rejected += 1
+        where = f"{self._file.name}:{record.where.rpartition(':')[2]}"
+        line = {"where": where, "reason": record.reason, "record": record.record}
+        self._rejected.write(json.dumps(line, ensure_ascii=False) + "\n")
 
-    def _reject(self, rejected: list[RejectedRecord], file: IO[str]) -> None:
-        for record in rejected:
-            self.first_reason = self.first_reason or record.reason
-            self.num_rejected += 1
-            where = f"{self._file.name}:{record.where.rpartition(':')[2]}"
-            line = {"where": where, "reason": record.reason, "record": record.record}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        rejected.clear()
+    def _named(self, document: Document) -> Document:
+        name, own = self._file.name, f"{document.source}:"
+        # `file:line` if the source has no ids, `file#id` if it has.
+        has_id = not document.id.startswith(own)
+        id_ = f"{name}#{document.id}" if has_id else f"{name}:{document.id.removeprefix(own)}"
+        return Document(document.text, id_, document.title, document.date, document.section, source=name)
 
 
 def _finish(out: Path, settings: dict[str, Any], finished: Sequence[_Finished]) -> Manifest:
@@ -398,6 +408,10 @@ def main(argv: list[str] | None = None) -> int:
         metavar="FIELD=COLUMN",
         help="column of a field; repeatable",
     )
+    parser.add_argument("--encoding", choices=ENCODINGS, default="auto", help="of text files; default: recognized")
+    parser.add_argument(
+        "--max-rejected", type=float, default=BuildConfig().max_rejected, metavar="SHARE", help="bad records allowed"
+    )
     parser.add_argument("--min-chars", type=int, default=CleaningConfig().min_chars, help="drop shorter texts")
     parser.add_argument(
         "--min-hangul",
@@ -448,6 +462,8 @@ def _inputs(arguments: argparse.Namespace, parser: ArgumentParser) -> tuple[list
         },
         "text_unit": arguments.text_unit,
         "fields": {name: column for item in arguments.field for name, column in parse_field(item).items()},
+        "encoding": arguments.encoding,
+        "max_rejected": arguments.max_rejected,
         "exclude": arguments.exclude,
         "held_out": arguments.held_out,
         "shard_mb": arguments.shard_mb,

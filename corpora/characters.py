@@ -1,6 +1,7 @@
-"""Invisible characters and repeated blanks."""
+"""Characters: composed Hangul, invisible characters and repeated blanks."""
 
 import re
+import unicodedata
 
 # Categories Cc and Cf without tab and line ends, and the fillers inside a syllable of conjoining jamo. None replaces
 # a blank: Korean input methods leave U+0008 inside words, web pages U+200B where a line may break. The joiner U+200D is
@@ -11,6 +12,11 @@ INVISIBLE = re.compile(
 )
 GAPS = "\u3164\uffa0\u2800\ufffd"
 """Characters shown as a gap: Hangul fillers, the empty Braille pattern, the replacement character."""
+
+
+def nfc(text: str) -> str:
+    """Return TEXT with composed Hangul (Unicode NFC)."""
+    return unicodedata.normalize("NFC", text)
 
 
 def remove_invisible(text: str) -> str:

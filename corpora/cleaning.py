@@ -22,10 +22,12 @@ from typing import Any
 from pydantic import Field
 
 from corpora.boilerplate import remove_boilerplate
-from corpora.characters import collapse_blanks, remove_invisible
-from corpora.documents import FORMATS, Document, format_of, nfc, parse_json_object, read_lines, read_text
+from corpora.characters import collapse_blanks, nfc, remove_invisible
+from corpora.documents import Document
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
+from corpora.readers.decoding import format_of, read_lines, read_text
+from corpora.readers.records import FORMATS, parse_json_object
 from corpora.sentences import split_by_rules
 
 

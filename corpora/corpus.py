@@ -11,10 +11,12 @@ from typing import IO, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import Field, ValidationError
 
-from corpora.documents import Document, TextUnit, read_documents
+from corpora.documents import Document, read_documents
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
 from corpora.foundation.files import atomic_file
+from corpora.readers.decoding import Encoding
+from corpora.readers.records import TextUnit
 
 Split: TypeAlias = Literal["train", "held-out"]
 
@@ -36,6 +38,7 @@ class SourceFile(Config):
     fields: dict[str, str]
     share: float = 1.0
     """Share of its documents that is used."""
+    encoding: Encoding = Field(default="auto", exclude_if=lambda value: value == "auto")
 
 
 class Counts(Config):

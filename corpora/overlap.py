@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from corpora.characters import nfc
 from corpora.cleaning import MIN_QUOTE, letters_of
-from corpora.documents import nfc
 from corpora.foundation.config import Config
 from corpora.near_duplicates import (
     MAX_SETS,

@@ -18,12 +18,15 @@ from typing import get_args
 
 from pydantic import Field
 
+from corpora.characters import nfc
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import SourceFile
-from corpora.documents import FIELD_NAMES, FORMATS, TextUnit, format_of, nfc
 from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import DataError, RecipeError, UsageError, suggest
 from corpora.foundation.files import package_path, sha256
+from corpora.readers.decoding import Encoding, format_of
+from corpora.readers.fields import FIELD_NAMES
+from corpora.readers.records import FORMATS, TextUnit
 
 TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
 RECIPES = package_path("corpora", "recipes")
@@ -43,7 +46,11 @@ class Source:
 
 
 def find_inputs(
-    sources: Sequence[Source | Path], out: Path, text_unit: TextUnit, fields: Mapping[str, str]
+    sources: Sequence[Source | Path],
+    out: Path,
+    text_unit: TextUnit,
+    fields: Mapping[str, str],
+    encoding: Encoding = "auto",
 ) -> list[tuple[Path, SourceFile]]:
     """Return the files of SOURCES in reading order, with their digests.
 
@@ -52,6 +59,7 @@ def find_inputs(
         out: folder of the corpus.
         text_unit: what a document is in plain text, unless the source sets it.
         fields: column of each field, for all sources.
+        encoding: of text files.
 
     Raises:
         DataError: a source is missing, or a folder has nothing to read.
@@ -76,6 +84,7 @@ def find_inputs(
                 text_unit=(source.text_unit or text_unit) if is_text else None,
                 fields={} if is_text else {**fields, **source.fields},
                 share=source.share,
+                encoding=encoding,
             )
             names.add(file.name)
             inputs.append((path, file))

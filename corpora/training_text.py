@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from corpora.characters import nfc
 from corpora.cleaning import letters_of
-from corpora.documents import nfc
 from corpora.near_duplicates import IntArray, letter_codes
 from corpora.sentences import split_by_rules
 

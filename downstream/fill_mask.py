@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from corpora.documents import nfc
+from corpora.characters import nfc
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import no_file_bars, num_threads
 from downstream.encoders.folder import ModelFolder

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from corpora.documents import read_lines, read_text
 from corpora.foundation.errors import DataError
+from corpora.readers.decoding import read_lines, read_text
 from downstream.task import Answer, QuestionExample
 
 REPAIR = "restore the official file"

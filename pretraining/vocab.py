@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from corpora.documents import TextUnit
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.files import sha256
+from corpora.readers.records import TextUnit
 from pretraining.vocabulary.build import build_vocabulary, corpus_sha256, is_finished, open_corpus
 from pretraining.vocabulary.report import REPORT, choose_compared
 from pretraining.vocabulary.tokenizer import TOKENIZER_FILE

@@ -14,7 +14,7 @@ from apps.demo_pages.frame import (
 )
 from apps.demo_pages.inputs import MAX_BLANKS, check_text
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
-from corpora.documents import nfc
+from corpora.characters import nfc
 from corpora.foundation.errors import SuiteError
 from corpora.foundation.texts import Texts
 from downstream.fill_mask import Blank, filled

@@ -14,7 +14,7 @@ from typing import Any
 
 from apps.stories.articles import Article, read_articles
 from apps.summarize import Item, read_items
-from corpora.documents import Document, RejectedRecord, read_documents
+from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 from corpora.foundation.texts import Texts
 
@@ -23,9 +23,9 @@ MAX_ARTICLE, MAX_PASSAGE, MAX_COMMENT, MAX_BLANKS = 2_000_000, 100_000, 5_000, 1
 """Characters of one text."""
 MAX_ARTICLES, MAX_TITLES, MAX_COMMENTS = 5_000, 50_000, 20_000
 """Records of one file."""
-ARTICLE_TYPES = ("txt", "jsonl", "csv", "json", "tsv")
-TITLE_TYPES = ("txt", "jsonl", "csv", "json", "tsv", "xlsx")
-COMMENT_TYPES = ("txt", "jsonl", "csv", "json", "tsv")
+ARTICLE_TYPES = ("txt", "jsonl", "csv", "json", "tsv", "xlsx")
+TITLE_TYPES = ARTICLE_TYPES
+COMMENT_TYPES = ARTICLE_TYPES
 
 
 class InputError(Exception):
@@ -82,26 +82,18 @@ def as_file(name: str, content: bytes, types: Sequence[str]) -> Iterator[Path]:
 def read_article_file(name: str, content: bytes) -> ReadFile:
     """Read articles to summarize, as `apps.summarize.Item`s whose source is the name of the file.
 
-    Texts of `.txt` and `.jsonl` are unchanged, so offsets count the characters of the file; other formats are
-    normalized to NFC.
+    Texts are unchanged, so offsets count the characters of the file.
 
     Raises:
         InputError: see `as_file`; too many articles, or one too long.
         DataError: the file cannot be read.
     """
     with as_file(name, content, ARTICLE_TYPES) as path:
-        if path.suffix.lower() in (".txt", ".jsonl"):
-            found = list(_limited(read_items([str(path)]), MAX_ARTICLES))
-            items = [_renamed(item, path) for item in found if item.error is None]
-            rejected = [
-                RejectedRecord(f"{path.name}:{item.line}", item.error.what, "")
-                for item in found
-                if item.error is not None
-            ]
-        else:
-            rejected = []
-            documents = _limited(read_documents(path, rejected=rejected), MAX_ARTICLES)
-            items = [_item_of(document, path.name, number) for number, document in enumerate(documents, start=1)]
+        found = list(_limited(read_items([str(path)]), MAX_ARTICLES))
+        items = [_renamed(item, path) for item in found if item.error is None]
+        rejected = [
+            RejectedRecord(f"{path.name}:{item.line}", item.error.what, "") for item in found if item.error is not None
+        ]
     if not items:
         raise InputError("error.no_records")
     for item in items:
@@ -111,10 +103,6 @@ def read_article_file(name: str, content: bytes) -> ReadFile:
 
 def _renamed(item: Item, path: Path) -> Item:
     return replace(item, source=path.name, id=item.id.removeprefix(f"{path.parent}/"))
-
-
-def _item_of(document: Document, source: str, number: int) -> Item:
-    return Item(source, number, document.id, document.text, document.title)
 
 
 def read_title_file(name: str, content: bytes) -> ReadFile:
@@ -201,8 +189,6 @@ def explain_rejected(record: RejectedRecord, texts: Texts) -> str:
 
 def _reader_error(where: str, what: str, fix: str, texts: Texts) -> str:
     key = next((key for pattern, key in KNOWN if re.search(pattern, what)), "error.unreadable")
-    if key == "error.not_utf8" and "CP949" in fix:
-        key = "error.cp949"
     sentence = texts(key, name=Path(where.rsplit(":", 1)[0]).name, what=what)
     line = re.search(r":(\d+)$", where)
     return f"{texts('error.line', line=int(line[1]))} {sentence}" if line else sentence

@@ -30,7 +30,7 @@ from apps.serving.schemas import (
     SummarizeRequest,
     SummarizeResponse,
 )
-from corpora.documents import nfc
+from corpora.characters import nfc
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, UsageError
 from corpora.foundation.files import sha256

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from corpora.documents import nfc
+from corpora.characters import nfc
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import package_path, sha256
 from downstream.embeddings.pipeline import check_is_safe, is_mean_pooling, read_settings

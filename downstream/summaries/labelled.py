@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from corpora.boilerplate import Segment
-from corpora.documents import RejectedRecord, format_of, nfc, parse_json_object, read_documents, read_lines, read_text
+from corpora.characters import nfc
+from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
+from corpora.readers.decoding import format_of, read_lines, read_text
+from corpora.readers.records import parse_json_object
 from downstream.summaries.articles import LONGEST_HEADLINE, Article, join_sentences, read_article
 from downstream.summaries.rouge import characters, greedy_oracle
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from corpora.documents import read_lines
 from corpora.foundation.errors import DataError
 from corpora.official import OfficialFile
+from corpora.readers.decoding import read_lines
 from downstream.families.tagging import BLANK, Tagging
 from downstream.metrics import KLUE_NER_TAGS, char_macro_f1, entity_f1
 from downstream.readers import REPAIR

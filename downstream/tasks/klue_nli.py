@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from corpora.documents import nfc
+from corpora.characters import nfc
 from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy

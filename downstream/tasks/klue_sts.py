@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from corpora.documents import nfc
+from corpora.characters import nfc
 from corpora.official import OfficialFile
 from downstream.families.classification import Regression
 from downstream.metrics import f1_at_3, pearson

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
+from corpora.characters import nfc
 from corpora.cleaning import letters_of
 from corpora.corpus import MANIFEST, corpus_files, read_corpus, read_manifest
-from corpora.documents import nfc
 from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError, UsageError
 from corpora.foundation.files import code_digest, fingerprint, sha256, write_json
 from corpora.foundation.machine import versions

@@ -16,9 +16,10 @@ from tqdm import tqdm
 
 from corpora.corpus import MANIFEST as CORPUS_MANIFEST
 from corpora.corpus import Split, corpus_files, corpus_texts, read_manifest
-from corpora.documents import RejectedRecord, TextUnit, read_documents
+from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError, UsageError, cannot_write
 from corpora.foundation.files import sha256, write_json
+from corpora.readers.records import TextUnit
 from pretraining.vocabulary.report import analyse_held_out, write_report
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, save_tokenizer
 from pretraining.vocabulary.wordpiece import VocabConfig, WordCounts, alphabet, count_words, train_wordpiece

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pydantic import Field
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from corpora.documents import TextUnit, nfc
+from corpora.characters import nfc
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
+from corpora.readers.records import TextUnit
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """The command that summarises: its inputs and outputs, bad records, interrupted runs, exit codes."""
 
+import csv
 import gzip
 import io
 import json
@@ -86,9 +87,8 @@ def test_what_the_user_must_fix_is_one_line_and_exit_code_2() -> None:
         (["-", "--ratio", "2"], TEXT, "python -m apps.summarize", "ratio"),
         (["-", "--sentence", "2"], TEXT, "python -m apps.summarize", "--sentences"),
         (["-", "--model", "nowhere"], TEXT, "nowhere", "no such folder"),
-        (["-"], "가나다".encode("cp949"), "standard input", "UTF-8"),
         (["pyproject.toml"], "", "pyproject.toml", "unknown format"),
-        (["benchmarks"], "", "benchmarks", "no .txt or .jsonl files"),
+        (["benchmarks"], "", "benchmarks", "no .jsonl, .json, .csv"),
     ]:
         code, out, err = run(*arguments, stdin=stdin)
         assert (code, out) == (2, ""), arguments
@@ -167,14 +167,14 @@ def test_bad_records_are_set_aside_beside_the_output(
 
 
 def test_a_file_that_cannot_be_read_stops_only_itself(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    good, bad = write("a.jsonl", jsonl(1)), write("b.txt", "가".encode("cp949"))
+    good, bad = write("a.jsonl", jsonl(1)), write("b.txt", b"\xff\xff")
     broken = write("c.jsonl.gz", gzip.compress((jsonl(50)).encode())[:-40])
     last = write("d.jsonl", jsonl(1, start=9))
     assert main([str(good), str(bad), str(broken), str(last), "--json"]) == 1
     captured = capsys.readouterr()
     assert [json.loads(captured.out.splitlines()[k])["id"] for k in (0, -1)] == ["n0", "n9"]
     assert "not UTF-8" in captured.err
-    assert "gzip" in captured.err
+    assert "cut off here" in captured.err
 
 
 def test_an_article_of_bylines_has_an_empty_summary_and_a_word_about_it(
@@ -187,9 +187,40 @@ def test_an_article_of_bylines_has_an_empty_summary_and_a_word_about_it(
 
 
 def test_the_only_file_must_be_readable(write: Write, fails: Fails) -> None:
-    path = write("b.txt", "가".encode("cp949"))
-    with fails(DataError, path, "not UTF-8"):
+    path = write("b.xlsx", "no workbook")
+    with fails(DataError, path, "not an Excel workbook"):
         main([str(path)])
+
+
+def test_every_format_and_encoding_gives_the_same_summaries(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    text = json.loads(jsonl(1))["text"]
+    rows = [["뉴스 식별자", "제목", "본문"], ["n0", "제목", text]]
+    table = io.StringIO(newline="")
+    csv.writer(table).writerows(rows)
+    record = json.dumps({"id": "n0", "text": text}, ensure_ascii=False)
+    files = {
+        "a.jsonl": record.encode(),
+        "a.json": f'{{"items": [{record}]}}'.encode(),
+        "a.csv": table.getvalue().encode("utf-8-sig"),
+        "b.csv": table.getvalue().encode("utf-16"),
+        "a.csv.gz": gzip.compress(table.getvalue().encode()),
+    }
+    expected = None
+    for name, content in files.items():
+        assert main([str(write(name, content)), "--json"]) == 0, name
+        found = json.loads(capsys.readouterr().out)
+        assert found["id"] == "n0", name
+        expected = expected or found["sentences"]
+        assert found["sentences"] == expected, name
+        assert all(text[s["start"] : s["end"]] == s["text"] for s in found["sentences"]), name
+
+
+def test_cp949_is_read_from_files_and_from_the_standard_input(write: Write) -> None:
+    text = "다리가 열렸다. 시민들이 반겼다.\n"
+    path = write("a.txt", text.encode("cp949"))
+    for arguments, stdin in (([str(path)], ""), (["-"], text.encode("cp949"))):
+        code, out, _ = run(*arguments, stdin=stdin)
+        assert (code, out) == (0, "다리가 열렸다.\n시민들이 반겼다.\n"), arguments
 
 
 # ---- batches ----
@@ -277,7 +308,7 @@ def test_records_are_read_one_by_one(write: Write, monkeypatch: pytest.MonkeyPat
     """A gigabyte of JSONL must not be in memory: the first summary is out before the second record is read."""
     read: list[int] = []
     lines = (read.append(k) or line for k, line in enumerate(jsonl(3).splitlines(keepends=True)))
-    monkeypatch.setattr(apps.summarize, "read_lines", lambda _: lines)
+    monkeypatch.setattr("corpora.readers.records.read_decoded", lambda *_: lines)
     path = write("a.jsonl", "x")
     counts: list[int] = []
 

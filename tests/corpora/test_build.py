@@ -391,12 +391,13 @@ def test_a_folder_is_read_with_all_below_it_in_order_and_equal_names_are_told_ap
         ("missing.jsonl", None, [], DataError, "No such file"),
         (
             "a.jsonl",
-            '{"txet": "본문"}\n',
+            '{"txet": "본문", "no": 1}\n',
             [],
             DataError,
-            "none of its 1 records is a document, the first: no text column",
+            "none of its 1 records can be read; the first bad one is a.jsonl:1: no text column",
         ),
-        ("a.jsonl", "본문".encode("cp949"), [], DataError, "not UTF-8"),
+        ("a.jsonl", b"\xff\xff\xff", ["--encoding", "utf-8"], DataError, "not UTF-8"),
+        ("a.jsonl", '{"text": "본문이다 본문"}\n' + "{\n" * 3, [], DataError, "1 of its 4 records can be read"),
         ("a.hwp", "본문", [], DataError, "unknown format '.hwp'"),
         ("a.jsonl:line", '{"text": "본문"}\n', [], UsageError, "':line' is for plain text"),
         ("a.txt:text=내용", "본문", [], UsageError, "plain text has no column for 'text'"),
@@ -433,9 +434,9 @@ def test_a_folder_with_nothing_to_read_is_one_line(write: Write, tmp_path: Path,
 def test_a_source_that_cannot_be_read_does_not_cost_the_sources_before_it(
     write: Write, tmp_path: Path, fails: Fails
 ) -> None:
-    good, bad = write("a.jsonl", news(0, 100)), write("b.jsonl", news(100, 200).encode("cp949"))
+    good, bad = write("a.jsonl", news(0, 100)), write("b.jsonl", b"\xff\n" * 100)
     out = tmp_path / "out"
-    with fails(DataError, bad, "not UTF-8"):
+    with fails(DataError, bad, "none of its 100 records"):
         build([good, bad], out, ALL)
     first = out / "documents-00000.jsonl"
     written = first.stat().st_mtime_ns

@@ -9,10 +9,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from corpora.documents import FIELD_NAMES, Document, RejectedRecord, nfc, read_documents
+from corpora.characters import nfc
+from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
+from corpora.readers.fields import FIELD_NAMES
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -166,12 +170,13 @@ BAD_RECORDS = {
     "missing column": ("n.jsonl", between('{"id": "b", "txet": "본문"}'), 3, "no text column"),
     "null text": ("n.jsonl", between('{"id": "b", "text": null}'), 3, "no text column"),
     "empty object": ("n.jsonl", between("{}"), 3, "no text column"),
-    "duplicate id": ("n.jsonl", between('{"id": "a", "text": "다른 기사다."}'), 3, "duplicate id 'a'"),
+    "duplicate": ("n.jsonl", between('{"id": "a", "text": "첫 기사다."}'), 3, "duplicate id 'a'"),
+    "undecodable line": ("n.jsonl", between('{"id": "b", "text": "\udcff"}'), 3, "not UTF-8 (byte 0xff)"),
     "empty document": ("n.jsonl", between('{"id": "b", "text": " \\n"}'), 3, "empty document"),
     "lone surrogate": ("n.jsonl", between('{"id": "b", "text": "\\ud83d 반쪽"}'), 3, "lone surrogate"),
     "row too short": ("n.csv", "id,text\na,첫 기사다.\nb\nz,끝 기사다.\n", 3, "1 columns where the header has 2"),
     "row too long": ("n.csv", "id,text\na,첫 기사다.\nb,가,나\nz,끝 기사다.\n", 3, "3 columns where the header has 2"),
-    "duplicate id in tsv": ("n.tsv", "id\ttext\na\t첫 기사다.\na\t다른\nz\t끝 기사다.\n", 3, "duplicate id 'a'"),
+    "duplicate in tsv": ("n.tsv", "id\ttext\na\t첫 기사다.\na\t첫 기사다.\nz\t끝 기사다.\n", 3, "duplicate id 'a'"),
     "no object in an array": ("n.json", f'[{json.dumps(GOOD[0])}, "b", {json.dumps(GOOD[1])}]', 2, "a str where"),
     "null text in an array": (
         "n.json",
@@ -186,7 +191,7 @@ BAD_RECORDS = {
 def test_a_bad_record_stops_strict_reading_with_its_line(write: Write, fails: Fails, subtests: pytest.Subtests) -> None:
     for name, content, line, what in BAD_RECORDS.values():
         with subtests.test(name=name, content=content, line=line, what=what):
-            path = write(name, content)
+            path = write(name, content.encode("utf-8", "surrogateescape"))
             with fails(DataError, f"{path}:{line}: ", what):
                 list(read_documents(path))
 
@@ -194,21 +199,36 @@ def test_a_bad_record_stops_strict_reading_with_its_line(write: Write, fails: Fa
 def test_lenient_reading_lists_a_bad_record_and_reads_on(write: Write, subtests: pytest.Subtests) -> None:
     for name, content, line, what in BAD_RECORDS.values():
         with subtests.test(name=name, content=content, line=line, what=what):
-            path = write(name, content)
+            path = write(name, content.encode("utf-8", "surrogateescape"))
             rejected: list[RejectedRecord] = []
             texts = [document.text for document in read_documents(path, rejected=rejected)]
             assert (texts[0], texts[-1]) == ("첫 기사다.", "끝 기사다.")
             assert [record.where for record in rejected] == [f"{path}:{line}"]
             assert what in rejected[0].reason
             if name == "n.jsonl":
-                assert rejected[0].record.strip() == content.splitlines()[line - 1][:200].strip()
+                raw = content.splitlines()[line - 1].replace("\udcff", "\ufffd")
+                assert rejected[0].record.strip() == raw[:200].strip()
+
+
+def test_equal_ids_with_other_content_are_other_documents(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    """Spreadsheets keep 15 digits of an id."""
+    rows = [("1.1001E+15", title) for title in ("가", "나", "다", "나")]
+    table = "뉴스 식별자,제목,본문\n" + "".join(f"{id_},{title},본문이다.\n" for id_, title in rows)
+    for name, content in {"n.csv": table, "n.tsv": table.replace(",", "\t")}.items():
+        caplog.clear()
+        rejected: list[RejectedRecord] = []
+        documents = list(read_documents(write(name, content), rejected=rejected))
+        assert [document.title for document in documents] == ["가", "나", "다", "나"], name
+        assert [d.id for d in documents] == ["1.1001E+15", "1.1001E+15~3", "1.1001E+15~4", "1.1001E+15~5"], name
+        assert rejected == [], name
+        assert len(caplog.messages) == 1, name
 
 
 def test_the_record_of_a_duplicate_is_the_second_one(write: Write) -> None:
     rejected: list[RejectedRecord] = []
-    path = write("n.jsonl", between('{"id": "a", "text": "다른 기사다."}'))
+    path = write("n.jsonl", between('{"id": "a", "text": "첫 기사다.", "n": 2}'))
     assert [document.id for document in read_documents(path, rejected=rejected)] == ["a", "z"]
-    assert "다른" in rejected[0].record
+    assert '"n": 2' in rejected[0].record
 
 
 def test_a_file_of_blanks_read_whole_is_an_empty_document(write: Write, fails: Fails) -> None:
@@ -217,25 +237,15 @@ def test_a_file_of_blanks_read_whole_is_an_empty_document(write: Write, fails: F
         list(read_documents(path, text_unit="file"))
 
 
-KOREAN = "경제 기사의 본문이다. " * 2_000
 PACKED = gzip.compress(as_jsonl([{"id": str(k), "text": f"{k**5} 번째 기사다."} for k in range(500)]).encode())
-CP949_HINT = "it looks like CP949"
 BAD_FILES: dict[str, tuple[str, bytes, str]] = {
-    "CP949 jsonl": ("n.jsonl", '{"text": "본문"}'.encode("cp949"), CP949_HINT),
-    "CP949 csv": ("n.csv", "id,본문\n1,기사\n".encode("cp949"), CP949_HINT),
-    "CP949 gzip": ("n.txt.gz", gzip.compress(KOREAN.encode("cp949")), CP949_HINT),
-    # Decoding goes block by block: one of these two has a block border in the middle of a syllable.
-    "long CP949, even": ("n.txt", KOREAN.encode("cp949"), CP949_HINT),
-    "long CP949, odd": ("n.txt", ("1" + KOREAN).encode("cp949"), CP949_HINT),
-    "UTF-16": ("n.txt", "본문".encode("utf-16"), "not UTF-8 (byte 0xff)"),
     "zero bytes": ("n.jsonl", b"", "zero bytes"),
     "zero bytes gzip": ("n.jsonl.gz", b"", "zero bytes"),
-    "truncated gzip": ("n.jsonl.gz", PACKED[: len(PACKED) // 2], "truncated gzip"),
-    "gzip without its checksum": ("n.jsonl.gz", PACKED[:-8], "truncated gzip"),
-    "damaged gzip": ("n.jsonl.gz", PACKED[:200] + b"\xff" * 40 + PACKED[240:], "broken or truncated gzip"),
-    "no gzip at all": ("n.jsonl.gz", as_jsonl(GOOD).encode(), "broken or truncated gzip"),
+    "no gzip at all": ("n.jsonl.gz", as_jsonl(GOOD).encode(), "not a .gz file, or broken"),
     "truncated array": ("n.json", b'[{"text": "', "not valid JSON"),
-    "object in place of an array": ("n.json", b'{"data": []}', "a dict where an array is expected"),
+    "object in place of an array": ("n.json", b'{"data": {}}', "a dict where an array is expected"),
+    "two lists in one object": ("n.json", b'{"a": [{}], "b": [{}]}', "2 lists of records in one object"),
+    "no parquet": ("n.parquet", b"PAR0", "not a Parquet file"),
     "empty array": ("n.json", b"[]", "no documents in it"),
     "unknown suffix": ("n.hwp", b"1", "unknown format '.hwp'"),
     "unknown suffix, gzip": ("n.xml.gz", b"1", "unknown format '.xml'"),
@@ -262,10 +272,82 @@ def test_a_missing_file_and_a_folder_are_one_line(tmp_path: Path, fails: Fails, 
             list(read_documents(tmp_path / name, rejected=[] if lenient else None))
 
 
-def test_a_quote_that_never_closes_does_not_swallow_the_records_after_it(write: Write, fails: Fails) -> None:
-    path = write("n.csv", 'id,text\n1,"첫 기사다.\n2,둘째 기사다.\n3,셋째 기사다.\n')
-    with fails(DataError, path):
+def test_what_can_be_read_of_a_broken_archive_is_read(write: Write, subtests: pytest.Subtests) -> None:
+    for name, content in {"cut": PACKED[: len(PACKED) // 2], "no checksum": PACKED[:-8]}.items():
+        with subtests.test(name=name):
+            rejected: list[RejectedRecord] = []
+            documents = list(read_documents(write("n.jsonl.gz", content), rejected=rejected))
+            assert [document.id for document in documents] == [str(k) for k in range(len(documents))]
+            assert len(documents) > 50
+            assert "cut off here" in rejected[-1].reason
+
+
+def test_a_damaged_archive_is_refused(write: Write, fails: Fails) -> None:
+    path = write("n.jsonl.gz", PACKED[: len(PACKED) // 2] + b"\xff" * 40 + PACKED[len(PACKED) // 2 + 40 :])
+    with fails(DataError, path, "the compressed file is damaged"):
+        list(read_documents(path, rejected=[]))
+
+
+def test_encodings_and_compressions_of_windows_are_read(write: Write, subtests: pytest.Subtests) -> None:
+    content = as_csv(ROWS)
+    for name, data in {
+        "cp949": content.replace("“펑펑”", "펑펑").encode("cp949"),
+        "utf-16": content.encode("utf-16"),
+        "gzip of cp949": gzip.compress(content.encode("cp949")),
+    }.items():
+        with subtests.test(name=name):
+            path = write("a.csv.gz" if "gzip" in name else "a.csv", data)
+            assert [document.title for document in read_documents(path)] == [row["title"] for row in ROWS]
+
+
+def test_wrapped_arrays_and_parquet_are_read(tmp_path: Path, write: Write) -> None:
+    wrapped = write("a.json", json.dumps({"status": "ok", "response": {"total": 2, "items": ROWS}}))
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
+    for path in (wrapped, tmp_path / "a.parquet"):
+        assert [(d.id, d.text) for d in read_documents(path)] == [(r["id"], r["text"]) for r in ROWS], path
+
+
+def test_columns_are_found_in_any_spelling(write: Write) -> None:
+    header = "뉴스 식별자,일자,언론사,기고자,제목,통합 분류1,본문,URL"
+    bigkinds = f"{header}\n01100,20210601,신문,김하늘,제목,정치>국회,본문이다.,u\n"
+    [document] = read_documents(write("a.csv", bigkinds))
+    assert (document.id, document.date, document.byline) == ("01100", "20210601", "김하늘")
+    assert (document.title, document.section, document.text) == ("제목", "정치>국회", "본문이다.")
+    for header in ("Text", "TEXT", " 댓글 내용", "댓글내용", "Review", "문장", "뭐라고든"):
+        assert next(read_documents(write("b.csv", f"{header}\n본문이다.\n"))).text == "본문이다.", header
+
+
+def test_a_missing_text_column_names_what_is_there(write: Write, fails: Fails) -> None:
+    path = write("a.csv", "가,나\n1,2\n")
+    with fails(DataError, f"{path}:2", "no text column", "its columns are '가', '나'"):
         list(read_documents(path))
+
+
+def test_markup_is_taken_out_of_texts_and_titles(write: Write) -> None:
+    record = {"title": "<b>&quot;새 다리&quot;</b> 열린다", "text": "<p>첫 줄.</p><script>x</script><p>둘째 줄.</p>"}
+    [document] = read_documents(write("a.jsonl", json.dumps(record)))
+    assert (document.title, document.text) == ('"새 다리" 열린다', "첫 줄.\n\n둘째 줄.")
+
+
+def test_accepted_and_rejected_are_the_records_of_the_file(write: Write, subtests: pytest.Subtests) -> None:
+    faults = {
+        ".jsonl": ["{", '{"id": "1"}', "\udcff", '{"text": ""}', "[1]"],
+        ".csv": ['x,"열린', "x", "x,y,z", "\udcff,본문", 'x,"가" 나', "x,"],
+        ".tsv": ["x", "x\ty\tz", "\udcff\t본문", "x\t"],
+    }
+    for suffix, lines in faults.items():
+        for fault in lines:
+            with subtests.test(suffix=suffix, fault=fault):
+                delimiter = {".csv": ",", ".tsv": "\t"}.get(suffix)
+                good = [f"{k}{delimiter}본문 {k}" if delimiter else f'{{"text": "본문 {k}"}}' for k in range(200)]
+                header = [f"id{delimiter}text"] if delimiter else []
+                for position in (0, 3, 100, 200):
+                    content = "\n".join([*header, *good[:position], fault, *good[position:]]) + "\n"
+                    rejected: list[RejectedRecord] = []
+                    path = write(f"n{suffix}", content.encode("utf-8", "surrogateescape"))
+                    documents = list(read_documents(path, rejected=rejected))
+                    assert len(documents) + len(rejected) == 201
+                    assert len(rejected) <= 1
 
 
 def test_reading_is_lazy(write: Write) -> None:

@@ -40,8 +40,6 @@ def test_files_that_cannot_be_used() -> None:
         ("a", b"x", "읽을 수 없는 형식"),
         ("a.txt", b"", "a.txt에 내용이 없습니다"),
         ("a.txt", b"a" * (MAX_UPLOAD_MB * 1_000_000 + 1), "파일이 너무 큽니다(20.0 MB)"),
-        ("a.txt", "한글".encode("cp949"), "옛 윈도 한글(CP949)"),
-        ("a.jsonl", b"\xff\xfe\x00", "UTF-8로 저장"),
         ("a.csv", "번호,값\n1,2\n".encode(), "열을 찾지 못했습니다|글을 찾지 못했습니다"),
         ("a.json", b'{"text": "x"}', "JSON이 깨져"),
     ]:

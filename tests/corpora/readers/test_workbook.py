@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from apps.stories.articles import parse_date, read_articles
-from apps.stories.xlsx import read_sheet
+from apps.stories.articles import read_articles
 from corpora.documents import RejectedRecord
 from corpora.foundation.errors import DataError
+from corpora.readers.dates import parse_date
+from corpora.readers.workbook import read_sheet
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -85,7 +86,9 @@ def test_dates_are_days_whatever_their_format(write: Write) -> None:
     rows = "".join(f'<c r="{"ABCDE"[k]}1" s="{style}"><v>{v}</v></c>' for k, (style, v) in enumerate(cells))
     book = workbook(f'<row r="1">{rows}</row>', styles=f"{styles}</cellXfs></styleSheet>")
     assert list(read_sheet(write("a.xlsx", book))) == [(1, [value for _, value in cells])]
-    assert [parse_date(value) for _, value in cells] == ["2021-06-01"] * 4 + [""]
+    assert [parse_date(value) for _, value in cells] == [
+        *("2021-06-01", "2021-06-01T12:00", "2021-06-01", "2021-06-01T09:30", "")
+    ]
 
 
 def test_articles_are_read_and_bad_rows_set_aside(write: Write) -> None:
@@ -99,26 +102,24 @@ def test_articles_are_read_and_bad_rows_set_aside(write: Write) -> None:
     articles = read_articles(path, rejected=rejected)
     assert [(a.title, a.date, a.category, a.id) for a in articles] == [
         ("첫눈", "2021-06-01", "사회", "n1"),
+        ("막차", "2021-06-02", "", "n1~4"),
         ("폐교", "2021-06-02", "", "a.xlsx:5"),
     ]
-    assert [(record.where, record.reason) for record in rejected] == [
-        ("a.xlsx:3", "empty document"),
-        ("a.xlsx:4", "duplicate id 'n1'"),
-    ]
+    assert [(record.where, record.reason) for record in rejected] == [(f"{path}:3", "empty document")]
 
 
 def test_a_workbook_without_titles_or_with_a_bad_row_raises(write: Write, fails: Fails) -> None:
     rows = '<row r="1"><c t="inlineStr"><is><t>이름</t></is></c></row>'
     path = write("a.xlsx", workbook(rows))
-    with fails(DataError, path, "no titles"):
+    with fails(DataError, path, "no documents in it"):
         read_articles(path)
     path = write("b.xlsx", workbook('<row r="1"><c t="s"><v>0</v></c></row>'))
-    with fails(DataError, path, "no articles"):
+    with fails(DataError, path, "no documents in it"):
         read_articles(path)
-    with fails(DataError, path, "no column '일자'"):
-        read_articles(path, columns={"date": "일자"})
     path = write("c.xlsx", workbook(ROWS + '<row r="9"><c r="C9"><v>1</v></c></row>'))
-    with fails(DataError, "c.xlsx:9", "empty document"):
+    with fails(DataError, f"{path}:", "missing column '날자'"):
+        read_articles(path, columns={"date": "날자"})
+    with fails(DataError, f"{path}:9", "empty document"):
         read_articles(path)
 
 
@@ -155,7 +156,7 @@ def test_files_that_are_no_workbooks_are_one_line_errors(write: Write, fails: Fa
 def test_a_part_that_would_fill_the_memory_is_refused(
     write: Write, fails: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.stories.xlsx.LARGEST_PART", 100)
+    monkeypatch.setattr("corpora.readers.workbook.LARGEST_PART", 100)
     path = write("a.xlsx", workbook())
     with fails(DataError, path, "unpacks to more"):
         list(read_sheet(path))

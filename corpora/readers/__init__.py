@@ -1,0 +1,1 @@
+"""What newsrooms have, read: bytes into lines, lines into records, records into fields."""

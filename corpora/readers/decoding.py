@@ -1,0 +1,192 @@
+"""Files as lines of text: compression and encoding are recognized, and a bad line costs one line.
+
+UTF-8, with or without a byte order mark; UTF-16 with one, as Excel and Notepad save "Unicode text"; CP949, the encoding
+of Korean Windows, where the lines that are not UTF-8 are all CP949. `.gz` and `.zst` are unpacked.
+"""
+
+import gzip
+import io
+import itertools
+import logging
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, TypeAlias, cast, get_args
+
+from corpora.foundation.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+Encoding: TypeAlias = Literal["auto", "utf-8", "utf-16", "cp949"]
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+COMPRESSIONS = (".gz", ".zst")
+MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+"""Byte order marks."""
+SAMPLE_LINES = 200
+"""Lines with other characters than ASCII that decide an encoding; later ones may still be bad."""
+LONGEST_LINE = 1 << 28
+"""Bytes of a line. A longer one is no text, and would fill the memory."""
+BROKEN = (EOFError, OSError, zlib.error)
+"""What gzip and zstd raise for a broken stream; see `_raise_unless_broken`."""
+WRITTEN_AGAIN = "download or export it again"
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """A line that cannot be decoded, or where the file breaks off."""
+
+    reason: str
+    text: str
+    """What could be read, with U+FFFD for the rest."""
+
+
+def format_of(path: Path) -> str:
+    """Return the suffix of the format in lower case; that of a compression is ignored."""
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+
+
+def read_decoded(path: Path, encoding: Encoding = "auto") -> Iterator[str | BadLine]:
+    """Yield the lines of a file with their line ends, without a byte order mark.
+
+    Args:
+        path: of a text file, perhaps compressed.
+        encoding: how it is encoded; `auto`: recognized.
+
+    Raises:
+        DataError: the file is missing, unreadable, damaged, or has zero bytes.
+    """
+    try:
+        if path.stat().st_size == 0:
+            raise DataError(path, "the file has zero bytes", WRITTEN_AGAIN)
+        codec, skip = _codec_of(path, encoding)
+        with open_bytes(path) as file:
+            file.read(skip)
+            lines = _wide_lines(file, codec) if codec.startswith("utf-16") else _lines(file, codec)
+            yield from _until_cut(lines, path)
+    except OSError as error:
+        raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
+
+
+def read_lines(path: Path, encoding: Encoding = "auto") -> Iterator[str]:
+    """Yield the lines of a file; as `read_decoded`, but the first bad line raises.
+
+    Raises:
+        DataError: the file cannot be read, or a line cannot be decoded.
+    """
+    for number, line in enumerate(read_decoded(path, encoding), start=1):
+        if isinstance(line, BadLine):
+            raise DataError(f"{path}:{number}", line.reason, WRITTEN_AGAIN)
+        yield line
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file for reading bytes, unpacked."""
+    match path.suffix.lower():
+        case ".gz":
+            return cast(IO[bytes], gzip.open(path, "rb"))
+        case ".zst":
+            import pyarrow as pa
+
+            return io.BufferedReader(cast(Any, pa.input_stream(str(path), compression="zstd")), 1 << 16)
+        case _:
+            return path.open("rb")
+
+
+def _codec_of(path: Path, encoding: Encoding) -> tuple[str, int]:
+    """Return the name of the codec, and the bytes of the byte order mark."""
+    with open_bytes(path) as file:
+        try:
+            head = file.read(4)
+        except BROKEN as error:
+            _raise_unless_broken(error)
+            what = f"not a {path.suffix.lower()} file, or broken ({str(error).splitlines()[0]})"
+            raise DataError(path, what, WRITTEN_AGAIN) from error
+        for mark, codec in MARKS:
+            if head.startswith(mark) and encoding in {"auto", codec.removesuffix("-le").removesuffix("-be")}:
+                return codec, len(mark)
+        if encoding != "auto":
+            return {"utf-16": "utf-16-le"}.get(encoding, encoding), 0
+        if len(head) == 4 and head[1] == head[3] == 0:
+            return "utf-16-le", 0
+        if len(head) == 4 and head[0] == head[2] == 0:
+            return "utf-16-be", 0
+        rest = itertools.chain([head + file.readline(LONGEST_LINE)], _raw_lines(file))
+        return _codec_of_lines(path, rest), 0
+
+
+def _codec_of_lines(path: Path, lines: Iterator[bytes]) -> str:
+    """Decide between UTF-8 and CP949 by the lines that are not ASCII."""
+    num_utf8 = num_bad = num_cp949 = 0
+    try:
+        for line in itertools.islice((line for line in lines if not line.isascii()), SAMPLE_LINES):
+            if _is_encoded(line, "utf-8"):
+                num_utf8 += 1
+            else:
+                num_bad += 1
+                num_cp949 += _is_encoded(line, "cp949")
+    except BROKEN as error:
+        _raise_unless_broken(error)  # reported when the lines are read
+    if num_bad > num_utf8 and num_cp949 >= 0.9 * num_bad:
+        logger.warning("%s: not UTF-8, read as CP949", path)
+        return "cp949"
+    return "utf-8"
+
+
+def _is_encoded(line: bytes, codec: str) -> bool:
+    try:
+        line.decode(codec)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _raw_lines(file: IO[bytes]) -> Iterator[bytes]:
+    while line := file.readline(LONGEST_LINE):
+        yield line
+
+
+def _lines(file: IO[bytes], codec: str) -> Iterator[str | BadLine]:
+    # No byte of a character of UTF-8 or CP949 is a line feed.
+    for line in _raw_lines(file):
+        try:
+            yield line.decode(codec)
+        except UnicodeDecodeError as error:
+            name = codec.upper()
+            yield BadLine(f"not {name} (byte 0x{line[error.start]:02x})", line.decode(codec, errors="replace"))
+
+
+def _wide_lines(file: IO[bytes], codec: str) -> Iterator[str | BadLine]:
+    # Lone surrogates pass: the record that has one is rejected by its reader.
+    text = io.TextIOWrapper(file, encoding=codec, errors="surrogatepass", newline="")
+    try:
+        yield from text
+    except UnicodeDecodeError:
+        yield BadLine("ends inside a character of UTF-16", "")
+
+
+def _until_cut(lines: Iterator[str | BadLine], path: Path) -> Iterator[str | BadLine]:
+    """Yield lines as far as a compressed file goes; one that was cut off ends with a bad line.
+
+    Raises:
+        DataError: the file is damaged, so that what was read of it cannot be trusted.
+    """
+    try:
+        yield from lines
+    except BROKEN as error:
+        _raise_unless_broken(error)
+        reason = str(error).splitlines()[0]
+        if not isinstance(error, EOFError) and "runcated" not in reason:
+            raise DataError(path, f"the compressed file is damaged ({reason})", WRITTEN_AGAIN) from error
+        yield BadLine(f"the compressed file is cut off here ({reason})", "")
+
+
+def _raise_unless_broken(error: Exception) -> None:
+    """Raise errors of the file system again; those of a compressed stream have no error number."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+
+
+def read_text(path: Path, encoding: Encoding = "auto") -> str:
+    """Return the whole text of a file; see `read_lines`."""
+    return "".join(read_lines(path, encoding))

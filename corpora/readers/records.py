@@ -1,0 +1,219 @@
+"""Files into records: JSON Lines, JSON, CSV, TSV, plain text, Excel and Parquet, one record at a time.
+
+Every record is yielded, good or bad, so that readers can count them: accepted + rejected = records.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from corpora.characters import nfc
+from corpora.foundation.errors import DataError
+from corpora.readers.decoding import WRITTEN_AGAIN, BadLine, Encoding, format_of, read_decoded
+from corpora.readers.tables import read_rows
+from corpora.readers.workbook import read_sheet
+
+TextUnit: TypeAlias = Literal["block", "line", "file"]
+TABLES = {".csv": ",", ".tsv": "\t"}
+FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".xlsx", ".parquet")
+DEEPEST_LIST = 3
+"""Objects around the list of records in a JSON file, e.g. `{"response": {"body": {"items": […]}}}`."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of a file."""
+
+    where: str
+    """`file:line`; `file:record` in JSON and Parquet."""
+    raw: str
+    """As it was read."""
+    values: dict[str, Any]
+    """By column; empty for a bad record."""
+    error: DataError | None = None
+
+
+def check_format(path: Path) -> str:
+    """Return the format of a file.
+
+    Raises:
+        DataError: it is none that is read.
+    """
+    suffix = format_of(path)
+    if suffix not in FORMATS:
+        fix = f"use one of {', '.join(FORMATS)}, or .gz or .zst of these"
+        raise DataError(path, f"unknown format '{suffix}'", fix)
+    return suffix
+
+
+def read_records(path: Path, text_unit: TextUnit = "block", encoding: Encoding = "auto") -> Iterator[Record]:
+    """Yield the records of a file in order.
+
+    Args:
+        path: of a format in `FORMATS`, perhaps compressed. `.json` is parsed as a whole and needs memory for it.
+        text_unit: what a record is in plain text.
+        encoding: of text files.
+
+    Raises:
+        DataError: the file cannot be read at all.
+    """
+    suffix = check_format(path)
+    if suffix == ".parquet":
+        yield from _read_parquet(path)
+    elif suffix == ".xlsx":
+        yield from _read_workbook(path)
+    elif suffix == ".json":
+        yield from _read_json(path, encoding)
+    else:
+        lines = read_decoded(path, encoding)
+        if suffix == ".jsonl":
+            yield from _read_json_lines(lines, path)
+        elif suffix in TABLES:
+            yield from _read_table(lines, path, TABLES[suffix])
+        else:
+            yield from _read_text(lines, path, text_unit)
+
+
+def parse_json_object(line: str, where: str) -> dict[str, Any] | DataError:
+    """Parse one JSON object; an error is returned, not raised, so that the caller can list it."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return DataError(where, f"not valid JSON ({error})", "correct the record; it may be truncated")
+    return _to_object(value, where)
+
+
+def _to_object(value: Any, where: str) -> dict[str, Any] | DataError:
+    if not isinstance(value, dict):
+        return DataError(where, f"a {type(value).__name__} where an object is expected", "write every record as {…}")
+    return {nfc(name): content for name, content in value.items()}
+
+
+def _record(where: str, raw: str, values: dict[str, Any] | DataError) -> Record:
+    return Record(where, raw, {}, values) if isinstance(values, DataError) else Record(where, raw, values)
+
+
+def _unreadable(where: str, line: BadLine) -> Record:
+    return Record(where, line.text, {}, DataError(where, line.reason, WRITTEN_AGAIN))
+
+
+def _read_json_lines(lines: Iterator[str | BadLine], path: Path) -> Iterator[Record]:
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}:{number}"
+        if isinstance(line, BadLine):
+            yield _unreadable(where, line)
+        elif line.strip():
+            yield _record(where, line, parse_json_object(line, where))
+
+
+def _read_table(lines: Iterator[str | BadLine], path: Path, delimiter: str) -> Iterator[Record]:
+    rows = read_rows(lines, delimiter)
+    header = next(rows, None)
+    names = [nfc(name).strip() for name in header.cells] if header else []
+    if header and header.reason:
+        yield Record(f"{path}:1", header.raw, {}, DataError(f"{path}:1", header.reason, WRITTEN_AGAIN))
+    for row in rows:
+        where = f"{path}:{row.number}"
+        if row.reason:
+            fix = "correct the separators or quotes of the row"
+            yield Record(where, row.raw, {}, DataError(where, row.reason, fix))
+        else:
+            yield Record(where, str(row.cells), dict(zip(names, row.cells, strict=True)))
+
+
+def _read_json(path: Path, encoding: Encoding) -> Iterator[Record]:
+    parts: list[str] = []
+    for number, line in enumerate(read_decoded(path, encoding), start=1):
+        if isinstance(line, BadLine):
+            raise DataError(f"{path}:{number}", line.reason, WRITTEN_AGAIN)
+        parts.append(line)
+    try:
+        value = json.loads("".join(parts))
+    except (ValueError, RecursionError) as error:
+        fix = "export it again, or as .jsonl with one {…} a line"
+        raise DataError(path, f"not valid JSON ({error})", fix) from error
+    for number, item in enumerate(_list_in(value, path), start=1):
+        where = f"{path}:{number}"
+        yield _record(where, str(item), _to_object(item, where))
+
+
+def _list_in(value: Any, path: Path) -> list[Any]:
+    """Return the list of records: the value itself, or the only list of objects in objects around it."""
+    level = [value]
+    for _ in range(DEEPEST_LIST + 1):
+        lists = [item for item in level if isinstance(item, list) and all(isinstance(each, dict) for each in item)]
+        if isinstance(value, list):
+            return value
+        if len(lists) == 1:
+            return lists[0]
+        if lists:
+            what = f"{len(lists)} lists of records in one object"
+            raise DataError(path, what, "write the records as one array, [{…}, …]")
+        level = [inner for item in level if isinstance(item, dict) for inner in item.values()]
+    raise DataError(path, f"a {type(value).__name__} where an array is expected", "write the records as [{…}, …]")
+
+
+def _read_text(lines: Iterator[str | BadLine], path: Path, unit: TextUnit) -> Iterator[Record]:
+    if unit == "line":
+        for number, line in enumerate(lines, start=1):
+            where = f"{path}:{number}"
+            if isinstance(line, BadLine):
+                yield _unreadable(where, line)
+            elif line.strip():
+                yield Record(where, line, {"text": line.rstrip("\r\n")})
+        return
+    block: list[str] = []
+    bad: BadLine | None = None
+    first = 1
+
+    def finished() -> Iterator[Record]:
+        where = f"{path}:{first}"
+        if bad is not None:
+            yield _unreadable(where, bad)
+        elif block:
+            text = "".join(block)
+            yield Record(where, "" if unit == "file" else block[0], {"text": text if unit == "file" else text.rstrip()})
+
+    for number, line in enumerate(lines, start=1):
+        is_blank = isinstance(line, str) and not line.strip()
+        if is_blank and unit == "block":
+            yield from finished()
+            block, bad = [], None
+            continue
+        first = number if unit == "block" and not block and bad is None else first
+        if isinstance(line, BadLine):
+            bad = bad or line
+        else:
+            block.append(line)
+    yield from finished()
+
+
+def _read_workbook(path: Path) -> Iterator[Record]:
+    rows = read_sheet(path)
+    names = [nfc(name).strip() for name in next(rows, (0, []))[1]]
+    for number, cells in rows:
+        values = {name: cell for name, cell in zip_longest(names, cells[: len(names)], fillvalue="") if name}
+        yield Record(f"{path}:{number}", str(values), dict(values))
+
+
+def _read_parquet(path: Path) -> Iterator[Record]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if not path.is_file():
+            raise FileNotFoundError(2, os.strerror(2))
+        with pq.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(batch_size=1_000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield Record(f"{path}:{number}", str(row), {nfc(name): value for name, value in row.items()})
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(path, f"not a Parquet file ({str(error).splitlines()[0]})", WRITTEN_AGAIN) from error
+    except OSError as error:
+        raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
