@@ -174,7 +174,7 @@ def explain(error: Exception, texts: Texts) -> str:
         case UsageError() if error.where.startswith("runtime"):
             return texts("error.runtime", what=error.what)
         case SuiteError():
-            return _reader_error(error.where, error.what, error.fix, texts)
+            return _reader_error(error.where, error.what, texts)
         case ValueError() if "no blank" in str(error):
             return texts("error.no_blank")
         case ValueError() if found := re.search(r"has (\d+) tokens and the model reads (\d+)", str(error)):
@@ -184,10 +184,10 @@ def explain(error: Exception, texts: Texts) -> str:
 
 def explain_rejected(record: RejectedRecord, texts: Texts) -> str:
     """Return why a record was rejected, with its line."""
-    return _reader_error(record.where, record.reason, "", texts)
+    return _reader_error(record.where, record.reason, texts)
 
 
-def _reader_error(where: str, what: str, fix: str, texts: Texts) -> str:
+def _reader_error(where: str, what: str, texts: Texts) -> str:
     key = next((key for pattern, key in KNOWN if re.search(pattern, what)), "error.unreadable")
     sentence = texts(key, name=Path(where.rsplit(":", 1)[0]).name, what=what)
     line = re.search(r":(\d+)$", where)
