@@ -18,6 +18,7 @@ from corpora.foundation.files import package_path
 if TYPE_CHECKING:
     # Imported with the first summary: `import downstream.summarize` takes a fraction of a second.
     from corpora.boilerplate import Segment
+    from corpora.readers.markup import Plain
     from downstream.summaries.articles import Article
     from downstream.summaries.features import Encode, FloatArray, Score, TfidfVectors
     from downstream.summaries.model import SummaryModel
@@ -75,7 +76,7 @@ class Summary:
     """With `explain`: everything that could not be chosen."""
 
     def __str__(self) -> str:
-        """Join the sentences by line breaks; no sentence contains one."""
+        """Join the sentences by line breaks; no sentence contains one, unless an HTML tag inside it does."""
         return "\n".join(sentence.text for sentence in self.sentences)
 
 
@@ -165,7 +166,8 @@ class Summarizer:
         """Summarize an article.
 
         Args:
-            article: raw text of any length, with its bylines and captions.
+            article: raw text of any length, with its bylines and captions. HTML is recognized and ignored: scripts and
+                tags are in no sentence, except for tags inside one.
             sentences: maximum number of sentences.
             ratio: share of the article's sentences in (0, 1], instead of a number; at least one sentence.
             max_chars: maximum length of `str(summary)` in composed form (NFC). A sentence that does not fit is replaced
@@ -224,7 +226,8 @@ class Summarizer:
 
         if not isinstance(source, str) or not isinstance(title, str):
             raise ValueError(f"article and title must be strings, not {type(source).__name__}, {type(title).__name__}")
-        text, offsets = compose(source)
+        plain = _without_markup(source)
+        text, offsets = compose(source if plain is None else plain.text)
         article = read_article(text, unicodedata.normalize("NFC", title))
         scored = self.score_sentences(article, unicodedata.normalize("NFC", options.focus))
         chosen = scored.choose(options.num_sentences(len(article.sentences)), max_chars=options.max_chars)
@@ -233,6 +236,8 @@ class Summarizer:
             start, end = segment.start, segment.end
             if offsets is not None:
                 start, end = offsets[start], offsets[end]
+            if plain is not None:
+                start, end = plain.span(start, end)
             return source[start:end], start, end
 
         def sentence(index: int) -> SummarySentence:
@@ -313,6 +318,16 @@ class ScoredArticle:
             seen.add(without_spaces)
             chosen.append(index)
         return chosen
+
+
+def _without_markup(source: str) -> "Plain | None":
+    """Return a text without HTML, and where its characters were; None if it has none."""
+    if "<" not in source and "&" not in source:
+        return None
+    from corpora.readers.markup import plain_text
+
+    plain = plain_text(source)
+    return plain if plain.text != source.strip() else None
 
 
 def compose(source: str) -> tuple[str, list[int] | None]:

@@ -311,3 +311,40 @@ def test_the_documented_example_holds() -> None:
 def test_weights_that_do_not_exist_are_named() -> None:
     with pytest.raises(ValueError, match="unknown feature 'x'"):
         SummaryModel(schema=1, weights={"x": 1.0})
+
+
+# ---- HTML ----
+
+ARTICLE = (
+    "시는 다음 달 버스 노선을 바꿀 계획이다.",
+    "새 다리가 열렸기 때문이다.",
+    "주민들은 반겼다.",
+    "하늘은 맑았다.",
+)
+
+
+def test_html_is_in_no_sentence_and_offsets_are_those_of_the_source(subtests: pytest.Subtests) -> None:
+    plain = summarize("\n".join(ARTICLE), sentences=2)
+    paragraphs = "".join(f"<p>{sentence}</p>" for sentence in ARTICLE)
+    for name, html in {
+        "paragraphs": paragraphs,
+        "script": f"<script>var text = '새 다리가 열렸다.';</script>{paragraphs}<style>p {{}}</style>",
+        "line breaks": "<br/>".join(ARTICLE),
+        "page": f"<!DOCTYPE html><html><head><title>창 제목</title></head><body>{paragraphs}</body></html>",
+        "comment": f"<!-- {ARTICLE[2]} --><div>{paragraphs}</div>",
+    }.items():
+        with subtests.test(name=name):
+            summary = summarize(html, sentences=2)
+            assert str(summary) == str(plain)
+            assert [html[s.start : s.end] for s in summary.sentences] == [s.text for s in summary.sentences]
+
+
+def test_tags_and_entities_inside_a_sentence_stay_in_its_slice() -> None:
+    html = "<p>시는 <b>버스</b> 노선을 &quot;다음 달&quot; 바꿀 계획이다.</p>"
+    [sentence] = summarize(unicodedata.normalize("NFD", html), sentences=1).sentences
+    assert unicodedata.normalize("NFC", sentence.text) == html.removeprefix("<p>").removesuffix("</p>")
+
+
+def test_angle_brackets_of_newspapers_are_text() -> None:
+    article = "<현대:OG>가 새 차를 내놓았다. 값은 A&B가 a < b로 정했다."
+    assert str(summarize(article, sentences=2)) == article.replace(". ", ".\n")
