@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from corpora.characters import compose, nfc
 from corpora.foundation.errors import CheckpointError
 from corpora.sentences import split_article
 from downstream.families.span_qa import SpanQA
@@ -57,14 +58,14 @@ class Reader:
         self.predictor, self._family = predictor, family
 
     @classmethod
-    def load(cls, folder: Path, runtime: str = "torch", *, threads: int = 1) -> "Reader":
+    def load(cls, folder: str | Path, runtime: str = "torch", *, threads: int = 1) -> "Reader":
         """Load a fine-tuned folder; see `downstream.runtime.Predictor.load`.
 
         Raises:
             CheckpointError: the folder is no fine-tuned model that answers questions.
             UsageError: the runtime is unknown or unsupported on this machine.
         """
-        return cls(Predictor.load(folder, runtime, threads=threads))
+        return cls(Predictor.load(Path(folder), runtime, threads=threads))
 
     @property
     def can_refuse(self) -> bool:
@@ -78,7 +79,9 @@ class Reader:
             ValueError: the question or the passage is blank.
         """
         _refuse_blank(question, passage)
-        example = QuestionExample("", question, passage, ())
+        source = passage
+        passage, offsets = compose(source)
+        example = QuestionExample("", nfc(question), passage, ())
         rows, features = self.predictor.outputs([example])
         null = min(float(row[0][0] + row[1][0]) for row in rows)
         score, start, end = max(
@@ -90,7 +93,9 @@ class Reader:
         confidence = 1 / (1 + math.exp(min(max(null - score, -500.0), 500.0)))
         if self.can_refuse and null > score:
             return Found("", 0, 0, confidence)
-        return Found(passage[start:end], start, end, confidence)
+        if offsets is not None:
+            start, end = offsets[start], offsets[end]
+        return Found(source[start:end], start, end, confidence)
 
 
 class SentenceFinder:
@@ -107,8 +112,10 @@ class SentenceFinder:
             ValueError: the question or the passage is blank.
         """
         _refuse_blank(question, passage)
+        source = passage
+        passage, offsets = compose(source)
         sentences = split_article(passage)
-        asked = _letter_pairs(question)
+        asked = _letter_pairs(nfc(question))
         held = [_letter_pairs(sentence.text) & asked for sentence in sentences]
         counts = collections.Counter(pair for pairs in held for pair in pairs)
         # Summed in one order, so that the same question has the same answer in every process.
@@ -117,8 +124,10 @@ class SentenceFinder:
         best = max(range(len(sentences)), key=scores.__getitem__)
         if not scores[best]:
             return Found("", 0, 0, 0.0)
-        found = sentences[best]
-        return Found(found.text, found.start, found.end, scores[best] / sum(weights.values()))
+        start, end = sentences[best].start, sentences[best].end
+        if offsets is not None:
+            start, end = offsets[start], offsets[end]
+        return Found(source[start:end], start, end, scores[best] / sum(weights.values()))
 
 
 def _refuse_blank(question: str, passage: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from corpora.characters import as_texts, nfc
 from corpora.foundation.errors import CheckpointError
 from downstream.encoders.hub import bundled
 from downstream.families.classification import Classification
@@ -55,7 +56,7 @@ class Classifier:
         self.predictor, self.labels = predictor, finetuned.family.labels
 
     @classmethod
-    def load(cls, folder: Path | None = None, runtime: str | None = None, *, threads: int = 1) -> "Classifier":
+    def load(cls, folder: str | Path | None = None, runtime: str | None = None, *, threads: int = 1) -> "Classifier":
         """Load a fine-tuned folder, by default the bundled model of film reviews.
 
         Args:
@@ -68,12 +69,16 @@ class Classifier:
             CheckpointError: the folder is no fine-tuned model that labels single texts.
             UsageError: the runtime is unknown or unsupported on this machine.
         """
-        folder = folder or bundled("classifier")
+        folder = Path(folder) if folder else bundled("classifier")
         runtime = runtime or ("onnx-fp32" if is_plain_bert(folder) else "torch")
         return cls(Predictor.load(folder, runtime, threads=threads))
 
     def probabilities(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return the probabilities of the labels, (N, C) in the order of `labels`; rows add up to 1."""
+        """Return the probabilities of the labels, (N, C) in the order of `labels`; rows add up to 1.
+
+        Raises:
+            ValueError: TEXTS is one string, or an element is no string.
+        """
         logits = self._logits(texts)
         exponents = np.exp(logits - logits.max(axis=1, keepdims=True)) if len(logits) else logits
         return np.asarray(exponents / exponents.sum(axis=1, keepdims=True))
@@ -81,7 +86,7 @@ class Classifier:
     def is_cut(self, text: str) -> bool:
         """Whether a text is longer than what the model reads; the rest decides nothing."""
         tokenizer = self.predictor.finetuned.tokenizer
-        return len(tokenizer(text)["input_ids"]) > self.predictor.finetuned.max_length
+        return len(tokenizer(nfc(text))["input_ids"]) > self.predictor.finetuned.max_length
 
     def weigh(self, text: str, label: str) -> list[WordWeight]:
         """Weigh the words of a text, in order.
@@ -110,7 +115,8 @@ class Classifier:
         return np.asarray(logits[:, label] - np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1))
 
     def _logits(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        if not texts:
+        composed = as_texts(texts)
+        if not composed:
             return np.zeros((0, len(self.labels)))
-        rows, _ = self.predictor.outputs([TextExample(str(k), text, None, "") for k, text in enumerate(texts)])
+        rows, _ = self.predictor.outputs([TextExample(str(k), text, None, "") for k, text in enumerate(composed)])
         return np.stack(rows).astype(np.float64)

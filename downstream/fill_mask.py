@@ -83,13 +83,13 @@ class MaskFiller:
         self._never = sorted(unused | set(tokenizer.all_special_ids))
 
     @classmethod
-    def load(cls, folder: Path | None = None) -> "MaskFiller":
+    def load(cls, folder: str | Path | None = None) -> "MaskFiller":
         """Load a transformers folder, by default the bundled encoder.
 
         Raises:
             CheckpointError: it is none, or was saved without the head that predicts tokens.
         """
-        folder = folder or bundled("encoder")
+        folder = Path(folder) if folder else bundled("encoder")
         if not is_plain_bert(folder):
             return cls._load_with_transformers(folder)
         weights, tokenizer = EncoderWeights.from_folder(folder), PlainTokenizer.load(folder)

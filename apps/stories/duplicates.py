@@ -25,6 +25,7 @@ from pydantic import Field
 
 from apps.stories.grouping import Points, nearest
 from apps.stories.keywords import kiwi
+from corpora.characters import as_texts
 from corpora.foundation.config import Config
 from corpora.near_duplicates import similar_pairs
 
@@ -74,11 +75,14 @@ def find_duplicates(
 
     Returns:
         Groups of two or more, the largest first. They do not depend on the order of the texts.
+
+    Raises:
+        ValueError: TEXTS is one string, or an element is no string.
     """
     config = config or DuplicateConfig()
     positions: dict[str, list[int]] = {}
-    for index, text in enumerate(texts):
-        squeezed = " ".join(unicodedata.normalize("NFC", text).split())
+    for index, text in enumerate(as_texts(texts)):
+        squeezed = " ".join(text.split())
         if letters_of(squeezed):
             positions.setdefault(squeezed, []).append(index)
     distinct = sorted(positions)

@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from corpora.foundation.errors import SuiteError, UsageError, suggest
 
@@ -27,6 +28,12 @@ class ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing usage and exiting."""
         raise UsageError(self.prog, message, f"see {self.prog} --help")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Convert values; an empty path, which would be the current folder, is refused."""
+        if action.type is Path and "" in arg_strings:
+            self.error(f"{'/'.join(action.option_strings) or action.dest} is empty")
+        return super()._get_values(action, arg_strings)  # type: ignore[misc]
 
     def parse(self, argv: list[str] | None) -> argparse.Namespace:
         """Parse ARGV (default: the process's), and set up logging.

@@ -37,7 +37,7 @@ class Runtime:
 
     @classmethod
     def load(
-        cls, source: Path | Network, runtime: str = "auto", *, threads: int = 1, root: Path | None = None
+        cls, source: str | Path | Network, runtime: str = "auto", *, threads: int = 1, root: Path | None = None
     ) -> "Runtime":
         """Make a network ready to run.
 
@@ -51,7 +51,7 @@ class Runtime:
             UsageError: the runtime is unknown or unsupported on this machine.
             CheckpointError: the folder is no finished fine-tuning, or cannot be run by this backend.
         """
-        network = source if isinstance(source, Network) else finetuned_network(read_finetuned(source))
+        network = source if isinstance(source, Network) else finetuned_network(read_finetuned(Path(source)))
         choice, forward = choose(network, runtime, threads=threads, root=root)
         return cls(network, choice, forward)
 
@@ -130,9 +130,11 @@ class Predictor:
     runtime: Runtime
 
     @classmethod
-    def load(cls, folder: Path, runtime: str = "auto", *, threads: int = 1, root: Path | None = None) -> "Predictor":
+    def load(
+        cls, folder: str | Path, runtime: str = "auto", *, threads: int = 1, root: Path | None = None
+    ) -> "Predictor":
         """Load a folder that `downstream.finetune` saved; see `Runtime.load`."""
-        finetuned = read_finetuned(folder)
+        finetuned = read_finetuned(Path(folder))
         return cls(finetuned, Runtime.load(finetuned_network(finetuned), runtime, threads=threads, root=root))
 
     def outputs(self, examples: Sequence[Any]) -> tuple[list[FloatArray], list[Features]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from corpora.characters import compose
 from corpora.foundation.files import package_path
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ FOCUS_WEIGHT = 12.0
 """Log-odds of a sentence that contains the whole focus; outweighs every other difference between two sentences."""
 NUM_COMPARED = 100
 """Chosen sentences that a candidate is compared with, so that time stays linear in long summaries."""
-LONGEST_CLUSTER = 64
-"""Characters of a base with its combining marks that are mapped one by one."""
 
 
 @dataclass(frozen=True)
@@ -328,40 +327,3 @@ def _without_markup(source: str) -> "Plain | None":
 
     plain = plain_text(source)
     return plain if plain.text != source.strip() else None
-
-
-def compose(source: str) -> tuple[str, list[int] | None]:
-    """Normalize SOURCE to composed form (NFC).
-
-    Returns:
-        The text, and for every offset in it the offset in SOURCE; None if the text is SOURCE itself.
-    """
-    if unicodedata.is_normalized("NFC", source):
-        return source, None
-    parts: list[str] = []
-    offsets: list[int] = []
-    start = 0
-    for end in range(1, len(source) + 1):
-        if end < len(source) and may_compose(source[end]):
-            continue
-        cluster = source[start:end]
-        composed = unicodedata.normalize("NFC", cluster)
-        parts.append(composed)
-        if len(composed) == 1:
-            offsets.append(start)
-        else:
-            ends = {unicodedata.normalize("NFC", cluster[:k]): k for k in range(min(len(cluster), LONGEST_CLUSTER))}
-            offsets += [start + ends.get(composed[:k], 0) for k in range(len(composed))]
-        start = end
-    text = "".join(parts)
-    assert text == unicodedata.normalize("NFC", source), "may_compose misses a character that composes"
-    return text, [*offsets, len(source)]
-
-
-def may_compose(character: str) -> bool:
-    """Whether a character may compose with the one before it: marks, and the vowels and finals of Hangul."""
-    if character < "\u0300":
-        return False
-    # The last ones are vowel signs of Kirat Rai, which Unicode 16 calls letters.
-    is_letter = "\u1161" <= character <= "\u11c2" or "\U00016d63" <= character <= "\U00016d67"
-    return is_letter or unicodedata.category(character)[0] == "M"

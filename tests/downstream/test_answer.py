@@ -1,5 +1,6 @@
 """Answers with their place, and refusals."""
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -135,3 +136,12 @@ def test_a_classifier_is_refused(
     folder = save("nsmc-sample")
     with fails(CheckpointError, folder, "answers no questions"):
         Reader.load(folder)
+
+
+def test_decomposed_hangul_has_the_same_answer_at_its_own_offsets() -> None:
+    passage = "다리는 어제 열렸다. 시장은 버스를 늘린다고 말했다."
+    found = SentenceFinder().answer("시장은 무엇을 늘리나?", passage)
+    source = unicodedata.normalize("NFD", passage)
+    same = SentenceFinder().answer(unicodedata.normalize("NFD", "시장은 무엇을 늘리나?"), source)
+    assert source[same.start : same.end] == same.text == unicodedata.normalize("NFD", found.text)
+    assert same.confidence == found.confidence

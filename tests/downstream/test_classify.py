@@ -1,5 +1,6 @@
 """Probabilities, and the weights of words: exact where the model adds up scores of words."""
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 
 from corpora.foundation.errors import CheckpointError
 from downstream.classify import MAX_OCCLUSIONS, Classifier
+from downstream.encoders.hub import bundled
 from downstream.runtimes.predictor import Predictor
 from downstream.task import get_task
 
@@ -71,3 +73,18 @@ def test_an_empty_text_has_no_words_and_an_unknown_label_is_refused() -> None:
 def test_models_of_other_things_are_refused(task: str) -> None:
     with pytest.raises(CheckpointError, match="does not label single texts"):
         adding(task)
+
+
+def test_paths_may_be_strings_and_texts_may_be_decomposed() -> None:
+    classifier = Classifier.load(str(bundled("classifier")))
+    text = "배우들 연기가 정말 좋았다"
+    composed, decomposed = classifier.probabilities([text, unicodedata.normalize("NFD", text)])
+    assert composed.tolist() == decomposed.tolist()
+    assert classifier.is_cut(text) == classifier.is_cut(unicodedata.normalize("NFD", text))
+
+
+def test_what_is_no_list_of_texts_is_refused() -> None:
+    classifier = Classifier.load()
+    for texts, what in (("배우", "a single string"), (["배우", None], "not a string"), ([1], "not a string")):
+        with pytest.raises(ValueError, match=what):
+            classifier.probabilities(cast(Any, texts))

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import downstream.summarize
+from corpora.characters import may_compose
 from corpora.documents import Document
 from corpora.foundation.errors import CheckpointError
 from downstream.summaries.features import FEATURES
 from downstream.summaries.model import SummaryModel
-from downstream.summaries.summarizer import may_compose
 from downstream.summarize import Summarizer, Summary, summarize
 from downstream.task import SAMPLE_ROOT
 
@@ -315,7 +315,7 @@ def test_weights_that_do_not_exist_are_named() -> None:
 
 # ---- HTML ----
 
-ARTICLE = (
+SENTENCES = (
     "시는 다음 달 버스 노선을 바꿀 계획이다.",
     "새 다리가 열렸기 때문이다.",
     "주민들은 반겼다.",
@@ -324,14 +324,14 @@ ARTICLE = (
 
 
 def test_html_is_in_no_sentence_and_offsets_are_those_of_the_source(subtests: pytest.Subtests) -> None:
-    plain = summarize("\n".join(ARTICLE), sentences=2)
-    paragraphs = "".join(f"<p>{sentence}</p>" for sentence in ARTICLE)
+    plain = summarize("\n".join(SENTENCES), sentences=2)
+    paragraphs = "".join(f"<p>{sentence}</p>" for sentence in SENTENCES)
     for name, html in {
         "paragraphs": paragraphs,
         "script": f"<script>var text = '새 다리가 열렸다.';</script>{paragraphs}<style>p {{}}</style>",
-        "line breaks": "<br/>".join(ARTICLE),
+        "line breaks": "<br/>".join(SENTENCES),
         "page": f"<!DOCTYPE html><html><head><title>창 제목</title></head><body>{paragraphs}</body></html>",
-        "comment": f"<!-- {ARTICLE[2]} --><div>{paragraphs}</div>",
+        "comment": f"<!-- {SENTENCES[2]} --><div>{paragraphs}</div>",
     }.items():
         with subtests.test(name=name):
             summary = summarize(html, sentences=2)

@@ -2,6 +2,7 @@
 
 import doctest
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -159,3 +160,9 @@ def test_letters_are_what_readers_see() -> None:
 
 def test_the_examples_are_true() -> None:
     assert doctest.testmod(apps.stories.duplicates).failed == 0
+
+
+def test_what_is_no_list_of_texts_is_refused() -> None:
+    for texts, what in (("문자열", "a single string"), (["제목", None], "not a string")):
+        with pytest.raises(ValueError, match=what):
+            find_duplicates(cast(Any, texts))

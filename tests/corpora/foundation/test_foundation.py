@@ -274,3 +274,14 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
+
+
+def test_an_empty_path_is_not_the_current_folder(fails: Fails) -> None:
+    parser = ArgumentParser("python -m tool", "A tool.")
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--out", type=Path)
+    with fails(UsageError, "python -m tool", "--out is empty"):
+        parser.parse(["--out", ""])
+    with fails(UsageError, "python -m tool", "files is empty"):
+        parser.parse(["a", ""])
+    assert parser.parse(["a", "--out", "."]).out == Path()
