@@ -11,11 +11,14 @@ cannot be read is reported with its line, and the command ends with exit code 1.
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from apps.stories.articles import parse_columns, read_articles
 from apps.stories.duplicates import find_duplicates
-from corpora.documents import RejectedRecord
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
+
+if TYPE_CHECKING:
+    from corpora.documents import RejectedRecord
 
 
 def main(argv: list[str] | None = None) -> int:

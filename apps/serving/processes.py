@@ -18,13 +18,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, Any
 
 from apps.serving.services import Settings, load_services
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 
 if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
     from apps.serving.web import Serving
 
 logger = logging.getLogger("apps.serve")

@@ -200,7 +200,7 @@ class Facts:
         """Whether the texts differ in no number, name or negation, and no word replaces another."""
         if self.numbers != other.numbers or self.negations != other.negations:
             return False
-        ours, theirs = self._words_beyond(other), other._words_beyond(self)
+        ours, theirs = self.words_beyond(other), other.words_beyond(self)
         if (ours and theirs) or any(word in self.names + other.names for word in ours + theirs):
             return False
         shared = set(self.names) & set(other.names)
@@ -208,12 +208,13 @@ class Facts:
             return False
         return not _replaces_letters(self.letters, other.letters)
 
-    def _words_beyond(self, other: "Facts") -> list[str]:
+    def words_beyond(self, other: "Facts") -> list[str]:
         """Return the words that the other text lacks even as letters: Kiwi may split the same letters differently."""
         words = self.words - other.words
-        return [word for word in words if self._count(word) > other._count(word)]
+        return [word for word in words if self.count(word) > other.count(word)]
 
-    def _count(self, word: str) -> int:
+    def count(self, word: str) -> int:
+        """Return how often the letters of a word occur."""
         return self.letters.count(letters_of(word))
 
 

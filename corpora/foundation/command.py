@@ -33,7 +33,7 @@ class ArgumentParser(argparse.ArgumentParser):
         """Convert values; an empty path, which would be the current folder, is refused."""
         if action.type is Path and "" in arg_strings:
             self.error(f"{'/'.join(action.option_strings) or action.dest} is empty")
-        return super()._get_values(action, arg_strings)  # type: ignore[misc]
+        return super()._get_values(action, arg_strings)
 
     def parse(self, argv: list[str] | None) -> argparse.Namespace:
         """Parse ARGV (default: the process's), and set up logging.

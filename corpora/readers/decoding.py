@@ -84,11 +84,11 @@ def open_bytes(path: Path) -> IO[bytes]:
     """Open a file for reading bytes, unpacked."""
     match path.suffix.lower():
         case ".gz":
-            return cast(IO[bytes], gzip.open(path, "rb"))
+            return cast("IO[bytes]", gzip.open(path, "rb"))
         case ".zst":
             import pyarrow as pa
 
-            return io.BufferedReader(cast(Any, pa.input_stream(str(path), compression="zstd")), 1 << 16)
+            return io.BufferedReader(cast("Any", pa.input_stream(str(path), compression="zstd")), 1 << 16)
         case _:
             return path.open("rb")
 

@@ -50,7 +50,7 @@ class Result(Config):
         return np.array([[np.nan if x is None else x for x in row] for row in self.columns[key]], dtype=np.float64)
 
 
-def score(
+def score(  # noqa: PLR0913 - the facts of a result, by name
     task: Task,
     split: Split,
     predictions: Sequence[Prediction],

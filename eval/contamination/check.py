@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm import tqdm
 
@@ -26,7 +26,6 @@ from corpora.sentences import split_by_rules
 from corpora.training_text import TrainingText, blocks_of
 from downstream.summaries.family import SummaryExample
 from downstream.task import ChoiceExample, Example, Split, Task, TextExample
-from eval.cells.files import Status
 from eval.contamination.files import (
     SCHEMA,
     Counts,
@@ -39,6 +38,9 @@ from eval.contamination.files import (
     write_hits,
 )
 from eval.contamination.report import SETTINGS, write_overview
+
+if TYPE_CHECKING:
+    from eval.cells.files import Status
 
 CODE = (
     *(part.__module__ for part in (EvaluationIndex, SimilarSets, TrainingText, split_by_rules, letters_of, nfc)),

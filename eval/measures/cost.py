@@ -11,16 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from corpora.foundation.config import Config
 from corpora.foundation.machine import cpu_name
 from eval.measures.noise import Predict, sample
-
-if TYPE_CHECKING:
-    pass
 
 THREADS = 1
 MAX_SINGLE, MAX_BATCHED = 200, 2000

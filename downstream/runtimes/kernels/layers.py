@@ -40,7 +40,7 @@ CHUNK = 10 * TILE
 
 def compiled(function: Function) -> Function:
     """Have Numba compile FUNCTION at its first call, with sums in any order, as C divides, without Python's lock."""
-    return cast(Function, numba.njit(fastmath=True, error_model="numpy", nogil=True)(function))
+    return cast("Function", numba.njit(fastmath=True, error_model="numpy", nogil=True)(function))
 
 
 # --- functions of one number, of float32 throughout: a Python float would make all of it double -----------------------
