@@ -33,7 +33,7 @@ def read_json(path: Path) -> Any:
         DataError: it is missing, empty, not UTF-8 or truncated.
     """
     try:
-        return json.loads(read_text(path))
+        return json.loads(read_text(path, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"not valid JSON ({error}); it may be truncated", REPAIR) from error
 
@@ -75,7 +75,7 @@ def read_tsv_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
     Raises:
         DataError: a column is missing in the header, or a row has another number of columns.
     """
-    lines = read_lines(path)
+    lines = read_lines(path, "utf-8")
     header = next(lines, "").rstrip("\r\n").split("\t")
     for column in columns:
         if column not in header:

@@ -15,7 +15,7 @@ from typing import Any
 from apps.stories.articles import Article, read_articles
 from apps.summarize import Item, read_items
 from corpora.documents import RejectedRecord, read_documents
-from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
+from corpora.foundation.errors import CheckpointError, DataError, SuiteError, UsageError
 from corpora.foundation.texts import Texts
 
 MAX_UPLOAD_MB = 20
@@ -94,8 +94,7 @@ def read_article_file(name: str, content: bytes) -> ReadFile:
         rejected = [
             RejectedRecord(f"{path.name}:{item.line}", item.error.what, "") for item in found if item.error is not None
         ]
-    if not items:
-        raise InputError("error.no_records")
+    _check_any(items, rejected)
     for item in items:
         check_text(item.text, MAX_ARTICLE)
     return ReadFile(tuple(items), tuple(rejected))
@@ -133,9 +132,17 @@ def read_comment_file(name: str, content: bytes) -> ReadFile:
     with as_file(name, content, COMMENT_TYPES) as path:
         documents = _limited(read_documents(path, text_unit="line", rejected=rejected), MAX_COMMENTS)
         texts = tuple(document.text[:MAX_COMMENT] for document in documents)
-    if not texts:
-        raise InputError("error.no_records")
+    _check_any(texts, rejected)
     return ReadFile(texts, tuple(rejected))
+
+
+def _check_any(found: Sequence[object], rejected: Sequence[RejectedRecord]) -> None:
+    """Refuse a file without a good record; the first bad one says why."""
+    if found:
+        return
+    if rejected:
+        raise DataError(rejected[0].where, rejected[0].reason, "correct the file")
+    raise InputError("error.no_records")
 
 
 def _limited(records: Iterator[Any], limit: int) -> Iterator[Any]:

@@ -34,7 +34,7 @@ FIELD_NAMES: Mapping[str, tuple[str, ...]] = {
         "분야",
         "통합분류",
     ),
-    "publisher": ("publisher", "provider", "언론사", "매체", "매체명", "신문사", "출처"),
+    "publisher": ("publisher", "provider", "언론사", "매체", "매체명", "신문사"),
     "url": ("url", "link", "originallink", "링크", "주소", "기사 url"),
     "byline": ("byline", "author", "reporter", "writer", "기자", "기자명", "글쓴이", "기고자", "작성자"),
 }

@@ -3,7 +3,7 @@
 A field that begins with a quotation mark runs to its closing mark, over line breaks if need be. Within a line, text
 after the closing mark belongs to the field (`"새 다리" 열린다` → `새 다리 열린다`). If a mark is not closed properly,
 or the row does not have as many fields as the header, the marks of that line are ordinary characters. Every row is
-accepted or reported, with the line on which it begins, and reading continues on the next line.
+accepted or reported with its line (the last one of a record over several), and reading continues on the next line.
 """
 
 import csv
@@ -30,7 +30,7 @@ class Row:
     """A row of a table."""
 
     number: int
-    """Line on which it begins, from 1."""
+    """Line on which it ends, from 1."""
     cells: list[str]
     reason: str = ""
     """Why it is no row of this table; empty for a good one."""
@@ -86,7 +86,7 @@ class _Table:
             return self._fitted(number, literal, line)
         span = self._span(number, line)
         if span:
-            row = self._fitted(number, self._cells(span), line)
+            row = self._fitted(number + len(span) - 1, self._cells(span), line)
             if not row.reason:
                 return row
             self._give_back(number, span)

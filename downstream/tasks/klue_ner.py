@@ -25,7 +25,7 @@ def read_sentences(path: Path) -> list[TextExample]:
     id_, text = "", ""
     tags: list[str] = []
     # The added empty line ends the last sentence.
-    for number, line in enumerate([*read_lines(path), "\n"], start=1):
+    for number, line in enumerate([*read_lines(path, "utf-8"), "\n"], start=1):
         row = line.rstrip("\r\n")
         if row.startswith("##"):
             # Five lines at the top describe the format; the sentence's own line comes last.

@@ -221,7 +221,7 @@ def test_a_corpus_without_text_to_train_on_is_an_error(
             ("", "zero bytes"),
             (" \n\n", "no documents in it"),
             ("기사 하나뿐", "only document is held out"),
-            (b"\xff\xfe", "not UTF-8"),
+            (b"\xff\xff", "not UTF-8"),
         ]
     ):
         with subtests.test(content=content):

@@ -283,7 +283,7 @@ def assert_harmless(visitor: Visitor) -> None:
 def test_a_wrong_file_gets_its_message(visit: Callable[..., Visitor]) -> None:
     for name, content, expected in [
         ("사진.png", b"\x89PNG\r\n\x1a\n", "읽을 수 없는 형식"),
-        ("옛글.txt", "한글 기사".encode("cp949"), "옛 윈도 한글(CP949)"),
+        ("깨진글.txt", b"\xff\xff\xff", "글자를 읽을 수 없습니다"),
         ("빈.csv", b"", "내용이 없습니다"),
     ]:
         visitor = visit().open().upload(name, content)
