@@ -52,7 +52,11 @@ def test_cp949_is_read_with_a_note(write: Write, caplog: pytest.LogCaptureFixtur
 
 def test_a_bad_byte_costs_its_line(write: Write, subtests: pytest.Subtests) -> None:
     good = "가나다라 마바사\n".encode()
-    for name, broken in {"stray": b"\xff\n", "cut": "가".encode()[:2] + b"\n", "latin": b"\xe9t\xe9 \xe0 \xe9t\xe9\n"}.items():
+    for name, broken in {
+        "stray": b"\xff\n",
+        "cut": "가".encode()[:2] + b"\n",
+        "latin": b"\xe9t\xe9 \xe0 \xe9t\xe9\n",
+    }.items():
         for position in (0, 1, 500, 999):
             with subtests.test(name=name, position=position):
                 lines = [good] * 1000
