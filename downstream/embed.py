@@ -2,6 +2,7 @@
 
     python -m downstream.embed train RECIPE --model ENCODER --out DIR
     python -m downstream.embed encode FILE --out vectors.npy
+    python -m downstream.embed vectors FILE --model TEACHER --out DIR        # targets of the stage teacher_vectors
     python -m downstream.embed evaluate korsts-dev klue-sts --lexical
 
 A model is a sentence-transformers folder, usable with `sentence_transformers` and `mteb` as it is. An encoder without
@@ -9,6 +10,7 @@ pooling, such as kpfBERT, gets mean pooling over its token vectors, [CLS] and [S
 Reimers and Gurevych 2019 (section 6), and that of kpfSBERT.
 """
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -25,7 +27,7 @@ __all__ = ["Embedder", "bundled_embedder", "encode", "main"]
 
 def main(argv: list[str] | None = None) -> int:
     """Train, run or evaluate an embedder from the command line."""
-    actions = {"train": _main_train, "encode": _main_encode, "evaluate": _main_evaluate}
+    actions = {"train": _main_train, "encode": _main_encode, "vectors": _main_vectors, "evaluate": _main_evaluate}
     arguments = sys.argv[1:] if argv is None else argv
     if arguments and arguments[0] in actions:
         return actions[arguments[0]](list(arguments[1:]))
@@ -54,32 +56,66 @@ def _main_train(argv: list[str]) -> int:
 
 
 def _main_encode(argv: list[str]) -> int:
-    from corpora.corpus import read_corpus
-    from corpora.documents import read_documents
-
     parser = ArgumentParser("python -m downstream.embed encode", "Encode the texts of a file.")
-    parser.add_argument("file", type=Path, help=".txt (a text per line), .jsonl, .json, .csv, .tsv, or a corpus folder")
+    _add_texts(parser)
     parser.add_argument("--out", type=Path, required=True, help=".npy file: float32 (N, D), one row per text")
-    parser.add_argument("--text", help="column to encode, e.g. title; default: the documents' text")
     parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
-    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE)
     arguments = parser.parse(argv)
-    if arguments.batch_size < 1:
-        raise UsageError("--batch-size", f"{arguments.batch_size} is less than 1", "give 1 or more")
-    if arguments.file.is_dir():
-        if arguments.text not in {None, "text", "title"}:
-            raise UsageError("--text", f"a corpus has no column '{arguments.text}'", "give text or title")
-        texts = [getattr(document, arguments.text or "text") for document in read_corpus(arguments.file)]
-    else:
-        fields = {"text": arguments.text} if arguments.text else {}
-        texts = [document.text for document in read_documents(arguments.file, fields=fields, text_unit="line")]
-    embedder = Embedder.load(arguments.model)
+    texts = _read_texts(arguments)
+    embedder = Embedder.load(arguments.model, is_int8=arguments.int8)
     vectors = embedder.encode(texts, batch_size=arguments.batch_size, progress=True)
     with atomic_file(arguments.out, "wb") as file:
         np.save(file, vectors, allow_pickle=False)
     sys.stdout.write(json.dumps({"texts": len(vectors), "dimension": embedder.dimension, "sha256": embedder.sha256}))
     sys.stdout.write("\n")
     return EXIT_DONE
+
+
+def _main_vectors(argv: list[str]) -> int:
+    from downstream.embeddings.vectors import write_vectors
+
+    parser = ArgumentParser(
+        "python -m downstream.embed vectors", "Store a teacher's vectors; the same command resumes it."
+    )
+    _add_texts(parser)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the vectors")
+    parser.add_argument("--model", required=True, help="teacher: folder or hub id")
+    parser.add_argument("--prompt", default="", help="written before every text, e.g. 'query: '; default: nothing")
+    parser.add_argument("--attribution", default="", help="line for the cards of models that learn from the vectors")
+    arguments = parser.parse(argv)
+    texts = list(dict.fromkeys(text for text in _read_texts(arguments) if text.strip()))
+    manifest = write_vectors(
+        texts,
+        Embedder.load(arguments.model, is_int8=arguments.int8),
+        arguments.out,
+        prompt=arguments.prompt,
+        attribution=arguments.attribution,
+        batch_size=arguments.batch_size,
+    )
+    sys.stdout.write(json.dumps(manifest.model_dump(), ensure_ascii=False) + "\n")
+    return EXIT_DONE
+
+
+def _add_texts(parser: ArgumentParser) -> None:
+    """Add the options that say what is encoded, and how fast."""
+    parser.add_argument("file", type=Path, help=".txt (a text per line), .jsonl, .json, .csv, .tsv, or a corpus folder")
+    parser.add_argument("--text", help="column to encode, e.g. title; default: the documents' text")
+    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE)
+    parser.add_argument("--int8", action="store_true", help="weights of 8 bits: faster on a CPU, a little less exact")
+
+
+def _read_texts(arguments: argparse.Namespace) -> list[str]:
+    from corpora.corpus import read_corpus
+    from corpora.documents import read_documents
+
+    if arguments.batch_size < 1:
+        raise UsageError("--batch-size", f"{arguments.batch_size} is less than 1", "give 1 or more")
+    if arguments.file.is_dir():
+        if arguments.text not in {None, "text", "title"}:
+            raise UsageError("--text", f"a corpus has no column '{arguments.text}'", "give text or title")
+        return [getattr(document, arguments.text or "text") for document in read_corpus(arguments.file)]
+    fields = {"text": arguments.text} if arguments.text else {}
+    return [document.text for document in read_documents(arguments.file, fields=fields, text_unit="line")]
 
 
 def _main_evaluate(argv: list[str]) -> int:

@@ -22,7 +22,8 @@ def embedder_card(title: str, manifest: Mapping[str, Any], suite: EvaluationSuit
     from huggingface_hub import EvalResult, ModelCardData
 
     tasks = {name: task for name, (task, _) in suite.tasks.items()}
-    found = {source["licence"] for record in manifest["stages"] for source in record.get("sources", [])}
+    sources = [source for record in manifest["stages"] for source in record.get("sources", [])]
+    found = {source["licence"] for source in sources}
     licences = ", ".join(licence or "not stated" for licence in sorted(found))
     licence = manifest["recipe"]["licence"]
     terms = {"license": licence.lower()} if licence else {"license": "other", "license_name": f"data: {licences}"}
@@ -62,5 +63,6 @@ def embedder_card(title: str, manifest: Mapping[str, Any], suite: EvaluationSuit
             "Jaccard": manifest["baselines"]["jaccard"],
         },
         licences=licences,
+        attributions=sorted({source["attribution"] for source in sources if source.get("attribution")}),
         recipe=json.dumps(manifest["recipe"], ensure_ascii=False, indent=1),
     )

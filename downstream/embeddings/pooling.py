@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import num_threads, torch_threads
 from downstream.embeddings.pipeline import (
     open_sentence_transformer,
@@ -20,6 +21,7 @@ from downstream.embeddings.pipeline import (
 )
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
+from downstream.runtimes.backends import has_int8_units
 from downstream.runtimes.graph import build_graph, open_session
 from downstream.runtimes.plain_bert import PlainTokenizer, is_plain_bert
 from downstream.runtimes.weights import EncoderWeights
@@ -59,20 +61,35 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str | None) -> PooledEncoder:
+def load_mean_pooled(
+    folder: Path, settings: dict[str, Any] | None, device: str | None, *, is_int8: bool = False
+) -> PooledEncoder:
     """Load an encoder with mean pooling.
 
     Args:
         folder: the encoder.
         settings: from `read_settings`; None: not a sentence-transformers folder.
         device: PyTorch device; None: a GPU for many texts, else the CPU, without PyTorch for a plain BERT.
+        is_int8: compute on the CPU with weights of 8 bits.
+
+    Raises:
+        CheckpointError: 8 bits are asked for, and the encoder is no plain BERT.
     """
+    if is_int8 and not is_plain_bert(folder):
+        raise CheckpointError(folder, "8 bits are available for a plain BERT only", "load it without is_int8")
     if device is not None or not is_plain_bert(folder):
         return _load_with_torch(folder, settings, device or default_device())
     weights, tokenizer = EncoderWeights.from_folder(folder), PlainTokenizer.load(folder)
     max_length = tokenizer.model_max_length if settings is None else pipeline_max_length(folder, settings)
     padding, hidden_size = int(tokenizer.pad_token_id or 0), weights.hidden_size
-    run = open_session(build_graph(weights, "mean", ["input_ids", "attention_mask"]), threads=1)
+    graph = build_graph(
+        weights,
+        "mean",
+        ["input_ids", "attention_mask"],
+        is_int8=is_int8,
+        reduce_range=is_int8 and not has_int8_units(),
+    )
+    run = open_session(graph, threads=1)
 
     def means(rows: Sequence[Sequence[int]]) -> Vectors:
         ids, mask = _pad(rows, padding)
@@ -94,8 +111,10 @@ def load_mean_pooled(folder: Path, settings: dict[str, Any] | None, device: str 
         dimension=hidden_size,
         max_length=max_length,
         num_parameters=weights.num_parameters,
-        device=None,
-        compute_for=lambda characters: compute if characters * products_per_token <= FEW_PRODUCTS else compute_many(),
+        device="cpu" if is_int8 else None,
+        compute_for=lambda characters: (
+            compute if is_int8 or characters * products_per_token <= FEW_PRODUCTS else compute_many()
+        ),
     )
 
 

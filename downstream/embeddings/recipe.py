@@ -4,7 +4,7 @@ max_length = 128
 evaluate = ["korsts-dev", "klue-sts"]
 
 [[stages]]
-kind = "nli_ranking"            # nli_softmax, nli_ranking, sts_cosine, headline_body, dropout_pairs
+kind = "nli_ranking"            # nli_softmax, nli_ranking, sts_cosine, headline_body, dropout_pairs, teacher_vectors
 data = ["kornli", "klue-nli"]
 batch_size = 64
 
@@ -17,6 +17,7 @@ Names of data:
 
 * a task, for its training split: `kornli`, `klue-nli`, `korsts`, `klue-sts`, `kornli-devsplit`;
 * one split or one file of a task: `korsts:train`, `kornli:snli` (the training data of kpfSBERT);
+* for `teacher_vectors`, a folder of `downstream.embed vectors`;
 * a corpus folder of `corpora.build`, or a file with titles and texts; `sample` stands for the embedded articles. Write
   `./nsmc` for a folder with the name of a task.
 """
@@ -39,12 +40,16 @@ from corpora.foundation.errors import DataError, RecipeError, UsageError, sugges
 from corpora.foundation.files import package_path, sha256
 from downstream.embeddings.embedder import clean_text
 from downstream.embeddings.similarity import similarity_task
+from downstream.embeddings.vectors import MANIFEST as VECTOR_MANIFEST
+from downstream.embeddings.vectors import StoredVectors
 from downstream.families.classification import Classification, Regression
 from downstream.task import SAMPLE_ROOT, Task, TextExample, all_tasks, get_task
 
 RECIPES = package_path("downstream", "recipes")
 NLI_LABELS = ("contradiction", "entailment", "neutral")
 SAMPLE = "sample"
+STRETCH = 32
+"""Batches within which texts are sorted by length."""
 
 
 class Stage(Config):
@@ -135,8 +140,28 @@ class DropoutPairs(Stage):
     """Dropout of the encoder during this stage, in place of its own; it makes the two encodings differ."""
 
 
+class TeacherVectors(Stage):
+    """Texts with the vectors of a teacher: give each text a vector from which a linear map finds the teacher's.
+
+    The teacher's mean is subtracted from its vectors, since the vectors of many teachers share one large direction. The
+    cosines of the texts of a batch are trained, too: they, and not the map, are what the finished model is used for.
+
+    Source: Reimers and Gurevych 2020, “Making monolingual sentence embeddings multilingual” (vectors); Park et al.
+    2019, “Relational knowledge distillation” (cosines).
+    """
+
+    columns = ("sentence", "label")
+    kind: Literal["teacher_vectors"]
+    batch_size: int = Field(default=128, ge=2)
+    """Texts per optimizer step, of similar length."""
+    peak_lr: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    """Highest learning rate; for a small encoder."""
+    cosine_weight: float = Field(default=10.0, ge=0, allow_inf_nan=False)
+    """Weight of the squared difference between the cosines of a batch, beside that of the vectors."""
+
+
 AnyStage: TypeAlias = Annotated[
-    NliSoftmax | NliRanking | StsCosine | HeadlineBody | DropoutPairs, Field(discriminator="kind")
+    NliSoftmax | NliRanking | StsCosine | HeadlineBody | DropoutPairs | TeacherVectors, Field(discriminator="kind")
 ]
 STAGES: Mapping[str, type[Stage]] = {
     "nli_softmax": NliSoftmax,
@@ -144,6 +169,7 @@ STAGES: Mapping[str, type[Stage]] = {
     "sts_cosine": StsCosine,
     "headline_body": HeadlineBody,
     "dropout_pairs": DropoutPairs,
+    "teacher_vectors": TeacherVectors,
 }
 
 
@@ -224,6 +250,8 @@ class Source:
     num_rows: int = 0
     left_out: collections.Counter[str] = field(default_factory=collections.Counter)
     """Number of examples or documents without a row, by reason."""
+    attribution: str = ""
+    """Of the teacher whose vectors these are."""
 
 
 @dataclass(frozen=True)
@@ -235,15 +263,19 @@ class Rows:
     keys: Sequence[frozenset[bytes]] | None
     """Digests of each row's texts, which no other row of its batch may share; None without in-batch negatives."""
     sources: Sequence[Source]
+    vectors: Sequence[StoredVectors] = ()
+    """Of teachers; the label of a row is its number in all of them together."""
 
     def __len__(self) -> int:
         """Return N."""
         return len(next(iter(self.columns.values())))
 
     def pairs(self) -> Iterator[frozenset[bytes]]:
-        """Yield the first two texts of every row as an unordered pair of digests."""
+        """Yield the first two texts of every row as an unordered pair of digests; nothing where a row has one text."""
         one, two, *_ = self.columns.values()
-        return (frozenset((text_key(a), text_key(b))) for a, b in zip(one, two, strict=True))
+        if self.vectors:
+            return
+        yield from (frozenset((text_key(a), text_key(b))) for a, b in zip(one, two, strict=True))
 
 
 def text_key(text: str) -> bytes:
@@ -263,6 +295,8 @@ def read_rows(stage: Stage, root: Path, where: str) -> Rows:
         RecipeError: a source is unknown or does not fit the stage.
         DataError: a source is unavailable or damaged, or gives fewer than two rows.
     """
+    if isinstance(stage, TeacherVectors):
+        return _read_vectors(stage, where)
     has_batch_negatives = "label" not in stage.columns
     sources: list[Source] = []
     rows: list[tuple[Any, ...]] = []
@@ -283,6 +317,24 @@ def read_rows(stage: Stage, root: Path, where: str) -> Rows:
     columns = dict(zip(stage.columns, zip(*rows, strict=True), strict=True))
     keys = [frozenset(map(text_key, row)) for row in rows] if has_batch_negatives else None
     return Rows(columns, keys, sources)
+
+
+def _read_vectors(stage: TeacherVectors, where: str) -> Rows:
+    folders = []
+    for name in stage.data:
+        if not (Path(name) / VECTOR_MANIFEST).is_file():
+            raise RecipeError(
+                f"{where}, data", f"'{name}' is no folder of vectors", "python -m downstream.embed vectors"
+            )
+        folders.append((name, StoredVectors.open(Path(name))))
+    if len({vectors.manifest.dimension for _, vectors in folders}) > 1:
+        raise RecipeError(f"{where}, data", "the teachers' vectors differ in length", "give a stage to each teacher")
+    texts = [clean_text(text) for _, vectors in folders for text in vectors.texts]
+    sources = [
+        Source(name, vectors.sha256, "", len(vectors.texts), attribution=vectors.manifest.attribution)
+        for name, vectors in folders
+    ]
+    return Rows({"sentence": texts, "label": range(len(texts))}, None, sources, [vectors for _, vectors in folders])
 
 
 def _read_source(stage: Stage, name: str, root: Path, where: str) -> tuple[Source, Iterable[tuple[Any, ...]]]:
@@ -381,9 +433,10 @@ def _identical_pairs(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 def make_batches(rows: Rows, stage: Stage, seed: int) -> list[list[int]]:
     """Draw the batches of a whole stage in advance, so that a resumed stage uses the same ones.
 
-    With in-batch negatives, no two rows of a batch share a text, which would be a false negative: a row goes into the
-    first batch with room after the last batch that contains one of its texts. Batches less than half as large as the
-    largest one are dropped.
+    Texts with a teacher's vectors are put into batches of similar length, which saves padding: stretches of 32 batches
+    are sorted by length, and their batches shuffled. With in-batch negatives, no two rows of a batch share a text,
+    which would be a false negative: a row goes into the first batch with room after the last batch that contains one of
+    its texts. Batches less than half as large as the largest one are dropped.
 
     Args:
         rows: training rows.
@@ -397,9 +450,23 @@ def make_batches(rows: Rows, stage: Stage, seed: int) -> list[list[int]]:
     batches: list[list[int]] = []
     num_steps = None
     while num_steps is None or len(batches) < num_steps:
-        batches += _one_pass(generator.permutation(len(rows)).tolist(), rows.keys, stage.batch_size)
+        order = generator.permutation(len(rows)).tolist()
+        if isinstance(stage, TeacherVectors):
+            batches += _by_length(order, [len(text) for text in rows.columns["sentence"]], stage.batch_size, generator)
+        else:
+            batches += _one_pass(order, rows.keys, stage.batch_size)
         num_steps = num_steps or max(1, round(stage.epochs * len(batches)))
     return batches[:num_steps]
+
+
+def _by_length(order: list[int], lengths: Sequence[int], size: int, generator: np.random.Generator) -> list[list[int]]:
+    """Cut ORDER into batches of rows of similar length, within stretches of 32 batches."""
+    batches: list[list[int]] = []
+    for first in range(0, len(order), STRETCH * size):
+        stretch = sorted(order[first : first + STRETCH * size], key=lengths.__getitem__)
+        found = [stretch[k : k + size] for k in range(0, len(stretch), size)]
+        batches += [found[k] for k in generator.permutation(len(found))]
+    return batches
 
 
 def _one_pass(order: list[int], keys: Sequence[frozenset[bytes]] | None, size: int) -> list[list[int]]:

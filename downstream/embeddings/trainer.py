@@ -20,6 +20,7 @@ from tqdm import tqdm
 from transformers import PrinterCallback, set_seed
 
 from corpora.foundation.machine import training_precision
+from downstream.embeddings.losses import TeacherLoss
 from downstream.embeddings.recipe import (
     NLI_LABELS,
     DropoutPairs,
@@ -29,6 +30,7 @@ from downstream.embeddings.recipe import (
     Rows,
     Stage,
     StsCosine,
+    TeacherVectors,
     make_batches,
 )
 
@@ -70,7 +72,7 @@ def run_stage(
             model=model,
             args=_training_arguments(stage, checkpoints, seed, len(batches), checkpoint_every),
             train_dataset=Dataset.from_dict({name: list(values) for name, values in rows.columns.items()}),
-            loss=_build_loss(stage, model),
+            loss=_build_loss(stage, model, rows),
         )
         trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
         trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints))
@@ -82,7 +84,9 @@ def run_stage(
     return {"num_steps": len(batches), "train_s": round(trainer.elapsed_s, 1), "log": log}
 
 
-def _build_loss(stage: Stage, model: Any) -> torch.nn.Module:
+def _build_loss(stage: Stage, model: Any, rows: Rows) -> torch.nn.Module:
+    if isinstance(stage, TeacherVectors):
+        return TeacherLoss(model, rows.vectors, stage.cosine_weight)
     if isinstance(stage, NliSoftmax):
         return losses.SoftmaxLoss(model, model.get_embedding_dimension(), num_labels=len(NLI_LABELS))
     if isinstance(stage, StsCosine):

@@ -26,6 +26,7 @@ from downstream.embeddings.recipe import (
     Source,
     Stage,
     StsCosine,
+    TeacherVectors,
     make_batches,
     read_embed_recipe,
     read_rows,
@@ -321,5 +322,6 @@ def test_every_kind_has_a_stage_and_every_stage_a_kind() -> None:
         "sts_cosine": StsCosine,
         "headline_body": HeadlineBody,
         "dropout_pairs": DropoutPairs,
+        "teacher_vectors": TeacherVectors,
     }
     assert replace(Source("a", "b", "c"), num_rows=1).left_out == {}

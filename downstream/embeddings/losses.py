@@ -1,0 +1,66 @@
+"""The loss of learning from a teacher's vectors, for sentence-transformers' trainer."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from downstream.embeddings.vectors import StoredVectors
+
+MEAN_ROWS = 20_000
+"""Vectors whose mean stands for that of all."""
+
+
+class TeacherLoss(nn.Module):
+    """1 − cosine between a linear map of the student's vectors and the teacher's, plus the difference of cosines.
+
+    With student vectors s (B, D), teacher vectors t (B, T), their mean removed, and a linear map W:
+    mean(1 − cos(W s, t)) + `cosine_weight` · mean((cos(sᵢ, sⱼ) − cos(tᵢ, tⱼ))²).
+    """
+
+    def __init__(self, model: Any, vectors: Sequence[StoredVectors], cosine_weight: float) -> None:
+        """Build the loss with a new map.
+
+        Args:
+            model: a `SentenceTransformer`, the student.
+            vectors: of the teacher; the label of a text is its number in all of them together.
+            cosine_weight: weight of the second term.
+        """
+        super().__init__()
+        self.model = model
+        self.cosine_weight = cosine_weight
+        self._vectors = vectors
+        self._starts = np.cumsum([0, *(len(stored.texts) for stored in vectors)])
+        dimension = vectors[0].manifest.dimension
+        self.map = nn.Linear(model.get_embedding_dimension(), dimension)
+        every = max(1, int(self._starts[-1]) // MEAN_ROWS)
+        self.mean: Tensor
+        self.register_buffer("mean", self._targets(range(0, int(self._starts[-1]), every)).mean(dim=0))
+
+    def _targets(self, rows: Sequence[int]) -> Tensor:
+        """Return the teacher's vectors of ROWS, (B, T)."""
+        found = np.empty((len(rows), self._vectors[0].manifest.dimension), dtype=np.float32)
+        numbers = np.asarray(rows)
+        owners = np.searchsorted(self._starts, numbers, side="right") - 1
+        for owner in np.unique(owners):
+            chosen = owners == owner
+            found[chosen] = self._vectors[owner].rows((numbers[chosen] - self._starts[owner]).tolist())
+        return torch.from_numpy(found)
+
+    def forward(self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor) -> Tensor:
+        """Return the loss of a batch.
+
+        Args:
+            sentence_features: one element, the tokenized texts.
+            labels: row numbers (B,).
+        """
+        (features,) = sentence_features
+        student = self.model(features)["sentence_embedding"]  # (B, D)
+        teacher = self._targets(labels.tolist()).to(student.device)
+        teacher = F.normalize(teacher - self.mean, dim=-1)
+        loss = (1 - F.cosine_similarity(self.map(student), teacher, dim=-1)).mean()
+        unit = F.normalize(student, dim=-1)
+        return loss + self.cosine_weight * F.mse_loss(unit @ unit.T, teacher @ teacher.T)
