@@ -25,6 +25,10 @@ SET_BITS, SHINGLE_BITS = np.uint64(24), np.uint64(40)
 MAX_SETS = 1 << int(SET_BITS)
 BLOCK_KEYS = 1 << 15
 """Keys that are hashed at a time: they stay in the processor's cache."""
+SAMPLED = np.uint64(4)
+"""One of this many shingles is looked up for contained sets, chosen by its hash."""
+COMMONEST = 64
+"""Sets with a shingle from which on it says nothing about a contained set."""
 PADDING = "\U0010ffff"
 """Fills up texts that are shorter than a shingle; no letter of any text."""
 
@@ -243,3 +247,49 @@ def similar_pairs(
     first, second, _ = SimilarSets(sets, bands=bands, rows=rows, min_jaccard=min_jaccard).find(sets)
     is_ordered = first < second
     return set(zip(first[is_ordered].tolist(), second[is_ordered].tolist(), strict=True))
+
+
+def overlapping_pairs(
+    letters: Sequence[str], *, width: int, min_jaccard: float, min_containment: float, least_size: float
+) -> set[tuple[int, int]]:
+    """Return the pairs of texts that are similar as a whole, or of which one contains the other.
+
+    Candidates are those of `similar_pairs`, and pairs that share most of a sample of their rarer shingles.
+
+    Args:
+        letters: what is compared of each text, none empty.
+        width: letters of a shingle.
+        min_jaccard: lowest Jaccard index of similar texts.
+        min_containment: lowest share of the smaller set that the larger one contains.
+        least_size: lowest ratio of the sizes of a contained set and the larger one.
+
+    Returns:
+        Indices, the lower one first.
+    """
+    pairs = similar_pairs(letters, width=width, min_jaccard=min_jaccard, bands=40, rows=4)
+    if len(letters) < 2:
+        return pairs
+    hashes = [np.unique(window_hashes(letter_codes(text.ljust(width, PADDING)), width)) for text in letters]
+    sizes = np.array([len(some) for some in hashes])
+    for first, second in _share_sample(hashes, 0.7 * min_containment):
+        smaller, larger = sorted((sizes[first], sizes[second]))
+        if smaller >= least_size * larger and (first, second) not in pairs:
+            num_shared = len(np.intersect1d(hashes[first], hashes[second], assume_unique=True))
+            if num_shared >= min_containment * smaller:
+                pairs.add((first, second))
+    return pairs
+
+
+def _share_sample(hashes: Sequence[HashArray], min_containment: float) -> list[tuple[int, int]]:
+    """Return the pairs of sets that share a part of the smaller sample of their shingles."""
+    from scipy.sparse import csr_array, triu
+
+    samples = [some[some % SAMPLED == 0] for some in hashes]
+    starts = np.concatenate([[0], np.cumsum([len(some) for some in samples])])
+    _, columns, counts = np.unique(np.concatenate(samples), return_inverse=True, return_counts=True)
+    table = csr_array((np.ones(len(columns), np.int32), columns, starts), shape=(len(samples), len(counts)))
+    table = table[:, counts <= COMMONEST]
+    sizes = np.asarray(table.sum(axis=1))
+    shared = triu(table @ table.T, 1).tocoo()
+    is_near = shared.data >= min_containment * np.minimum(sizes[shared.row], sizes[shared.col])
+    return list(zip(shared.row[is_near].tolist(), shared.col[is_near].tolist(), strict=True))

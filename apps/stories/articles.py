@@ -35,7 +35,10 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 HEADS = re.compile(
     r"\[[^\[\]]{0,60}\]|【[^【】]{0,60}】|\uff3b[^\uff3b\uff3d]{0,60}\uff3d|\u3014[^\u3014\u3015]{0,60}\u3015"
 )
-REVISION = re.compile(r"\(\s?(?:종합\s?\d?\s?보?|\d\s?보|속보|상보|영상|포토|사진|전문|공식)\s?\)")
+STATUS = r"(?:종합\s?\d?\s?보?|\d\s?보|속보|상보|단독|긴급|영상|동영상|포토|사진|화보|전문|공식|수정|재송|업데이트)"
+REVISION = re.compile(rf"[(<〈]\s?{STATUS}\s?[)>〉]|^\s*(?:속보|단독|긴급)\s?[|:ㅣ]\s")
+STATUS_HEAD = re.compile(rf"{STATUS}|.*(?:pic|photo|포토|사진|영상|화보|컷|TV)(?:뉴스)?", re.IGNORECASE)
+"""A head that says how an article is published, not what it is about: [속보], [2보], [헤럴드pic]."""
 DAY = re.compile(r"\d+\s?[년월일]자?|[월화수목금토일]요일|\([월화수목금토일]\)|\d")
 BRACKETS = re.compile(r"[\[\]()【】\uff3b\uff3d\u3014\u3015]")
 
@@ -106,6 +109,19 @@ def clean_title(title: str) -> str:
     if not _has_letters(DAY.sub("", bare)):
         bare = " ".join(BRACKETS.sub(" ", title).split())
     return bare[:LONGEST_TITLE] if _has_letters(bare) else ""
+
+
+def topic_heads(title: str) -> frozenset[str]:
+    """Return the heads that `clean_title` removes and that name a topic.
+
+    >>> sorted(topic_heads("[단독·종합] [5월 완성차 실적] 판매량 늘어"))
+    ['5월 완성차 실적']
+    """
+    title = _printable(title[: 4 * LONGEST_TITLE])
+    heads = [" ".join(found[0][1:-1].split()) for found in HEADS.finditer(title)]
+    return frozenset(
+        head for head in heads if not all(STATUS_HEAD.fullmatch(part.strip()) for part in re.split(r"[·/,|+]", head))
+    )
 
 
 def _has_letters(text: str) -> bool:

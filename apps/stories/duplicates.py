@@ -1,14 +1,22 @@
 """Near-duplicates: articles that print the same text, and not those that state something else in the same words.
 
-Pairs come from two sources. MinHash (`corpora.near_duplicates`) finds texts whose sets of 5 letters in a row have a
-Jaccard index of at least 0.8. Neighbours in the space of stories (`apps.stories.space`) with a high cosine add texts
-that were reordered or shortened. A guard then checks each pair as an editor would: the texts must not differ in a
-number, a name or a negation, and no word may replace another.
+A text is compared without what newsrooms put around it: heads such as [속보] and revision marks of titles
+(`apps.stories.articles.clean_title`), datelines, bylines, copyright lines and the like of bodies
+(`corpora.boilerplate`). Then two rules hold.
+
+* *Short texts*, titles above all. Pairs come from two sources. MinHash (`corpora.near_duplicates`) finds texts whose
+  sets of 5 letters in a row have a Jaccard index of at least 0.8. Neighbours in the space of stories
+  (`apps.stories.space`) with a high cosine add texts that were reordered or shortened. A guard then checks each pair as
+  an editor would: the texts must not differ in a number, a name or a negation, no word may replace another, and their
+  heads must not name two topics.
+* *Bodies*: the Jaccard index of the sets, or the share of the smaller set that the larger one contains, is high. A word
+  may be replaced and a sentence may be missing; most numbers must agree, because reports in a fixed wording differ in
+  numbers alone.
 
 A group has one representative, and every member is a duplicate of it. Connected components would be larger, but the
 ends of a chain of small changes need not be duplicates.
 
->>> find_duplicates(["금리 3.5% 동결", "금리, 3.5% 동결", "금리 4.5% 동결"])
+>>> find_duplicates(["금리 3.5% 동결", "[속보] 금리, 3.5% 동결", "금리 4.5% 동결"])
 [DuplicateGroup(representative=0, members=(0, 1))]
 """
 
@@ -23,13 +31,19 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from apps.stories.articles import clean_title, topic_heads
 from apps.stories.grouping import Points, nearest
 from apps.stories.keywords import kiwi
-from corpora.characters import as_texts
+from corpora.boilerplate import segments_of
+from corpora.characters import as_texts, nfc
 from corpora.foundation.config import Config
-from corpora.near_duplicates import similar_pairs
+from corpora.near_duplicates import overlapping_pairs, similar_pairs
 
 NEIGHBOURS = 8
+CONTENT_SEGMENTS = frozenset({"", "heading", "list", "question"})
+"""Kinds of segments of a body that are compared (`corpora.boilerplate`)."""
+SHARED_NUMBERS = 0.6
+"""Of two bodies with numbers: least share of the smaller collection that occurs in the other."""
 NUMBER = re.compile(r"(?<![\w.])[-−](?=\d)|\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?")
 POINT = re.compile(r"(?<=\d)[.](?=\d)")
 # Numerals before a noun; Kiwi tags them like any other determiner, such as 새 and 전.
@@ -52,6 +66,13 @@ class DuplicateConfig(Config):
     min_cosine: float = Field(default=0.85, gt=0, le=1)
     """Lowest cosine of neighbours in the space of stories whose Jaccard index is at least `least_jaccard`."""
     least_jaccard: float = Field(default=0.4, ge=0, le=1)
+    body_letters: int = Field(default=120, ge=1)
+    """Letters from which on a text is a body; it is compared with texts of at least half as many."""
+    body_jaccard: float = Field(default=0.7, gt=0, le=1)
+    body_containment: float = Field(default=0.85, gt=0, le=1)
+    """Least share of the shingles of the smaller body that the larger one contains."""
+    least_size: float = Field(default=0.3, gt=0, le=1)
+    """Least shingles of a contained body, as a share of the larger one's."""
 
 
 @dataclass(frozen=True)
@@ -82,23 +103,69 @@ def find_duplicates(
     config = config or DuplicateConfig()
     positions: dict[str, list[int]] = {}
     for index, text in enumerate(as_texts(texts)):
-        squeezed = " ".join(text.split())
+        squeezed = "\n".join(" ".join(line.split()) for line in text.splitlines())
         if letters_of(squeezed):
             positions.setdefault(squeezed, []).append(index)
-    distinct = sorted(positions)
-    letters = [letters_of(text) for text in distinct]
-    pairs = similar_pairs(letters, width=config.shingle, min_jaccard=config.min_jaccard)
-    if points is not None and len(distinct) > 1:
-        pairs |= _near_pairs(distinct, points[[positions[text][0] for text in distinct]], config)
-    ordered = sorted(pairs)
-    accepted = [pair for pair, same in zip(ordered, _have_same_facts(distinct, ordered), strict=True) if same]
+    distinct = sorted(positions, key=lambda text: (len(text), text))  # the plainest text represents
+    compared = [compared_text(text, config.body_letters) for text in distinct]
+    letters = [letters_of(text) for text in compared]
+    accepted = _copied_bodies(compared, letters, config)
+    short = [position for position, some in enumerate(letters) if len(some) < config.body_letters]
+    pairs = similar_pairs([letters[k] for k in short], width=config.shingle, min_jaccard=config.min_jaccard)
+    if points is not None and len(short) > 1:
+        rows = [positions[distinct[k]][0] for k in short]
+        pairs |= _near_pairs([compared[k] for k in short], points[rows], config)
+    ordered = sorted((short[first], short[second]) for first, second in pairs)
+    heads = {k: topic_heads(distinct[k]) for pair in ordered for k in pair}
+    ordered = [(i, j) for i, j in ordered if not heads[i] or not heads[j] or heads[i] & heads[j]]
+    accepted |= {pair for pair, same in zip(ordered, _have_same_facts(compared, ordered), strict=True) if same}
     groups = []
-    for star in _stars(len(distinct), accepted, [len(positions[text]) for text in distinct]):
+    for star in _stars(len(distinct), sorted(accepted), [len(positions[text]) for text in distinct]):
         first, *others = (positions[distinct[number]] for number in star)
         members = (first[0], *sorted([*first[1:], *(index for other in others for index in other)]))
         if len(members) > 1:
             groups.append(DuplicateGroup(first[0], members))
     return sorted(groups, key=lambda group: (-len(group.members), texts[group.representative]))
+
+
+def compared_text(text: str, body_letters: int = DuplicateConfig().body_letters) -> str:
+    """Return what is compared of a text: no dateline, byline, copyright line or the like, and no head of a title.
+
+    A text that consists of these alone is compared as it is.
+    """
+    text = nfc(text)
+    if "\n" in text or len(text) >= body_letters:
+        content = [text[s.start : s.end] for s in segments_of(text) if s.kind in CONTENT_SEGMENTS]
+        text = "\n".join(content) if letters_of("".join(content)) else text
+    if len(letters_of(text)) >= body_letters:
+        return text
+    bare = clean_title(text)
+    return bare if letters_of(bare) else text
+
+
+def _copied_bodies(texts: Sequence[str], letters: Sequence[str], config: DuplicateConfig) -> set[tuple[int, int]]:
+    """Return the pairs of bodies that are copies."""
+    long = [position for position, some in enumerate(letters) if 2 * len(some) >= config.body_letters]
+    found = overlapping_pairs(
+        [letters[k] for k in long],
+        width=config.shingle,
+        min_jaccard=config.body_jaccard,
+        min_containment=config.body_containment,
+        least_size=config.least_size,
+    )
+    pairs = [(long[i], long[j]) for i, j in found]
+    pairs = [(i, j) for i, j in pairs if max(len(letters[i]), len(letters[j])) >= config.body_letters]
+    numbers = {k: _numbers(texts[k]) for pair in pairs for k in pair}
+    return {(i, j) for i, j in pairs if _share_numbers(numbers[i], numbers[j])}
+
+
+def _numbers(text: str) -> Counter[str]:
+    return Counter(found[0].replace(",", "") for found in NUMBER.finditer(text))
+
+
+def _share_numbers(ours: Counter[str], theirs: Counter[str]) -> bool:
+    fewer = min(ours.total(), theirs.total())
+    return (ours & theirs).total() >= SHARED_NUMBERS * fewer
 
 
 def letters_of(text: str) -> str:

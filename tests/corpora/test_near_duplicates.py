@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 import corpora.near_duplicates
-from corpora.near_duplicates import similar_pairs
+from corpora.near_duplicates import overlapping_pairs, similar_pairs
 
 
 def texts_with_copies(size: int) -> list[str]:
@@ -48,6 +48,23 @@ def test_pairs_are_those_of_brute_force() -> None:
     assert len(expected) > 100
     assert found <= expected
     assert len(found) >= 0.99 * len(expected)
+
+
+def test_contained_texts_are_found_besides_similar_ones() -> None:
+    random = np.random.default_rng(7)
+    syllables = [chr(code) for code in range(ord("가"), ord("가") + 2000, 7)]
+    bodies = ["".join(syllables[k] for k in random.integers(0, len(syllables), 400)) for _ in range(60)]
+    halves = [body[100:300] for body in bodies[:40]]
+    scraps = [body[100:150] for body in bodies[40:]]
+    found = overlapping_pairs(
+        [*bodies, *halves, *scraps], width=5, min_jaccard=0.7, min_containment=0.85, least_size=0.3
+    )
+    assert found == {(number, 60 + number) for number in range(40)}
+    # Many copies with different ends: all their shingles are common.
+    many = [bodies[0] + body[:60] for body in bodies]
+    found = overlapping_pairs(many, width=5, min_jaccard=0.7, min_containment=0.85, least_size=0.3)
+    assert len(found) == len(many) * (len(many) - 1) // 2
+    assert overlapping_pairs([], width=5, min_jaccard=0.7, min_containment=0.85, least_size=0.3) == set()
 
 
 def test_blocks_of_any_size_give_the_same_pairs(monkeypatch: pytest.MonkeyPatch) -> None:

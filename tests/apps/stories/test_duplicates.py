@@ -1,6 +1,7 @@
 """Near-duplicates: against brute force, and texts that must stay apart."""
 
 import doctest
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -75,6 +76,83 @@ def test_a_number_a_name_or_a_negation_makes_another_text() -> None:
         assert find_duplicates([first, second], points, DuplicateConfig(min_jaccard=0.01, least_jaccard=0)) == [], first
 
 
+def test_heads_of_status_are_no_difference_and_heads_of_topic_are() -> None:
+    title = "기준금리 석 달째 동결"
+    for copy in (
+        "[속보] {}",
+        "[속보]{}",
+        "{} [종합]",
+        "{}(종합2보)",
+        "<속보> {}",
+        "속보 | {}",
+        "[단독·영상] {}",
+        "[헤럴드pic] {}",
+        "【1보】 {}",
+    ):
+        assert find_duplicates([title, copy.format(title)]) == [DuplicateGroup(0, (0, 1))], copy
+    for first, second in (
+        ("[인사] 벼리시", "[부고] 벼리시"),
+        ("[5월 실적] 너울차 판매 늘어", "[6월 실적] 너울차 판매 늘어"),
+    ):
+        assert find_duplicates([first, second], np.ones((2, 1), np.float32)) == [], first
+    assert len(find_duplicates(["[5월 실적] 너울차 판매 늘어", "너울차 판매 늘어"])) == 1
+
+
+BODY = (
+    "벼리시의회가 17일 본회의를 열어 내년 예산안을 의결했다. 재적 의원 27명 가운데 16명이 찬성했다.\n"
+    "의회는 야간 어린이 진료소 14곳의 운영비를 원안대로 두고, 축제 예산은 절반으로 줄였다. "
+    "시장은 “시민의 뜻을 받들겠다”고 말했다.\n"
+    "반대한 의원들은 지방채 발행이 지나치다고 지적했다. 다음 회기는 1월 8일에 시작된다."
+)
+"""A body in three paragraphs."""
+DAILY = (
+    "벼리시는 {day}일 오전 0시 기준으로 코로나19 확진자가 {new}명 늘어 모두 {total}명이라고 밝혔다. "
+    "새로 확진된 {new}명 가운데 {home}명은 가족을 통해, {work}명은 직장에서 감염된 것으로 조사됐다. "
+    "시는 접촉자 {contact}명을 자가 격리하도록 했다. 방역 당국은 마스크를 쓰고 모임을 줄여 달라고 거듭 당부했다."
+)
+
+
+def test_a_body_is_found_after_the_edits_of_newsrooms() -> None:
+    words = BODY.split(" ")
+    edits = {
+        "byline": f"{BODY}\n김하늘 기자 sky@press.example",
+        "dateline": f"(벼리=물빛통신) 김하늘 기자 = {BODY}",
+        "copyright": f"{BODY}\n<저작권자 ⓒ 물빛통신, 무단 전재 및 재배포 금지>\n▶ 물빛통신 구독하기",
+        "all of them": f"[벼리=물빛뉴스] 김하늘 기자 = {BODY}\nsky@press.example\n<저작권자 ⓒ 물빛통신, 재배포 금지>",
+        "first sentence dropped": BODY.partition(". ")[2],
+        "last sentence dropped": BODY.rpartition(". ")[0] + ".",
+        "word replaced": " ".join([*words[:8], "가결했다", *words[9:]]),
+        "straight quotes": BODY.replace("“", '"').replace("”", '"'),
+        "paragraphs reordered": "\n".join(reversed(BODY.split("\n"))),
+        "in one line": BODY.replace("\n", " "),
+        "paragraph added": f"{BODY}\n한편 너울전자는 접이식 투명 휴대전화를 새로 내놓았다. 값은 38만 원이다.",
+        "decomposed": unicodedata.normalize("NFD", BODY),
+    }
+    for name, copy in edits.items():
+        assert copy != BODY, name
+        for first, second in ((BODY, copy), (copy, BODY)):
+            groups = find_duplicates(
+                [first, second, DAILY.format(day=3, new=12, total=459, home=7, work=2, contact=81)]
+            )
+            assert [sorted(group.members) for group in groups] == [[0, 1]], name
+
+
+def test_reports_in_a_fixed_wording_and_mere_parts_are_no_copies() -> None:
+    first = DAILY.format(day=3, new=12, total=459, home=7, work=2, contact=81)
+    second = DAILY.format(day=4, new=15, total=474, home=6, work=5, contact=93)
+    assert find_duplicates([first, second]) == []
+    other = "\n".join(titles(60))
+    assert find_duplicates([BODY, f"{other}\n{BODY}"]) == []
+    # One sentence of a body is a short text.
+    assert find_duplicates([BODY, BODY.partition(". ")[0]]) == []
+
+
+def test_boilerplate_alone_is_compared_as_it_is() -> None:
+    line = "<저작권자 ⓒ 물빛통신, 무단 전재 및 재배포 금지>"
+    assert find_duplicates([line, f"{line} "]) == [DuplicateGroup(0, (0, 1))]
+    assert find_duplicates([f"{line}\n김하늘 기자", BODY]) == []
+
+
 def titles(size: int) -> list[str]:
     """Return titles, of which some are others with a letter or two changed."""
     random = np.random.default_rng(4)
@@ -101,6 +179,17 @@ def test_every_setting_is_used() -> None:
         before = find_duplicates(texts, points, DuplicateConfig(**base))
         after = find_duplicates(texts, points, DuplicateConfig(**base | {setting: value}))
         assert before != after, setting
+    shorter = " ".join(BODY.split()[:-14])
+    for setting, value, others in [
+        ("body_letters", 300, {}),
+        ("body_jaccard", 0.99, {"body_containment": 1.0, "body_jaccard": 0.5, "least_size": 1.0}),
+        ("body_containment", 1.0, {"body_containment": 0.6, "body_jaccard": 1.0}),
+        ("least_size", 0.95, {"body_jaccard": 1.0}),
+    ]:
+        # Their ends differ, so that neither contains the other as a whole.
+        texts = [BODY, f"{shorter} 시민들은 반겼다."]
+        assert len(find_duplicates(texts, config=DuplicateConfig(**others))) == 1, setting
+        assert find_duplicates(texts, config=DuplicateConfig(**others | {setting: value})) == [], setting
 
 
 def test_embeddings_find_copies_in_another_order() -> None:
