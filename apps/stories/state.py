@@ -11,14 +11,16 @@ of a story never changes and is never reused.
 
 import datetime
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from apps.stories.articles import Article, Articles, to_articles
 from apps.stories.clusters import (
@@ -34,59 +36,20 @@ from apps.stories.clusters import (
     make_reducer,
 )
 from apps.stories.grouping import Groups, Labels, Points, TypicalityScale, average_linkage, nearest_centres
+from apps.stories.records import Edit, StateFile, Story
 from apps.stories.space import Embedder, HybridSpace, embed_checked
-from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, DataError, UsageError, suggest
 from corpora.foundation.files import atomic_file, write_json
 
 STATE_FILE = "stories.json"
 SCHEMA = 1
+PLACE = re.compile(r"\d+|.+\.\w+:\d+.*")
+"""An id that `to_articles` and the readers of files give: the place of an article, as in `noon.csv:12`."""
 MAX_UNDO = 100
 """Edits that can be undone."""
 
 
-class Story(Config):
-    """Attributes of a story besides its articles."""
-
-    name: str = ""
-    is_pinned: bool = False
-    batch: int = 0
-    """Index of the batch of articles in which it was found."""
-
-
-class Edit(Config):
-    """An edit, and what is needed to undo it."""
-
-    kind: Literal["merge", "split", "rename", "pin"]
-    story: str
-    before: Story | None = None
-    """The story before `rename` and `pin`."""
-    gone: dict[str, Story] = Field(default_factory=dict)
-    """Stories that `merge` absorbed."""
-    moved: dict[str, list[int]] = Field(default_factory=dict)
-    """Indices of their articles."""
-    made: list[str] = Field(default_factory=list)
-    """Stories that `split` created."""
-
-
-class _StateFile(Config):
-    schema_version: int = Field(alias="schema")
-    embedder: str
-    vectors: str
-    config: ClusteringConfig
-    next_story: int
-    num_batches: int
-    stories: dict[str, Story]
-    articles: list[dict[str, str]]
-    story_of: list[str]
-    is_core: list[bool]
-    batch_of: list[int]
-    texts: list[str]
-    of_article: list[int]
-    edits: list[Edit]
-
-
-KEPT_FIELDS = tuple(set(_StateFile.model_fields) - {"schema_version", "embedder", "vectors", "articles"})
+KEPT_FIELDS = tuple(set(StateFile.model_fields) - {"schema_version", "embedder", "vectors", "articles"})
 """Fields that `Stories` and its file have in common."""
 
 
@@ -113,6 +76,8 @@ class Stories:
     stories: dict[str, Story] = field(default_factory=dict)
     edits: list[Edit] = field(default_factory=list)
     num_batches: int = 0
+    num_searched: int = 0
+    """Articles among which `found` has looked for stories; a new story has a later one."""
     next_story: int = 1
 
     # ---- articles ----
@@ -143,7 +108,7 @@ class Stories:
         stories = cls(config, embedder.sha256, embedded.space, scale)
         stories._add(embedded.articles, embedded.texts, embedded.points, embedded.of_article)
         stories._begin(labels, is_core, np.arange(len(embedded.articles)))
-        stories.num_batches = 1
+        stories.num_batches, stories.num_searched = 1, len(stories.articles)
         return stories
 
     def assign(self, articles: Articles, *, embedder: Embedder | None = None) -> list[str | None]:
@@ -151,7 +116,9 @@ class Stories:
 
         An article joins the nearest story if it is as near to its centre as all but a share of `min_typicality` of the
         first stories' members are to theirs. A copy joins the story of its original. The articles of a batch are
-        compared with the stories as they were before it. Known articles, by id and title, are not moved.
+        compared with the stories as they were before it. Known articles are not moved, and a batch of known articles
+        alone changes nothing. An article is known by its id and title; one without an id, or with its place in a file
+        for one, by everything else, as often as it occurs.
 
         Args:
             articles: see `apps.stories.clusters.cluster`.
@@ -168,8 +135,10 @@ class Stories:
             what = f"the stories were made with embedder {self.embedder_sha256[:12]}, this is {embedder.sha256[:12]}"
             raise CheckpointError("stories", what, "give the same --model, or use another folder")
         listed = to_articles(articles)
-        known = {(article.id, article.title): index for index, article in enumerate(self.articles)}
-        new = [article for article in dict.fromkeys(listed) if (article.id, article.title) not in known]
+        places = self._places(listed)
+        new = [article for article in dict.fromkeys(listed) if article not in places]
+        if not new:
+            return [self.story_of[places[article]] or None for article in listed]
         texts, of_article = distinct_texts(new)
         points = self.space.transform(texts, embed_checked(embedder, texts))
         ids, centres, categories = self._centres(_newest(new))
@@ -193,11 +162,29 @@ class Stories:
         self._add(new, texts, points, of_article)
         self.story_of[len(self.story_of) - len(new) :] = joined
         self.num_batches += 1
+        places |= {article: len(self.articles) - len(new) + number for number, article in enumerate(new)}
+        return [self.story_of[places[article]] or None for article in listed]
+
+    def _places(self, listed: Sequence[Article]) -> dict[Article, int]:
+        """Return the index of each article that is known; see `assign`."""
         known = {(article.id, article.title): index for index, article in enumerate(self.articles)}
-        return [self.story_of[known[article.id, article.title]] or None for article in listed]
+        by_content: dict[Article, list[int]] = {}
+        for index, article in enumerate(self.articles):
+            by_content.setdefault(replace(article, id=""), []).append(index)
+        places: dict[Article, int] = {}
+        num_seen = Counter[Article]()
+        for article in dict.fromkeys(listed):
+            content = replace(article, id="")
+            alike, number = by_content.get(content, ()), num_seen[content]
+            num_seen[content] += 1
+            if (article.id, article.title) in known:
+                places[article] = known[article.id, article.title]
+            elif PLACE.fullmatch(article.id) and number < len(alike):
+                places[article] = alike[number]
+        return places
 
     def found(self) -> list[str]:
-        """Find new stories among the articles in none.
+        """Find new stories among the articles in none; each has an article that came after the last search.
 
         A group whose centre is near enough to that of a story, by `join_at`, joins that story instead.
 
@@ -205,6 +192,10 @@ class Stories:
             The ids of the new stories.
         """
         waiting = np.flatnonzero([not story for story in self.story_of])
+        is_late = waiting >= self.num_searched
+        self.num_searched = len(self.articles)
+        if not is_late.any():
+            return []
         embedded = self._embedded()
         pool = EmbeddedArticles(
             tuple(self.articles[k] for k in waiting),
@@ -216,6 +207,7 @@ class Stories:
         labels, is_core = find_groups(pool, self.config, make_clusterer(self.config), self.scale)
         groups = Groups.from_labels(pool.article_points, labels)
         labels = groups.labels  # in the order of the centres
+        labels[~np.isin(labels, labels[is_late])] = -1
         ids, centres, _ = self._centres(_newest(self.articles))
         positions, cosines = nearest_centres(groups.centres, centres)
         near = self.scale.similarity_at(self.config.join_at) if self.config.join_at <= 1 else 2.0
@@ -437,7 +429,7 @@ class Stories:
             file.write(data)
         kept = {field: getattr(self, field) for field in KEPT_FIELDS}
         articles = [asdict(article) for article in self.articles]
-        state = _StateFile(schema=SCHEMA, embedder=self.embedder_sha256, vectors=name, articles=articles, **kept)
+        state = StateFile(schema=SCHEMA, embedder=self.embedder_sha256, vectors=name, articles=articles, **kept)
         write_json(folder / STATE_FILE, state.model_dump(by_alias=True), indent=None)
         for old in folder.glob("vectors-*.safetensors"):
             if old.name != name:
@@ -456,7 +448,7 @@ class Stories:
         path = folder / STATE_FILE
         missing = path
         try:
-            state = _StateFile(**json.loads(path.read_text(encoding="utf-8")))
+            state = StateFile(**json.loads(path.read_text(encoding="utf-8")))
             missing = folder / Path(state.vectors).name
             arrays = load_file(missing)
         except FileNotFoundError as error:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -108,6 +109,50 @@ def test_known_articles_stay_where_they_are(news: News, morning: Stories) -> Non
     again = morning.assign([*early(news), *early(news)[:3]], embedder=CharNgrams())
     assert len(morning.articles) == size
     assert again[: len(early(news))] == [story or None for story in morning.story_of]
+
+
+def test_a_batch_of_known_articles_changes_nothing(news: News, tmp_path: Path) -> None:
+    def in_file(name: str) -> list[Article]:
+        return [replace(article, id=f"{name}.csv:{line}") for line, article in enumerate(early(news), start=2)]
+
+    titles = [article.title for article in early(news)]
+    for kind, first, later in (
+        ("ids", early(news), early(news)),
+        ("same file", in_file("morning"), in_file("morning")),
+        ("renamed file", in_file("morning"), in_file("copy")),
+        ("titles", titles, titles),
+    ):
+        stories = Stories.fit(first, embedder=CharNgrams())
+        stories.assign(["지하철 막차 연장 검토"], embedder=CharNgrams())
+        stories.found()
+        folder = tmp_path / kind
+        stories.save(folder)
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        again = Stories.load(folder)
+        joined = again.assign([*later[3:], *later[:3]], embedder=CharNgrams())
+        assert joined[-3:] == [story or None for story in again.story_of[:3]], kind
+        assert again.found() == [], kind
+        again.save(folder)
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before, kind
+
+
+def test_a_title_without_an_id_is_known_as_often_as_it_occurs(morning: Stories) -> None:
+    size = len(morning.articles)
+    for number, added in ((2, 2), (2, 0), (3, 1), (1, 0)):
+        morning.assign(["첫눈 내린 고갯길"] * number, embedder=CharNgrams())
+        size += added
+        assert len(morning.articles) == size, number
+    morning.assign([Article("첫눈 내린 고갯길", id="n-17")], embedder=CharNgrams())
+    assert len(morning.articles) == size + 1
+
+
+def test_waiting_articles_found_no_story_without_a_new_one(morning: Stories) -> None:
+    morning.assign(["골목 서점 폐업", "골목 서점 폐업 임박"], embedder=CharNgrams())
+    assert morning.found() == []
+    morning.assign(["골목 서점 폐업 앞둬"], embedder=CharNgrams())
+    (found,) = morning.found()
+    assert len(morning.members(found)) >= 3
+    assert morning.found() == []
 
 
 def test_a_copy_joins_where_its_original_is(morning: Stories) -> None:
