@@ -342,15 +342,14 @@ class Bundle:
         past = self._before.get("encoder", {"tokens": 0, "elapsed_s": 0, "device": [], "precision": []})
         # An uninterrupted run keeps full precision between these phases, and ends in other bytes.
         stored = past.get("stored_after", []) + ([self._num_phases_before] if self._before else [])
-        return {
-            "num_parameters": runs[-1]["num_parameters"],
+        facts = {key: runs[-1][key] for key in ("num_parameters", "num_positions", "versions")}
+        return facts | {
             "vocabulary_sha256": sha256(self.vocabulary / "vocab.txt"),
             "tokens": past["tokens"] + sum(run["tokens"] for run in runs),
             "elapsed_s": round(past["elapsed_s"] + sum(run["elapsed_s"] for run in runs), 1),
             "device": past["device"] + [run["device"] for run in runs],
             "precision": past["precision"] + [run["precision"] for run in runs],
             "stored_after": stored,
-            "versions": runs[-1]["versions"],
             "held_out": evaluate_mlm(self._out / "encoder", self.corpus),
         }
 

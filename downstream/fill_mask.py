@@ -124,8 +124,9 @@ class MaskFiller:
 
     @property
     def max_length(self) -> int:
-        """Tokens that are read, special tokens included."""
-        return int(self._tokenizer.model_max_length)
+        """Tokens that are read, special tokens included: as many as the encoder was trained on."""
+        longest = int(self._tokenizer.model_max_length)
+        return min(longest, ModelFolder(self.folder).trained_positions or longest)
 
     def fill(self, text: str, num_candidates: int = 10) -> tuple[Blank, ...]:
         """Predict the blanks of a text.

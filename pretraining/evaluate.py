@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
-from corpora.foundation.errors import CheckpointError, DataError
+from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from corpora.foundation.machine import keep_freed_memory
 from pretraining.data.tokens import tokenize_corpus
 from pretraining.objective import RowLayout, get_objective
@@ -24,17 +24,25 @@ from pretraining.training.batches import BatchSource
 from pretraining.training.dataset import make_rows, special_ids
 
 BATCH = 32
+DEFAULT_LENGTH = 128
+"""Tokens of a row, as far as the model reads them."""
 
 
 def evaluate_mlm(
-    folder: Path, corpus: Path, *, max_length: int = 128, max_rows: int = 4096, mask_rate: float = 0.15, seed: int = 0
+    folder: Path,
+    corpus: Path,
+    *,
+    max_length: int | None = None,
+    max_rows: int = 4096,
+    mask_rate: float = 0.15,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Predict masked held-out tokens.
 
     Args:
         folder: a BERT with its masked-LM head and its `tokenizer.json`, as transformers saves it.
         corpus: folder made by `corpora.build`.
-        max_length: tokens of a row.
+        max_length: tokens of a row; default: 128, or fewer if the model reads fewer.
         max_rows: maximum number of rows.
         mask_rate: share of tokens to predict.
         seed: of rows and masks.
@@ -46,11 +54,13 @@ def evaluate_mlm(
     Raises:
         CheckpointError: the folder holds no such model.
         DataError: the corpus has no held-out split.
+        UsageError: the model reads fewer tokens than `max_length`.
     """
     import torch
 
     keep_freed_memory()
     model = _load(folder)
+    max_length = _row_length(max_length, int(model.network.config.max_position_embeddings))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.use_attention(device)
     model.to(device).eval()
@@ -87,6 +97,12 @@ def evaluate_mlm(
     }
 
 
+def _row_length(asked: int | None, positions: int) -> int:
+    if asked is not None and asked > positions:
+        raise UsageError("--max-length", f"{asked}, and the model reads {positions} tokens", "give a smaller number")
+    return min(DEFAULT_LENGTH, positions) if asked is None else asked
+
+
 def _load(folder: Path) -> Any:
     from transformers import BertConfig
 
@@ -113,7 +129,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = ArgumentParser("python -m pretraining.evaluate", "Held-out perplexity of a masked language model.")
     parser.add_argument("model", type=Path, help="folder made by python -m pretraining.run")
     parser.add_argument("--corpus", type=Path, required=True, help="folder made by python -m corpora.build")
-    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--max-length", type=int, help="tokens of a row; default 128, or as many as the model reads")
     parser.add_argument("--rows", type=int, default=4096, help="maximum number of rows")
     parser.add_argument("--mask-rate", type=float, default=0.15)
     parser.add_argument("--seed", type=int, default=0)

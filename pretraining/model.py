@@ -23,6 +23,7 @@ VOCAB_MULTIPLE = 64
 """The vocabulary is padded to a multiple of it, which matrix kernels need to be fast; export removes the padding."""
 VOCAB_PARAMETERS = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "generator.bias")
 """Parameters with a row for every vocabulary entry."""
+POSITIONS = "bert.embeddings.position_embeddings.weight"
 SLICE = 256
 """Masked positions whose vocabulary scores are computed at a time."""
 OBJECTIVE_PARTS_FILE = "objective.safetensors"
@@ -83,6 +84,8 @@ class PretrainingModel(nn.Module):
     def load(self, weights: Mapping[str, Tensor]) -> list[str]:
         """Load the weights of a saved network, padding the vocabulary; return the names of missing parameters.
 
+        A network with fewer positions, from a phase on shorter rows, gives the first ones; the others stay random.
+
         Args:
             weights: by the names of transformers' classes, and of this model's own parts.
 
@@ -98,6 +101,8 @@ class PretrainingModel(nn.Module):
                     continue
                 given = weights[name]
                 length = self.vocab_size if name in VOCAB_PARAMETERS else len(parameter)
+                if name == POSITIONS:
+                    length = min(length, len(given))
                 if tuple(given.shape) != (length, *parameter.shape[1:]):
                     raise ValueError(f"{name} is {tuple(given.shape)}, not {(length, *parameter.shape[1:])}")
                 parameter[:length] = given
@@ -183,13 +188,19 @@ class PretrainingModel(nn.Module):
         layers = layer_flops(self.network.bert.encoder)
         return Flops(layers, 12.0 * config.num_hidden_layers * config.hidden_size, {"mlm": head})
 
-    def export(self, state: Mapping[str, Tensor]) -> "PreTrainedModel":
-        """Return the network to save, without the padding of the vocabulary.
+    def export(self, state: Mapping[str, Tensor], num_positions: int | None = None) -> "PreTrainedModel":
+        """Return the network to save, without the padding of the vocabulary and without untrained positions.
 
         Args:
             state: this model's parameters by name.
+            num_positions: positions that were trained; None: all.
         """
-        config = type(self.network.config).from_dict(self.network.config.to_dict() | {"vocab_size": self.vocab_size})
+        config = self.network.config
+        sizes = {
+            "vocab_size": self.vocab_size,
+            "max_position_embeddings": num_positions or config.max_position_embeddings,
+        }
+        config = type(config).from_dict(config.to_dict() | sizes)
         exported: PreTrainedModel = type(self.network)(config)
         with torch.no_grad():
             for name, parameter in exported.named_parameters():

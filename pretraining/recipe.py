@@ -34,6 +34,8 @@ class ModelConfig(Config):
     intermediate_size: int | None = Field(default=None, ge=8)
     """Width of the feed-forward layer; default 4 × `hidden_size`."""
     max_position_embeddings: int = Field(default=512, ge=8)
+    """Positions of the network in training; the saved model has those that were trained: `data.max_length`, and those
+    of `init`."""
     type_vocab_size: int = Field(default=2, ge=2)
     hidden_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
     attention_probs_dropout_prob: float = Field(default=0.1, ge=0, lt=1)

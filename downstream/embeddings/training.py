@@ -30,7 +30,7 @@ from downstream.embeddings.similarity import LEXICAL, EvaluationSuite, lexical_s
 from downstream.encoders.folder import PIPELINE_FILE
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
-from downstream.encoders.weights import load_model
+from downstream.encoders.weights import halve_weights, load_model
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -228,8 +228,6 @@ def _finish(
 ) -> dict[str, Any]:
     """Write the model of the last stage, its card and the manifest, and delete the work folder."""
     model = open_sentence_transformer(current, "cpu")
-    if recipe.storage == "float16":
-        model = model.half()
     lines = []
     for number, record in enumerate(manifest["stages"]):
         log = record.pop("log", [])
@@ -237,6 +235,8 @@ def _finish(
         record["losses"] = [line["loss"] for line in log[:1] + log[-1:]]
     with _new_folder(out) as folder:
         _write_model(model, folder)
+        if recipe.storage == "float16":
+            halve_weights(folder)
         manifest |= {
             "scores": suite.score(folder),
             "baselines": {

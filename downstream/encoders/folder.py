@@ -19,6 +19,7 @@ from corpora.foundation.files import package_path, sha256, write_json
 from downstream.families.classification import Classification
 from downstream.families.span_qa import SpanQA
 from downstream.task import get_task
+from pretraining.training.positions import row_length
 
 Kind: TypeAlias = Literal["summarizer", "embedder", "classifier", "reader", "encoder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -27,6 +28,8 @@ BUNDLED = package_path("downstream", "bundled")
 """The models that come with the package; see `downstream.bundle`."""
 CONFIG_FILES = ("config.json", "bert_config.json")
 """The second is KorBERT's."""
+TOKENIZER_CONFIG = "tokenizer_config.json"
+NO_LIMIT = 1e9
 PIPELINE_FILE = "modules.json"
 """Every sentence-transformers folder has it, and no plain encoder."""
 SUMMARIZER_FILE = "summarizer.json"
@@ -58,13 +61,7 @@ class ModelFolder:
         file = self._config_file
         if file is None:
             raise CheckpointError(self.path, f"no {CONFIG_FILES[0]} in it", "give the folder of a transformers model")
-        try:
-            config = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(file, f"not valid JSON ({error})", "download the folder again") from error
-        if not isinstance(config, dict):
-            raise CheckpointError(file, f"a {type(config).__name__}, not an object", "download the folder again")
-        return config
+        return _read_object(file)
 
     @property
     def _config_file(self) -> Path | None:
@@ -162,6 +159,26 @@ class ModelFolder:
         return positions - int(padding or 0) - 1
 
     @property
+    def trained_positions(self) -> int | None:
+        """Longest input in tokens that the encoder was pretrained on, as far as config.json or a manifest say."""
+        known = [number for number in (self.max_positions, row_length(self.path)) if number]
+        return min(known) if known else None
+
+    @cached_property
+    def max_length(self) -> int | None:
+        """Length in tokens at which plain transformers truncates: that of tokenizer_config.json; None if there is none.
+
+        Raises:
+            CheckpointError: tokenizer_config.json is not a JSON object.
+        """
+        file = self.path / TOKENIZER_CONFIG
+        if not file.is_file():
+            return None
+        number = _read_object(file).get("model_max_length")
+        # Without a limit transformers writes 10^30.
+        return int(number) if isinstance(number, int | float) and 0 < number < NO_LIMIT else None
+
+    @property
     def is_sentence_transformers(self) -> bool:
         """Whether the folder is a sentence-transformers pipeline."""
         return (self.path / PIPELINE_FILE).is_file()
@@ -243,6 +260,16 @@ class ModelFolder:
     def digest(self) -> str:
         """Return the sha256 of the files that decide what the encoder computes."""
         return sha256(*self.digest_files())
+
+
+def _read_object(file: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(file, f"not valid JSON ({error})", "download the folder again") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(file, f"a {type(content).__name__}, not an object", "download the folder again")
+    return content
 
 
 def bundled_models() -> list[ModelFolder]:

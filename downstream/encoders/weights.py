@@ -75,7 +75,7 @@ def halve_weights(folder: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    for path in folder.glob("*.safetensors"):
+    for path in ModelFolder(folder).weight_files:
         weights = {name: part.to(torch.float16).contiguous() for name, part in load_file(path).items()}
         save_file(weights, path, metadata={"format": "pt"})
     # transformers computes in the stored precision by default, and few CPUs have units for half precision.

@@ -17,8 +17,15 @@ PIPELINES = {
 """Class that loads the model → name of the task on model hubs."""
 
 
-def render_model_card(task: Task, result: Result, method: TrainingMethod) -> str:
-    """Return the README.md of a fine-tuned folder, with the YAML that model hubs read."""
+def render_model_card(task: Task, result: Result, method: TrainingMethod, max_length: int | None) -> str:
+    """Return the README.md of a fine-tuned folder, with the YAML that model hubs read.
+
+    Args:
+        task: that the model was fine-tuned on.
+        result: of the evaluation.
+        method: of the training.
+        max_length: length in tokens at which inputs are cut, if known.
+    """
     from huggingface_hub import EvalResult, ModelCardData
 
     pipeline = PIPELINES[task.family.auto_class]
@@ -49,6 +56,7 @@ def render_model_card(task: Task, result: Result, method: TrainingMethod) -> str
         result=result,
         task=task,
         method=method,
+        max_length=max_length,
         settings=json.dumps(result.recipe["finetune"]),
         command=method.command.format(task=task.name),
     )

@@ -3,6 +3,7 @@
 An interrupted run continues from its last checkpoint; a finished one is read back.
 """
 
+import functools
 import json
 import logging
 import shutil
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from corpora.foundation.errors import UsageError, cannot_write
 from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import no_file_bars, training_precision, versions
-from downstream.encoders.folder import TASK_KEY
+from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.finetuning.arguments import last_checkpoint, training_arguments
 from downstream.finetuning.batches import FeatureDataset, LengthGroupedSampler, PaddingCollator, subsample
@@ -91,7 +92,8 @@ def train_and_evaluate(run: TrainingRun) -> Result:
         raise UsageError(run.out, "the folder holds the result of another run", "give another folder with --out")
     with no_file_bars():
         result = _train(run)
-    write_text(run.out / "README.md", render_model_card(run.task, result, run.method))
+    max_length = ModelFolder(run.out).max_length
+    write_text(run.out / "README.md", render_model_card(run.task, result, run.method, max_length))
     write_result(path, result)
     shutil.rmtree(run.out / "checkpoints", ignore_errors=True)
     return result
@@ -108,7 +110,7 @@ def _train(run: TrainingRun) -> Result:
     model = run.method.build(run.encoder, tokenizer, run.task.family)
     if run.config.dropout is not None:
         set_dropout(model, run.config.dropout)
-    max_length = min(run.config.max_length, tokenizer.model_max_length)
+    max_length = _input_length(run, tokenizer.model_max_length)
     dataset = _training_set(run, tokenizer, max_length)
     try:
         trainer = _build_trainer(run, model, tokenizer, dataset)
@@ -122,10 +124,28 @@ def _train(run: TrainingRun) -> Result:
         result = _evaluate(run, model, tokenizer, max_length, train_s)
         setattr(model.config, TASK_KEY, run.task.name)
         model.save_pretrained(run.out)
+        # Plain transformers then truncates where this training did.
+        tokenizer.model_max_length = max_length
         save_tokenizer(tokenizer, run.out)
     except OSError as error:
         raise cannot_write(run.out, error) from error
     return result
+
+
+def _input_length(run: TrainingRun, num_positions: int) -> int:
+    """Return the length in tokens at which inputs are cut; one line warns if the encoder was trained on less."""
+    asked = run.config.max_length
+    trained = ModelFolder(run.encoder).trained_positions or num_positions
+    if asked > trained:
+        _warn_of_length(run.encoder.name, asked, trained, min(asked, num_positions))
+    return min(asked, num_positions)
+
+
+@functools.cache
+def _warn_of_length(encoder: str, asked: int, trained: int, length: int) -> None:
+    """Say that an encoder was trained on shorter inputs, once for each encoder and length."""
+    what = f"inputs are cut to {length} tokens" if length == trained else f"give max_length={trained}"
+    logger.warning("max_length=%d: %s was pretrained on inputs of up to %d tokens; %s", asked, encoder, trained, what)
 
 
 def _training_set(run: TrainingRun, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> FeatureDataset:

@@ -101,7 +101,7 @@ def read_finetuned(folder: Path) -> Finetuned:
     task = get_task(ModelFolder(folder).task_name)
     is_light = task.family.auto_class == SEQUENCE_HEAD and is_plain_bert(folder)
     tokenizer: Any = PlainTokenizer.load(folder) if is_light else load_tokenizer(folder)
-    max_length = task.finetune.max_length
+    max_length = ModelFolder(folder).max_length or task.finetune.max_length
     if (folder / RESULT_FILE).is_file():
         recipe = read_result(folder / RESULT_FILE).recipe
         max_length = int(recipe.get("finetune", {}).get("max_length", max_length))

@@ -272,7 +272,8 @@ class StudyRun:
     def _held_out(self, encoder: Path) -> dict[str, Any]:
         """Return the MLM scores on held-out text of the study's corpus; empty without an MLM head.
 
-        Rows have the study's length, also for an arm that was pretrained on rows of another length.
+        Rows have the study's length, also for an arm that was pretrained on longer rows; an arm that was pretrained on
+        shorter ones reads no longer ones.
         """
         from pretraining.evaluate import evaluate_mlm
 
@@ -283,6 +284,7 @@ class StudyRun:
             has_head = any("MaskedLM" in name or "PreTraining" in name for name in architectures)
             is_scored = has_head and any(corpus_files(corpus, "held-out"))
             max_length = validate(DataConfig, self.study.pretraining.get("data", {}), "data").max_length
+            max_length = min(max_length, ModelFolder(encoder).max_positions or max_length)
             write_json(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_scored else {})
         return _read(path)
 

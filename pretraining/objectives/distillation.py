@@ -79,9 +79,14 @@ class Distillation(DynamicMlm):
         """Return a student with layers of its teacher.
 
         Raises:
-            RecipeError: the teacher has another width or vocabulary, or fewer layers.
+            RecipeError: the teacher has another width or vocabulary, fewer layers, or fewer positions than a row.
         """
-        return DistillationModel(config, self.config)
+        model = DistillationModel(config, self.config)
+        length, positions = self.layout.max_length, model.teacher_positions
+        if length > positions:
+            what = f"data.max_length={length}, the teacher has {positions} positions"
+            raise RecipeError("recipe", what, "give the student rows that its teacher can read")
+        return model
 
 
 def _teacher_folder(config: DistillationConfig) -> Path:
@@ -115,6 +120,11 @@ class DistillationModel(PretrainingModel):
             what = f"model.num_hidden_layers={student.num_hidden_layers}, the teacher has {full.num_hidden_layers}"
             raise RecipeError("recipe", what, "give the student fewer layers")
         self.load(_student_weights(dict(teacher.network.named_parameters()), student, full, self.vocab_size))
+
+    @property
+    def teacher_positions(self) -> int:
+        """Longest row in tokens that the teacher reads."""
+        return int(self._teacher[0].network.config.max_position_embeddings)
 
     def use_attention(self, device: torch.device) -> None:
         """Choose the attention implementation for a device, and move the teacher to it."""

@@ -97,11 +97,11 @@ class LeftToRightModel(PretrainingModel):
         own = super().flops()
         return Flops(own.per_token, own.per_position, {"clm": own.per_prediction["mlm"]})
 
-    def export(self, state: "Mapping[str, Tensor]") -> "PreTrainedModel":
+    def export(self, state: "Mapping[str, Tensor]", num_positions: int | None = None) -> "PreTrainedModel":
         """Return a decoder, whose attention transformers keeps causal."""
         from transformers import BertConfig, BertLMHeadModel
 
-        exported = super().export(state)
+        exported = super().export(state, num_positions)
         config = BertConfig.from_dict(exported.config.to_dict() | {"is_decoder": True})
         decoder: PreTrainedModel = BertLMHeadModel(config)
         decoder.load_state_dict(exported.state_dict())

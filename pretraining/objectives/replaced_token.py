@@ -195,9 +195,9 @@ class ReplacedTokenModel(PretrainingModel):
             },
         )
 
-    def export(self, state: Mapping[str, Tensor]) -> "PreTrainedModel":
+    def export(self, state: Mapping[str, Tensor], num_positions: int | None = None) -> "PreTrainedModel":
         """Return the encoder, with its masked-LM head if it was trained."""
-        exported: Any = super().export(state)
+        exported: Any = super().export(state, num_positions)
         whole: PreTrainedModel = exported if self._keeps_head else exported.bert
         return whole
 

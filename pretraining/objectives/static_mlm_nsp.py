@@ -6,8 +6,11 @@ duplicated `dupe_factor` times, with different pairs and masks each time; the ro
 
 Relations: unlike google-research/bert, the other document is never the same one, and a chunk of a single sentence is
 split at an eojeol boundary instead of always becoming a random pair, since “sentence” means any span of text in the
-paper; `single_sentence = "random"` restores the code's behaviour, with more than half random pairs. With isolated
-documents, several pairs are packed into a row without attending to each other; otherwise each pair has its own row.
+paper; `single_sentence = "random"` restores the code's behaviour, with more than half random pairs. A sentence longer
+than half a row is first cut into pieces of that length, so that it can be part of a pair; the code keeps it whole and
+truncates the pair, which gives other lengths of A where many sentences are long. Random replacements are never special
+or unused tokens. With isolated documents, several pairs are packed into a row without attending to each other;
+otherwise each pair has its own row.
 
 Source: Devlin et al. 2019, section 3.1 and appendix A.1; google-research/bert, create_pretraining_data.py.
 """

@@ -17,6 +17,7 @@ from corpora.foundation.machine import no_file_bars, versions
 from pretraining.recipe import Recipe
 from pretraining.training.dataset import Prepared, prepare
 from pretraining.training.estimate import Estimate, sample_corpus
+from pretraining.training.positions import row_length
 from pretraining.training.report import draw_curves, render_pretraining_card
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
@@ -62,6 +63,16 @@ class Run:
             SuiteError: corpus or tokenizer are unusable.
         """
         return prepare(self.recipe, self.cache, num_workers=self.num_workers)
+
+    @property
+    def num_positions(self) -> int:
+        """Positions that the finished model was trained on: those of its rows, and of the model it started from."""
+        own, init = self.recipe.data.max_length, Path(self.recipe.model.init)
+        if not self.recipe.model.init or not (init / "config.json").is_file():
+            return own
+        from transformers import BertConfig
+
+        return max(own, row_length(init) or BertConfig.from_pretrained(init).max_position_embeddings)
 
     def build_model(self) -> "PretrainingModel":
         """Return the model with its initial weights: random by the recipe's seed, or those of `model.init`.
@@ -165,7 +176,7 @@ class Run:
         if trainer.accelerator.is_main_process:
             folder = step_folder(self.out, step)
             folder.mkdir(exist_ok=True)
-            self._save(trainer.model.export(state), {}, folder)
+            self._save(trainer.model.export(state, self.num_positions), {}, folder)
             facts = {"steps": step, "tokens": trainer.progress.tokens}
             write_json(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
         trainer.accelerator.wait_for_everyone()
@@ -174,7 +185,7 @@ class Run:
         """Save the model with card, loss curve and manifest; then delete the checkpoints."""
         from pretraining.training.loop import METRICS, read_metrics
 
-        exported = trainer.model.export(state)
+        exported = trainer.model.export(state, self.num_positions)
         lines = read_metrics(self.out / METRICS)
         manifest = self._manifest(trainer, exported.num_parameters(), lines)
         self._save(exported, trainer.model.objective_parts(state), self.out)
@@ -207,6 +218,7 @@ class Run:
             "data_sha256": self.data.digest,
             "num_documents": self.data.num_documents,
             "num_parameters": num_parameters,
+            "num_positions": self.num_positions,
             "steps": progress.step,
             "skipped": progress.skipped,
             "tokens": progress.tokens,
@@ -230,7 +242,9 @@ class Run:
             if parts:
                 contiguous = {name: part.contiguous() for name, part in parts.items()}
                 save_file(contiguous, scratch / OBJECTIVE_PARTS_FILE, metadata={"format": "pt"})
-            save_tokenizer(BertTokenizer.from_pretrained(self.data.tokenizer), scratch)
+            tokenizer = BertTokenizer.from_pretrained(self.data.tokenizer)
+            tokenizer.model_max_length = self.num_positions
+            save_tokenizer(tokenizer, scratch)
             for file in sorted(scratch.iterdir()):
                 file.chmod(0o644)
                 file.replace(folder / file.name)

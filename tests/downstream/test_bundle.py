@@ -11,13 +11,14 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from corpora.foundation.files import sha256
 from downstream.bundle import MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
 from downstream.embed import encode
 from downstream.encoders.folder import BUNDLED, ModelFolder
+from downstream.fill_mask import MaskFiller
 from downstream.finetune import load_finetuned
 
 Write = Callable[[str, str | bytes], Path]
@@ -357,6 +358,16 @@ def test_a_wrong_part_of_the_recipe_is_refused_at_once(made: Path, write: Write,
         path = write("wrong.toml", text.replace(before, after))
         with fails(RecipeError, "", what):
             Bundle(read_bundle_recipe(path), root=made / "root", work=made / "work")
+
+
+def test_our_own_models_read_what_they_were_trained_on_and_compute_in_single_precision() -> None:
+    longest = {phase["data"]["max_length"] for phase in read_bundle_recipe().encoder}
+    for name in ("encoder", "classifier", "embedder"):
+        model, tokenizer = (kind.from_pretrained(BUNDLED / name) for kind in (AutoModel, AutoTokenizer))
+        assert {model.config.max_position_embeddings} == {tokenizer.model_max_length} == longest, name
+        assert model.dtype == torch.float32, name
+        assert f"{max(longest)}" in (BUNDLED / name / "README.md").read_text(encoding="utf-8"), name
+    assert {MaskFiller.load().max_length} == longest
 
 
 def test_our_own_recipe_is_sound_and_small_enough(tmp_path: Path) -> None:

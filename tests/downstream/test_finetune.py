@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ from downstream.finetune import (
 from downstream.finetuning.batches import FeatureDataset, PaddingCollator, subsample
 from downstream.finetuning.result import Result, read_result
 from downstream.finetuning.trainer import set_dropout
+from downstream.runtimes.network import read_finetuned
 from downstream.task import Split, Task, TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -541,6 +543,47 @@ def test_inputs_are_never_longer_than_the_model_takes(standins: dict[str, Path],
     settings = {**FAST, "max_length": 4096}
     result = finetune(get_task("nsmc-sample"), standins["kpfbert"], out=tmp_path, data=data, overrides=settings)
     assert result.num_examples == 2
+
+
+def test_a_length_beyond_the_trained_positions_is_said_once(
+    standins: dict[str, Path],
+    nsmc: tuple[Task, TaskData],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    subtests: pytest.Subtests,
+) -> None:
+    task, data = nsmc
+    manifest = {"recipe": {"data": {"max_length": 24}, "model": {"init": ""}}}
+    # Folders of earlier versions hold all positions of the network; today's hold those that were trained.
+    for name, positions, trained, length in (
+        ("earlier", 512, 24, 40),
+        ("today's", 24, 24, 24),
+        ("longer", 512, 512, 40),
+    ):
+        with subtests.test(folder=name):
+            encoder = tmp_path / name
+            shutil.copytree(standins["klue-bert"], encoder)
+            model = transformers.AutoModel.from_pretrained(encoder)
+            table = model.embeddings.position_embeddings.weight
+            model.embeddings.position_embeddings = torch.nn.Embedding.from_pretrained(table[:positions].detach())
+            model.config.max_position_embeddings = positions
+            model.save_pretrained(encoder)
+            if positions > trained:
+                (encoder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+            caplog.clear()
+            for seed in (0, 1):
+                out = tmp_path / f"{name}-{seed}"
+                finetune(task, encoder, out=out, data=data, seed=seed, overrides=FAST | {"max_length": 40})
+            told = [record.getMessage() for record in caplog.records if "pretrained on inputs" in record.getMessage()]
+            assert len(told) == (trained < 40)
+            assert all("max_length=40" in line and name in line and "24 tokens" in line for line in told)
+            # Plain transformers, our classifier and the card cut where the training did.
+            text = "재미있는 영화 " * 99
+            assert len(AutoTokenizer.from_pretrained(out)(text, truncation=True)["input_ids"]) == length
+            assert read_finetuned(out).max_length == length
+            (out / "result.json").unlink()
+            assert read_finetuned(out).max_length == length
+            assert f"cut at {length} tokens" in (out / "README.md").read_text(encoding="utf-8")
 
 
 def test_overrides_are_read_from_the_command_line(fails: Fails) -> None:

@@ -31,6 +31,7 @@ import pretraining.training.run
 from corpora.documents import read_documents
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
+from pretraining.model import POSITIONS
 from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
 from pretraining.run import main
 from pretraining.training.accelerator import make_accelerator
@@ -460,6 +461,28 @@ def test_a_run_starts_from_the_weights_of_another(
         assert found.keys() <= given.keys()
         for name, tensor in found.items():
             torch.testing.assert_close(tensor, given[name], rtol=0, atol=1e-12, msg=name)
+
+
+def test_positions_that_were_not_trained_are_not_exported(
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    recipe, before = write_recipe(), ""
+    room = ("--set", "model.max_position_embeddings=96", "--set", "loop.warmup_steps=0")
+    # Rows of a phase, and what is trained by then: a later phase on shorter rows forgets no position.
+    for name, length, trained in (("first", 32, 32), ("second", 48, 48), ("third", 32, 48)):
+        with subtests.test(phase=name):
+            phase = ("--set", f"data.max_length={length}", "--set", f"model.init={before}")
+            assert run(recipe, "--out", tmp_path / name, *QUICK, *STILL, *room, *phase)[0] == 0
+            model, tokenizer = (kind.from_pretrained(tmp_path / name) for kind in (AutoModel, AutoTokenizer))
+            assert model.config.max_position_embeddings == tokenizer.model_max_length == trained
+            with torch.no_grad():
+                inputs = tokenizer("예산안을 의결했다 " * 99, truncation=True, return_tensors="pt")
+                assert model(**inputs).last_hidden_state.shape[1] == trained
+            assert f"| {trained} |" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
+            if before:
+                given, found = (weights(Path(folder))[POSITIONS] for folder in (before, tmp_path / name))
+                torch.testing.assert_close(found[: len(given)], given, rtol=0, atol=1e-12)
+            before = str(tmp_path / name)
 
 
 def test_a_bare_encoder_is_loaded_and_its_heads_are_random(

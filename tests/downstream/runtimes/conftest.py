@@ -48,6 +48,7 @@ def folders(standins: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
                     model.classifier.bias -= model.eval()(**batch).logits.mean(0)
             setattr(model.config, TASK_KEY, task.name)
             model.save_pretrained(out)
+            tokenizer.model_max_length = min(task.finetune.max_length, tokenizer.model_max_length)
             save_tokenizer(tokenizer, out)
         return out
 

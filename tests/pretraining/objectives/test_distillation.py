@@ -1,5 +1,6 @@
 """DistilBERT: the student begins with its teacher's layers and learns what the teacher expects."""
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -169,3 +170,12 @@ def test_the_teachers_weights_are_part_of_what_a_run_was_trained_on(news: Any, t
 def test_a_student_takes_the_positions_it_has(news: Any, teacher: Path) -> None:
     student = make_student(make_source(news, teacher=str(teacher)), max_position_embeddings=40)
     assert student.network.bert.embeddings.position_embeddings.weight.shape == (40, 32)
+
+
+def test_rows_longer_than_the_teacher_reads_are_an_error(news: Any, teacher: Path, fails: Fails) -> None:
+    source = make_source(news, teacher=str(teacher))
+    layout = dataclasses.replace(source.objective.layout, max_length=49)
+    objective = type(source.objective)(source.objective.config, layout)
+    config = BertConfig(vocab_size=layout.specials.vocab_size, num_hidden_layers=2, **SIZE)
+    with fails(RecipeError, "recipe", "data.max_length=49", "48 positions"):
+        objective.build_model(config)
