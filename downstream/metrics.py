@@ -38,6 +38,8 @@ class Metric:
     """Predictions and golds of N examples → (N, K) numbers that determine the value."""
     aggregate: Callable[[FloatArray, FloatArray], FloatArray]
     """Rows (U, K) and weights (R, U) → R values."""
+    higher_is_better: bool = True
+    """Whether a larger value is a better one."""
 
     def __call__(self, predictions: Sequence[Any], golds: Sequence[Any]) -> float:
         """Score PREDICTIONS against GOLDS.
@@ -55,17 +57,25 @@ class Metric:
 
 
 def bootstrap_ci95(
-    metric: Metric, columns: Sequence[FloatArray], *, seed: int = 0, rounds: int = BOOTSTRAP_ROUNDS
+    metric: Metric,
+    columns: Sequence[FloatArray],
+    *,
+    seed: int = 0,
+    rounds: int = BOOTSTRAP_ROUNDS,
+    clusters: Sequence[int] | None = None,
 ) -> tuple[float, float] | None:
     """Return the 95 % percentile interval over examples of a metric averaged over seeds.
 
-    One round draws N examples with replacement, the same for every seed, and averages the seeds' values.
+    One round draws N examples with replacement, the same for every seed, and averages the seeds' values. With clusters
+    it draws as many whole clusters as there are, because examples of a cluster resemble each other: questions on one
+    article are right or wrong together.
 
     Args:
         metric: the metric of the columns.
         columns: one (N, K) array per seed, examples in the same order.
         seed: of the resampling.
         rounds: number of resamples.
+        clusters: number of each example's cluster; default: every example is drawn by itself.
 
     Returns:
         Lower and upper bound, or None where the metric itself is undefined.
@@ -74,18 +84,40 @@ def bootstrap_ci95(
         return None
     # Equal rows are interchangeable: drawing the count of each distinct row is equivalent to drawing indices, and for
     # 50,000 binary outcomes it is one binomial draw instead of 50,000 indices.
-    rows, counts = np.unique(np.concatenate(columns, axis=1), axis=0, return_counts=True)
+    table = np.concatenate(columns, axis=1)
+    if clusters is not None:
+        table = np.column_stack([table, clusters])  # rows of different clusters are not interchangeable
+    rows, counts = np.unique(table, axis=0, return_counts=True)
+    owners = None if clusters is None else np.unique(rows[:, -1], return_inverse=True)[1]
     width = columns[0].shape[1]
     generator = np.random.default_rng(seed)
     figures: list[FloatArray] = []
     block = max(1, 2_000_000 // len(rows))
     for first in range(0, rounds, block):
         size = min(block, rounds - first)
-        weights = generator.multinomial(counts.sum(), counts / counts.sum(), size=size).astype(np.float64)
+        weights = _draw_weights(generator, size, counts, owners)
         per_seed = [metric.aggregate(rows[:, k * width : (k + 1) * width], weights) for k in range(len(columns))]
         figures.append(np.mean(per_seed, axis=0))
     low, high = np.nanpercentile(np.concatenate(figures), [2.5, 97.5])
     return float(low), float(high)
+
+
+def _draw_weights(
+    generator: np.random.Generator, rounds: int, counts: NDArray[np.int64], owners: NDArray[np.int64] | None
+) -> FloatArray:
+    """Return float (R, U): how often a resample holds each distinct row.
+
+    Args:
+        generator: source of randomness.
+        rounds: R.
+        counts: (U,) how often the sample holds it.
+        owners: (U,) number of its cluster, from 0, where whole clusters are drawn.
+    """
+    if owners is None:
+        return generator.multinomial(counts.sum(), counts / counts.sum(), size=rounds).astype(np.float64)
+    number = int(owners.max()) + 1
+    drawn = generator.multinomial(number, np.full(number, 1 / number), size=rounds)  # (R, clusters)
+    return (drawn[:, owners] * counts).astype(np.float64)
 
 
 def _weighted_mean(columns: FloatArray, weights: FloatArray) -> FloatArray:

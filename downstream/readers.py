@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from corpora.foundation.errors import DataError
 from corpora.readers.decoding import read_lines, read_text
-from downstream.task import Answer, QuestionExample
+from downstream.task import Answer, QuestionExample, TextExample
 
 REPAIR = "restore the official file"
 KINDS = {
@@ -130,6 +130,16 @@ def read_squad(path: Path, *, id_column: str) -> list[QuestionExample]:
                     )
                 )
     return examples
+
+
+def article_of(example: QuestionExample) -> str:
+    """Return the key of the article that a question is on: its title, or the context where there is no title."""
+    return example.title or example.context
+
+
+def premise_of(example: TextExample) -> str:
+    """Return the key of the premise, which several hypotheses share."""
+    return example.text
 
 
 def _answers(qa: Any, context: str, where: str) -> Iterator[Answer]:

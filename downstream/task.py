@@ -195,6 +195,17 @@ class Task:
     derive: Callable[[str, Sequence[Any]], list[Any]] | None = None
     """For a task derived from other texts: split name and what was read for it → the task's own examples, counted by
     `num_examples`. A file is divided first, so that no text of one part occurs in the other."""
+    cluster: Callable[[Any], str] | None = None
+    """Example as it is read → key of its cluster: examples that are drawn together, such as questions on one article.
+    Intervals and tests resample whole clusters. A derived example `SOURCE/…` is in the cluster of its source. None:
+    examples are independent, as far as the file says."""
+    is_own: bool = False
+    """Whether the suite made the task, or its splits: nobody has published figures on it."""
+
+    @property
+    def is_official(self) -> bool:
+        """Whether examples and splits are their publisher's, so that figures can be compared with published ones."""
+        return not (self.base or self.derive is not None or self.is_own)
 
     @property
     def is_sample(self) -> bool:
@@ -256,13 +267,17 @@ class Task:
             examples = self.division.parts(examples)[split]
         if self.split_of is not None or self.division is not None:
             digest = fingerprint({"file": digest, "ids": [example.id for example in examples]})
+        cluster_of = {} if self.cluster is None else {example.id: self.cluster(example) for example in examples}
         if self.derive is not None:
             examples = self.derive(split, examples)
             digest = fingerprint({"source": digest, "examples": [asdict(example) for example in examples]})
+            if cluster_of:
+                cluster_of = {example.id: cluster_of[example.id.rpartition("/")[0]] for example in examples}
         if len(examples) != self.num_examples[split]:
             what = f"{len(examples):,} examples where {self.name} {split} has {self.num_examples[split]:,}"
             raise DataError(", ".join(map(str, paths)), what, "restore the official file")
-        return Split(tuple(examples), digest)
+        clusters = tuple(cluster_of[example.id] for example in examples) if cluster_of else None
+        return Split(tuple(examples), digest, clusters)
 
 
 @dataclass(frozen=True)
@@ -273,6 +288,16 @@ class Split:
     sha256: str
     """Digest of the files' bytes; for a part of a file, also of the ids in it; for derived examples, also of the
     examples."""
+    clusters: tuple[str, ...] | None = None
+    """Key of each example's cluster; None where examples are independent."""
+
+    @property
+    def cluster_numbers(self) -> list[int] | None:
+        """Number of each example's cluster, in the order in which clusters first occur; None without clusters."""
+        if self.clusters is None:
+            return None
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(self.clusters))}
+        return [numbers[key] for key in self.clusters]
 
     @property
     def golds(self) -> list[Any]:

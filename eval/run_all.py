@@ -43,12 +43,12 @@ from downstream.finetuning.arguments import parse_overrides
 from downstream.finetuning.result import Result
 from downstream.finetuning.search import GRIDS
 from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task, read_task
-from eval.board.clean_scores import with_clean_scores
-from eval.board.comparison import compare_models
+from eval.board.clean_scores import find_touched, with_clean_scores
+from eval.board.clusters import with_clusters
 from eval.board.disagreement import find_disagreements
 from eval.board.page import write_leaderboard
 from eval.board.report import Evidence
-from eval.board.rows import LeaderboardFile, build_table, of_newest_recipe
+from eval.board.rows import LeaderboardFile, build_table, compare_on_clean, of_newest_recipe
 from eval.board.table import build_board, print_comparisons, print_terminal
 from eval.cells.archive import merge_results
 from eval.cells.files import FailedCell, find_cells, find_failures
@@ -237,7 +237,9 @@ def _compare(arguments: argparse.Namespace) -> int:
     a, b = arguments.compare
     if a == b:
         raise UsageError("--compare", f"'{a}' twice", "give two different models")
-    cells = _read_cells(arguments.out)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # local data tell which examples belong together; nothing is downloaded
+    cells = with_clusters(_read_cells(arguments.out), data_root(arguments.data))
+    touched, _ = find_touched(arguments.out)
     models = {cell.model for cell in cells}
     for name in (a, b):
         if name not in models:
@@ -251,7 +253,8 @@ def _compare(arguments: argparse.Namespace) -> int:
             if cell.task == task.name:
                 by_model.setdefault(cell.model, []).append(cell)
         if {a, b} <= set(by_model):
-            compared = compare_models(task, {model: of_newest_recipe(some) for model, some in by_model.items()})
+            counted = {model: of_newest_recipe(some) for model, some in by_model.items()}
+            compared, _ = compare_on_clean(task, counted, touched.get(task.name))
             found += [comparison for comparison in compared if {comparison.a, comparison.b} == {a, b}]
     if not found:
         raise UsageError("--compare", f"no task has figures of both '{a}' and '{b}'", "run both on a task first")
@@ -290,9 +293,12 @@ def _write(
     recipes: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
     """Write and print the leaderboard of all finished cells of the folder; requested ones come first."""
-    cells = _read_cells(out)
+    cells = with_clusters(_read_cells(out), root)
     measured, damaged = find_measurements(out, cells)
-    table = build_table(cells, failed, tasks=tasks, models=models, recipes=recipes, measured=measured)
+    touched, _ = find_touched(out)
+    table = build_table(
+        cells, failed, tasks=tasks, models=models, recipes=recipes, measured=measured, touched=touched
+    )
     if others := len(cells) - len(table.cells):
         sys.stderr.write(f"{others} finished cells of other recipes or unknown tasks are not in the table\n")
     table, pairs, unusable = with_clean_scores(table, out)

@@ -28,7 +28,15 @@ class Result(Config):
     seed: int
     metrics: dict[str, float | None]
     """Metric key → fraction; None where the metric is undefined for these predictions."""
+    higher_is_better: dict[str, bool] = Field(default_factory=dict)
+    """Metric key → whether a larger value is better; empty in cells from before it was noted, as the next three."""
     num_examples: int
+    ids: list[str] | None = None
+    """Id of each example, in the order of the evaluation file."""
+    targets: list[Any] | None = None
+    """What each prediction is compared with: label, score, or list of accepted answers."""
+    clusters: list[int] | None = None
+    """Number of each example's cluster, in the order in which clusters first occur; None where a task has none."""
     data_sha256: str
     """Of the files of the training and the evaluation split, joined by `+`."""
     recipe_sha256: str
@@ -92,7 +100,11 @@ def score(  # noqa: PLR0913 - the facts of a result, by name
         split=task.eval_split,
         seed=seed,
         metrics={key: None if np.isnan(value) else value for key, value in values.items()},
+        higher_is_better={metric.key: metric.higher_is_better for metric in task.metrics},
         num_examples=len(split.examples),
+        ids=[example.id for example in split.examples],
+        targets=[target_of(getattr(example, "target", example.gold)) for example in split.examples],
+        clusters=split.cluster_numbers,
         data_sha256=data_sha256,
         recipe=recipe,
         recipe_sha256=recipe_sha256,
@@ -106,6 +118,19 @@ def score(  # noqa: PLR0913 - the facts of a result, by name
             key: [[None if np.isnan(x) else float(x) for x in row] for row in array] for key, array in columns.items()
         },
     )
+
+
+def target_of(gold: Any) -> Any:
+    """Return a gold as a JSON value: labels and scores as they are, several accepted answers as a list.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if isinstance(gold, str | int | float):
+        return gold
+    if isinstance(gold, tuple | list):
+        return [target_of(one) for one in gold]
+    raise TypeError(f"a gold of type {type(gold).__name__} has no form in a result")
 
 
 def write_result(path: Path, result: Result) -> None:

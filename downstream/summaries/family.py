@@ -47,6 +47,11 @@ class SummaryExample:
         """The article, whose labels a metric compares with a prediction."""
         return self.article
 
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Indices of the editor's choice, as results keep them."""
+        return self.article.extractive
+
 
 def read_choices(path: Path) -> list[SummaryExample]:
     """Read the articles with an editor's choice of sentences.

@@ -5,7 +5,7 @@ from functools import partial
 from corpora.official import OfficialFile
 from downstream.families.span_qa import SpanQA
 from downstream.metrics import klue_em, klue_rouge_w
-from downstream.readers import read_squad
+from downstream.readers import article_of, read_squad
 from downstream.task import FinetuneConfig, Task
 
 FOLDER = "klue/klue-mrc-v1.1"
@@ -32,4 +32,5 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=5, batch_size=16, peak_lr=3e-5, warmup_ratio=0.0, max_length=512),
     source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
     licence="CC-BY-SA-4.0",
+    cluster=article_of,
 )

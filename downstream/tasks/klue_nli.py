@@ -6,7 +6,7 @@ from corpora.characters import nfc
 from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy
-from downstream.readers import pick, read_json_rows
+from downstream.readers import pick, premise_of, read_json_rows
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
 
@@ -53,5 +53,6 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=5, max_length=128),
     source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
     licence="CC-BY-SA-4.0",
+    cluster=premise_of,
     substitute=Division("dev", {"train": 2_382, "dev": 618}),
 )

@@ -6,7 +6,7 @@ from corpora.characters import nfc
 from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy
-from downstream.readers import read_tsv_rows
+from downstream.readers import premise_of, read_tsv_rows
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
 
@@ -55,6 +55,7 @@ TASK = Task(
     source="Ham et al. 2020, KorNLI and KorSTS, github kakaobrain/KorNLUDatasets",
     licence=LICENCE,
     eval_split="test",
+    cluster=premise_of,
     # KLUE-NLI's settings: the training part is closer to its size.
     substitute=Division("dev", {"train": 1_983, "dev": 507}, finetune=FinetuneConfig(epochs=5, max_length=128)),
 )

@@ -5,7 +5,7 @@ from functools import partial
 from corpora.official import OfficialFile
 from downstream.families.span_qa import SpanQA
 from downstream.metrics import korquad_char_f1, korquad_em
-from downstream.readers import read_squad
+from downstream.readers import article_of, read_squad
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task
 
@@ -40,6 +40,7 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=3, batch_size=16, peak_lr=5e-5, max_length=384),
     source="Lim et al. 2019, KorQuAD 1.0, github korquad/korquad.github.io",
     licence=LICENCE,
+    cluster=article_of,
     # Divided by article: paragraphs of one article answer each other's questions.
     substitute=Division("dev", {"train": 4_303, "dev": 1_471}, keys=lambda example: [example.title]),
 )

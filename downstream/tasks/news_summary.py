@@ -16,6 +16,11 @@ def split_of(example: SummaryExample) -> str:
     return example.article.split
 
 
+def story_of(example: SummaryExample) -> str:
+    """Return the key of the story that an article reports."""
+    return example.article.group or example.article.id
+
+
 TASK = Task(
     name=f"news-summary{SAMPLE_SUFFIX}",
     base="news-summary",
@@ -31,4 +36,5 @@ TASK = Task(
     finetune=FinetuneConfig(),
     source="corpora/sample/SOURCES.md",
     licence=FILE.licence,
+    cluster=story_of,
 )

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from corpora.foundation.errors import ResultError
 from corpora.overlap import MEASURES, Measure
 from downstream.finetuning.result import Result
 from downstream.metrics import FloatArray, Metric, bootstrap_ci95
 from downstream.task import get_task
-from eval.board.rows import CleanFigure, Table
-from eval.contamination.files import Hit, Pair, all_hits, find_pairs, pair_path, read_pair
+from eval.board.rows import CleanFigure, Table, TouchedExamples
+from eval.contamination.files import Hit, Pair, all_hits, find_pairs, pair_path, read_pair, touched_positions
 
 AnyMeasure: TypeAlias = Measure | Literal["any"]
 
@@ -114,7 +115,7 @@ def clean_score(
         if (keys is None or metric.key in keys) and all(metric.key in each.columns for each in results):
             columns = [each.metric_columns(metric.key) for each in results]
             groups = (np.ones_like(is_touched), ~is_touched, is_touched)
-            figures = [_figure(metric, [array[group] for array in columns], seed) for group in groups]
+            figures = [figure_on(metric, columns, results[0].clusters, group, seed) for group in groups]
             scores[metric.key] = CleanScore(*figures)
     return scores
 
@@ -129,12 +130,29 @@ def _check_same_data(result: Result, touched: Touched) -> None:
         raise ResultError(where, what, "run python -m eval.contamination again with the same --data")
 
 
-def _figure(metric: Metric, columns: list[FloatArray], seed: int) -> Figure:
-    num_examples = len(columns[0])
-    values = [metric.fold(array) for array in columns] if num_examples else [np.nan]
+def figure_on(
+    metric: Metric,
+    columns: Sequence[FloatArray],
+    clusters: Sequence[int] | None,
+    group: NDArray[np.bool_],
+    seed: int = 0,
+) -> Figure:
+    """Return a metric on some examples, averaged over seeds.
+
+    Args:
+        metric: what is averaged.
+        columns: one (N, K) array per seed.
+        clusters: (N,) number of each example's cluster; None where examples are independent.
+        group: (N,) which examples count.
+        seed: of the bootstrap.
+    """
+    own = [array[group] for array in columns]
+    num_examples = int(group.sum())
+    values = [metric.fold(array) for array in own] if num_examples else [np.nan]
     if np.isnan(values).any():
         return Figure(None, None, num_examples)
-    return Figure(float(np.mean(values)), bootstrap_ci95(metric, columns, seed=seed), num_examples)
+    owners = None if clusters is None else np.array(clusters)[group].tolist()
+    return Figure(float(np.mean(values)), bootstrap_ci95(metric, own, seed=seed, clusters=owners), num_examples)
 
 
 def with_clean_scores(table: Table, out: Path) -> tuple[Table, list[Pair], list[ResultError]]:
@@ -169,6 +187,35 @@ def with_clean_scores(table: Table, out: Path) -> tuple[Table, list[Pair], list[
         for row in table.rows
     ]
     return replace(table, rows=rows), pairs, errors
+
+
+def find_touched(out: Path) -> tuple[dict[str, TouchedExamples], list[ResultError]]:
+    """Return, for each task that was checked, the examples that any of its training texts contains.
+
+    Args:
+        out: folder of the leaderboard.
+
+    Returns:
+        Task → examples, and the errors of pairs that could not be used.
+    """
+    pairs, errors = find_pairs(out)
+    found: dict[str, TouchedExamples] = {}
+    for pair in pairs:
+        if pair.status != "ok":
+            continue
+        try:
+            positions = frozenset(touched_positions(out, pair))
+        except ResultError as error:
+            errors.append(error)
+            continue
+        before = found.get(pair.task)
+        if before is not None and before.data_sha256 != pair.data_sha256:
+            what = "checked on other data than the task's other training texts"
+            errors.append(ResultError(pair_path(out, pair.task, pair.corpus), what, "run python -m eval.contamination"))
+        else:
+            known = before.positions if before is not None else frozenset()
+            found[pair.task] = TouchedExamples(pair.data_sha256, known | positions)
+    return found, errors
 
 
 def _clean_figure(pair: Pair, touched: Touched, found: CleanScore) -> CleanFigure:

@@ -27,6 +27,9 @@ A metric that is not a mean (correlation, macro F1) enters through its jackknife
 a mean are the per-example values themselves. Swapping raw predictions instead would mix the scales of two models'
 scores, and a correlation would fall for that reason alone.
 
+Where a task has clusters, such as the questions on one article, examples of a cluster are right or wrong together. Whole
+clusters are then swapped and resampled instead of single examples, and their number is part of the outcome.
+
 Within a task the p-values of all pairs are adjusted together by Holm's method (1979). A model's ranks run from one
 behind those significantly better to one before those significantly worse; with the error over all pairs held at 5 %,
 all these intervals hold at once with 95 % (Mogstad et al. 2024). Unlike groups of letters they stay correct if "no
@@ -34,17 +37,20 @@ significant difference" is not transitive: A and C may differ though neither dif
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from corpora.foundation.config import Config
 from downstream.finetuning.result import Result
 from downstream.metrics import FloatArray, Metric
 from downstream.task import Task
+
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 ALPHA = 0.05
 ROUNDS = 10_000
@@ -69,6 +75,12 @@ class Comparison(Config):
     value_b: float
     seeds_a: int
     seeds_b: int
+    num_examples: int = 0
+    """That were compared."""
+    num_clusters: int | None = None
+    """Clusters that were swapped and resampled whole; None where examples are independent."""
+    is_clean_subset: bool = False
+    """Whether examples that occur in training text were left out; see `eval.board.clean_scores`."""
     difference: float
     """`value_a - value_b`, never negative."""
     ci95: tuple[float, float] | None = None
@@ -93,11 +105,13 @@ class Sample:
     figures: FloatArray
     """(K,) figure of each seed."""
     values: FloatArray
-    """(N,) pseudo-value of each example, averaged over seeds."""
+    """(N,) pseudo-value of each example, averaged over seeds; with clusters (G,), summed over each."""
     disagreement: float
     """Variance of one seed's figure that comes from disagreeing with other seeds about examples; 0 for one seed."""
     is_trained: bool
     """Whether another seed would give another figure."""
+    sizes: FloatArray | None = None
+    """(G,) number of examples of each cluster; None where every example stands for itself."""
 
     @property
     def num_seeds(self) -> int:
@@ -115,21 +129,33 @@ class Sample:
         return float(self.figures.var(ddof=1)) if self.is_trained and self.num_seeds > 1 else None
 
 
-def sample_of(metric: Metric, cells: Sequence[Result]) -> Sample:
+def sample_of(metric: Metric, cells: Sequence[Result], kept: BoolArray | None = None) -> Sample:
     """Collect the seeds of one model on one task.
 
     Args:
         metric: the ranking one.
         cells: one a seed, of one recipe, in which the metric is defined.
+        kept: (N,) which examples count; default: all.
     """
-    columns = [cell.metric_columns(metric.key) for cell in cells]
+    chosen = slice(None) if kept is None else kept
+    columns = [cell.metric_columns(metric.key)[chosen] for cell in cells]
     values = np.stack([pseudo_values(metric, array) for array in columns])  # (K, N)
+    disagreement, sizes = 0.0, None
+    if cells[0].clusters is not None:
+        owners = np.unique(np.array(cells[0].clusters)[chosen], return_inverse=True)[1]
+        sizes = np.bincount(owners).astype(np.float64)
+        values = np.stack([np.bincount(owners, weights=row) for row in values])  # (K, G)
+    if len(cells) > 1:
+        total = len(columns[0])
+        variances = values.var(axis=0, ddof=1)
+        disagreement = float(variances.mean()) / total if sizes is None else float(variances.sum()) / total**2
     return Sample(
         figures=np.array([metric.fold(array) for array in columns]),
         values=values.mean(axis=0),
-        disagreement=float(values.var(axis=0, ddof=1).mean()) / values.shape[1] if len(cells) > 1 else 0.0,
+        disagreement=disagreement,
         # The recipe of whatever is trained says how.
         is_trained="finetune" in cells[0].recipe,
+        sizes=sizes,
     )
 
 
@@ -185,7 +211,7 @@ def paired_test(
         The difference A − B with its interval and p-values; `p` is None if the noise over seeds is unknown.
     """
     generator = np.random.default_rng(seed)
-    swapped, resampled = _example_noise(a.values - b.values, generator, rounds)
+    swapped, resampled = _example_noise(a.values - b.values, a.sizes, generator, rounds)
     difference = a.figure - b.figure
     is_testable = all(sample.scatter is not None or not sample.is_trained for sample in (a, b))
     noise = np.zeros((2, rounds))
@@ -202,8 +228,19 @@ def paired_test(
     )
 
 
-def _example_noise(values: FloatArray, generator: np.random.Generator, rounds: int) -> tuple[FloatArray, FloatArray]:
-    """Draw (R,) means of N values with random signs, and (R,) deviations of the mean when the values are resampled."""
+def _example_noise(
+    values: FloatArray, sizes: FloatArray | None, generator: np.random.Generator, rounds: int
+) -> tuple[FloatArray, FloatArray]:
+    """Draw (R,) means with random signs, and (R,) deviations of the mean when the values are resampled.
+
+    Args:
+        values: (N,), or the sums of G clusters.
+        sizes: (G,) number of examples of each cluster.
+        generator: source of randomness.
+        rounds: R.
+    """
+    if sizes is not None:
+        return _cluster_noise(values, sizes, generator, rounds)
     kinds, counts = np.unique(np.round(values, 9), return_counts=True)
     total = len(values)
     is_coarse = 4 * len(kinds) < total
@@ -223,6 +260,23 @@ def _example_noise(values: FloatArray, generator: np.random.Generator, rounds: i
             swapped[chosen] = (2.0 * heads - 1.0) @ values / total
             drawn = generator.integers(0, total, size=(size, total))
             resampled[chosen] = values[drawn].mean(axis=1) - values.mean()
+    return swapped, resampled
+
+
+def _cluster_noise(
+    sums: FloatArray, sizes: FloatArray, generator: np.random.Generator, rounds: int
+) -> tuple[FloatArray, FloatArray]:
+    """Do what `_example_noise` does with whole clusters. A resample of G clusters has a number of examples of its own."""
+    number, total = len(sums), sizes.sum()
+    swapped, resampled = np.empty(rounds), np.empty(rounds)
+    block = max(1, BLOCK // number)
+    for first in range(0, rounds, block):
+        size = min(block, rounds - first)
+        chosen = slice(first, first + size)
+        heads = generator.integers(0, 2, size=(size, number), dtype=np.int8)
+        swapped[chosen] = (2.0 * heads - 1.0) @ sums / total
+        drawn = generator.multinomial(number, np.full(number, 1 / number), size=size)
+        resampled[chosen] = (drawn @ sums) / (drawn @ sizes) - sums.sum() / total
     return swapped, resampled
 
 
@@ -264,7 +318,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in adjusted]
 
 
-def compare_models(task: Task, cells: Mapping[str, Sequence[Result]], *, rounds: int = ROUNDS) -> list[Comparison]:
+def compare_models(
+    task: Task,
+    cells: Mapping[str, Sequence[Result]],
+    *,
+    touched: Collection[int] = (),
+    rounds: int = ROUNDS,
+) -> list[Comparison]:
     """Test all pairs of models on a task in its ranking metric, adjusted together.
 
     The outcome depends on the cells alone, not on the order of the models.
@@ -272,16 +332,19 @@ def compare_models(task: Task, cells: Mapping[str, Sequence[Result]], *, rounds:
     Args:
         task: the task.
         cells: model → its cells of one recipe, one a seed.
+        touched: indices of evaluation examples that are left out.
         rounds: of each test, or more where there are many pairs.
 
     Returns:
         A comparison for each pair of models whose figures are defined; models without one are left out.
     """
     metric = task.metrics[0]
+    if any(len(touched) >= found[0].num_examples for found in cells.values() if found):
+        return []  # nothing is left to compare on
     defined = {m: c for m, c in sorted(cells.items()) if c and all(x.metrics.get(metric.key) is not None for x in c)}
-    samples = {model: sample_of(metric, found) for model, found in defined.items()}
-    # The digest of the evaluation split comes last.
-    questions = {m: (found[0].num_examples, found[0].data_sha256.split("+")[-1]) for m, found in defined.items()}
+    samples = {model: sample_of(metric, found, _kept(found[0], touched)) for model, found in defined.items()}
+    samples = {model: found for model, found in samples.items() if not np.isnan(found.figures).any()}
+    questions = {model: _questions(defined[model][0]) for model in samples}
     pairs = list(itertools.combinations(samples, 2))
     # With fewer rounds no p-value could stay below ALPHA after the adjustment for so many pairs.
     rounds = max(rounds, 100 * len(pairs))
@@ -297,6 +360,9 @@ def compare_models(task: Task, cells: Mapping[str, Sequence[Result]], *, rounds:
             value_b=samples[b].figure,
             seeds_a=samples[a].num_seeds,
             seeds_b=samples[b].num_seeds,
+            num_examples=defined[a][0].num_examples - len(touched),
+            num_clusters=None if (sizes := samples[a].sizes) is None else len(sizes),
+            is_clean_subset=bool(touched),
             difference=samples[a].figure - samples[b].figure,
             verdict="not_testable",
         )
@@ -310,6 +376,20 @@ def compare_models(task: Task, cells: Mapping[str, Sequence[Result]], *, rounds:
             outcome = {"ci95": found.ci95, "p_examples": found.p_examples, "p": found.p}
             comparisons.append(untested.model_copy(update=outcome | {"reason": "one_seed" if found.p is None else ""}))
     return _corrected(comparisons)
+
+
+def _kept(cell: Result, touched: Collection[int]) -> BoolArray | None:
+    if not touched:
+        return None
+    kept = np.ones(cell.num_examples, np.bool_)
+    kept[list(touched)] = False
+    return kept
+
+
+def _questions(cell: Result) -> tuple[object, ...]:
+    """Return what two cells must have in common to be compared example by example."""
+    evaluated = cell.data_sha256.rpartition("+")[2]  # the digest of the evaluation split comes last
+    return cell.num_examples, evaluated, cell.clusters is None
 
 
 def _corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:

@@ -5,7 +5,7 @@ it is written.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,8 @@ from eval.cells.files import FailedCell, Status
 from eval.cells.measurements import CostFile, Measured, NoiseFile
 from eval.measures.noise import Condition, paired_drop
 
+MAX_TOUCHED_SHARE = 0.05
+"""Share of touched examples up to which models are ranked on all examples."""
 DROP_ROUNDS = 1000
 """Resamples for the interval of a drop: of eight conditions each, where one figure alone has ten thousand."""
 
@@ -63,6 +65,25 @@ class CleanFigure(Config):
     """On the touched ones."""
 
 
+@dataclass(frozen=True)
+class TouchedExamples:
+    """The examples of an evaluation split that occur in training text of a compared model."""
+
+    data_sha256: str
+    """Of the evaluation split."""
+    positions: frozenset[int]
+    """Their indices in the evaluation file, from 0."""
+
+    def counts_for(self, cells: Iterable[Sequence[Result]]) -> bool:
+        """Whether they are so many that models are ranked without them; they must be of the data that were scored."""
+        firsts = [some[0] for some in cells if some]
+        return bool(firsts) and all(
+            cell.data_sha256.rpartition("+")[2] == self.data_sha256
+            and len(self.positions) > MAX_TOUCHED_SHARE * cell.num_examples
+            for cell in firsts
+        )
+
+
 class Row(Config):
     """One figure of the leaderboard: a model on a task in a metric, over its seeds."""
 
@@ -80,8 +101,20 @@ class Row(Config):
     seeds: int = 0
     std: float | None = None
     """Sample standard deviation over seeds: what another seed might have given. None for a single one."""
+    higher_is_better: bool = True
+    """Whether a larger value is a better one."""
     rank: tuple[int, int] | None = None
     """Best and worst rank that paired tests leave to the model on this task; of the ranking metric alone."""
+    is_clean_subset: bool = False
+    """Whether `rank` is on the examples alone that occur in no training text of a compared model, because more than
+    5 % of the others do. `value` is on all examples."""
+    clean_value: float | None = None
+    """The figure on these examples, as a fraction; of the ranking metric alone."""
+    clean_ci95: tuple[float, float] | None = None
+    num_clean_examples: int | None = None
+    num_clusters: int | None = None
+    """Clusters of examples that intervals and tests resample whole, such as articles; None where examples are
+    independent, or where the cells do not say which belong together."""
     num_examples: int = 0
     split: str = ""
     data_sha256: str = ""
@@ -105,6 +138,13 @@ class Row(Config):
     """The same metric under noise; empty where it was not measured."""
     clean: list[CleanFigure] = Field(default_factory=list)
     """The same metric without the examples that a training text touches; of the ranking metric alone."""
+    commit: str = ""
+    """Source state that the seeds were run with: a commit, with `+` for uncommitted changes; several are joined by
+    ` / `. Empty where it was not noted."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings the model was trained with: of the fine-tuning, or the constants of a baseline."""
+    num_grid_points: int | None = None
+    """Settings that a grid search on a part of the training split compared; None where there was none."""
     reference: str = ""
     """Where a reported figure was published."""
     note: str = ""
@@ -155,6 +195,7 @@ def build_table(
     models: Sequence[str] = (),
     recipes: Mapping[tuple[str, str], str] | None = None,
     measured: Measured | None = None,
+    touched: Mapping[str, TouchedExamples] | None = None,
 ) -> Table:
     """Arrange finished and failed cells and the published figures into rows, and compare the models of each task.
 
@@ -167,6 +208,7 @@ def build_table(
         models: names that come first.
         recipes: (task, model) → fingerprint of the recipe whose cells count; default: that of the newest cell.
         measured: what was measured beside the cells.
+        touched: task → the examples that occur in training text.
     """
     known = all_tasks()
     found: dict[str, dict[str, list[Result]]] = {}
@@ -184,15 +226,31 @@ def build_table(
     kept: list[Result] = []
     for name in names:
         counted = {model: of_newest_recipe(some) for model, some in found.get(name, {}).items()}
-        compared = compare_models(known[name], counted)
+        compared, left_out = compare_on_clean(known[name], counted, (touched or {}).get(name))
         ranks = rank_intervals(compared)
         comparisons += compared
         for model in _first(models, {*counted, *(m for task, m in missing if task == name)}):
             kept += counted.get(model, [])
-            rows += _rows_of_model(
-                known[name], model, counted, missing.get((name, model)), ranks, measured or Measured()
-            )
+            failure = missing.get((name, model))
+            rows += _rows_of_model(known[name], model, counted, failure, ranks, measured or Measured(), left_out)
     return Table(rows + reported_rows(known[name] for name in names), comparisons, kept)
+
+
+def compare_on_clean(
+    task: Task, cells: Mapping[str, Sequence[Result]], touched: TouchedExamples | None
+) -> tuple[list[Comparison], frozenset[int]]:
+    """Compare the models of a task, without the examples in training text if these are more than 5 %.
+
+    Args:
+        task: the task.
+        cells: model → its cells of one recipe, one a seed.
+        touched: the examples that occur in training text; None if that was not checked.
+
+    Returns:
+        The comparisons, and the indices of the examples that were left out.
+    """
+    left_out = touched.positions if touched is not None and touched.counts_for(cells.values()) else frozenset()
+    return compare_models(task, cells, touched=left_out), left_out
 
 
 def _first(wanted: Sequence[str], present: set[str]) -> list[str]:
@@ -207,6 +265,7 @@ def _rows_of_model(
     failed: FailedCell | None,
     ranks: Mapping[str, tuple[int, int]],
     measured: Measured,
+    left_out: Collection[int],
 ) -> list[Row]:
     if model not in counted:
         assert failed is not None
@@ -219,9 +278,25 @@ def _rows_of_model(
         metric = next(metric for metric in task.metrics if metric.key == row.metric)
         is_ranking = metric is task.metrics[0]
         own = {"note": note, "rank": ranks.get(model) if is_ranking else None}
-        noise = noise_figures(metric, noised, with_intervals=is_ranking)
+        if is_ranking and left_out:
+            own |= _clean_fields(metric, counted[model], left_out)
+        noise = noise_figures(metric, noised, counted[model][0], with_intervals=is_ranking)
         rows.append(row.model_copy(update=own | cost | {"noise": noise}))
     return rows
+
+
+def _clean_fields(metric: Metric, cells: Sequence[Result], left_out: Collection[int]) -> dict[str, Any]:
+    """Return the figure without the examples that training text contains."""
+    kept = np.ones(cells[0].num_examples, np.bool_)
+    kept[list(left_out)] = False
+    found: dict[str, Any] = {"is_clean_subset": True, "num_clean_examples": int(kept.sum())}
+    columns = [cell.metric_columns(metric.key)[kept] for cell in cells]
+    values = [metric.fold(array) for array in columns] if kept.any() else [np.nan]
+    if not np.isnan(values).any():
+        clusters = None if cells[0].clusters is None else np.array(cells[0].clusters)[kept].tolist()
+        found["clean_value"] = float(np.mean(values))
+        found["clean_ci95"] = bootstrap_ci95(metric, columns, clusters=clusters)
+    return found
 
 
 def _cost_fields(found: CostFile | None) -> dict[str, Any]:
@@ -236,22 +311,36 @@ def _cost_fields(found: CostFile | None) -> dict[str, Any]:
     }
 
 
-def noise_figures(metric: Metric, files: Sequence[NoiseFile], *, with_intervals: bool) -> list[NoiseFigure]:
+def noise_figures(
+    metric: Metric, files: Sequence[NoiseFile], cell: Result, *, with_intervals: bool
+) -> list[NoiseFigure]:
     """Fold the seeds of one model on one task under noise.
 
     Args:
         metric: what is folded.
         files: one a seed, all on the same examples and under the same noise.
+        cell: one of the model's, which says which examples belong together.
         with_intervals: whether drops get an interval.
     """
     if not files or any(metric.key not in file.robustness.conditions[0].metrics for file in files):
         return []
     clean, *noisy = zip(*(file.robustness.conditions for file in files), strict=True)
-    return [_noise_figure(metric, clean, conditions, with_intervals=with_intervals) for conditions in noisy]
+    clusters = None
+    if cell.clusters is not None and cell.ids is not None:
+        cluster_of = dict(zip(cell.ids, cell.clusters, strict=True))
+        clusters = [cluster_of[id_] for id_ in files[0].robustness.ids]
+    return [
+        _noise_figure(metric, clean, conditions, clusters, with_intervals=with_intervals) for conditions in noisy
+    ]
 
 
 def _noise_figure(
-    metric: Metric, clean: Sequence[Condition], noisy: Sequence[Condition], *, with_intervals: bool
+    metric: Metric,
+    clean: Sequence[Condition],
+    noisy: Sequence[Condition],
+    clusters: Sequence[int] | None,
+    *,
+    with_intervals: bool,
 ) -> NoiseFigure:
     values, before = ([condition.metrics[metric.key] for condition in some] for some in (noisy, clean))
     value, reference = (
@@ -262,7 +351,7 @@ def _noise_figure(
     interval = None
     if with_intervals and drop is not None:
         columns = ([condition.metric_columns(metric.key) for condition in some] for some in (clean, noisy))
-        found = paired_drop(metric, *columns, rounds=DROP_ROUNDS)
+        found = paired_drop(metric, *columns, rounds=DROP_ROUNDS, clusters=clusters)
         interval = found[1] if found else None
     first = noisy[0]
     return NoiseFigure(
@@ -301,10 +390,15 @@ def _row(metric: Metric, cells: Sequence[Result]) -> Row:
         metric=metric.key,
         reason="" if is_defined else Texts("ko", "report")("undefined", metric=metric.title),
         value=float(np.mean(defined)) if is_defined else None,
-        ci95=bootstrap_ci95(metric, columns) if is_defined else None,
+        ci95=bootstrap_ci95(metric, columns, clusters=first.clusters) if is_defined else None,
         seeds=len(cells),
         std=float(np.std(defined, ddof=1)) if is_defined and len(defined) > 1 else None,
+        higher_is_better=metric.higher_is_better,
         num_examples=first.num_examples,
+        num_clusters=None if first.clusters is None else len(set(first.clusters)),
+        commit=" / ".join(sorted({git for cell in cells if (git := cell.environment.get("git", ""))})),
+        settings=first.recipe.get("finetune") or first.recipe.get("settings") or {},
+        num_grid_points=len(first.recipe["grid"]["points"]) if "grid" in first.recipe else None,
         split=first.split,
         data_sha256=first.data_sha256,
         num_parameters=first.num_parameters,

@@ -34,6 +34,7 @@ from eval.contamination.files import (
     find_pairs,
     hits_path,
     pair_path,
+    positions_of,
     read_pair,
     write_hits,
 )
@@ -271,6 +272,7 @@ class ContaminationCheck:
             hits=path.relative_to(self.out).as_posix(),
             hits_sha256=sha256(path),
             num_hits=len(all_hits),
+            positions=positions_of(all_hits),
         )
         write_json(pair_path(self.out, task.name, source.name), pair.model_dump(by_alias=True))
         return pair

@@ -75,6 +75,9 @@ class Pair(Config):
     """Of that file."""
     num_hits: int = 0
     """Hits that were found."""
+    positions: list[int] | None = None
+    """Indices of the touched examples in the evaluation file, from 0, by any measure; None in files from before they
+    were listed. Scores without these examples follow from them where the file of hits is an excerpt."""
     is_excerpt: bool = False
     """Whether the file of hits lists only some of them, as in a published report."""
 
@@ -206,6 +209,22 @@ def all_hits(out: Path, pair: Pair) -> list[Hit]:
     if sha256(path) != pair.hits_sha256:
         raise ResultError(path, "not the hits that were counted", "run python -m eval.contamination again")
     return hits
+
+
+def touched_positions(out: Path, pair: Pair) -> list[int]:
+    """Return the indices of a pair's touched examples.
+
+    Raises:
+        ResultError: the pair does not list them, and its file of hits lists only some or cannot be read.
+    """
+    if pair.positions is not None:
+        return pair.positions
+    return positions_of(all_hits(out, pair))
+
+
+def positions_of(hits: Iterable[Hit]) -> list[int]:
+    """Return the indices of the examples that hits are of, ascending."""
+    return sorted({hit.position for hit in hits})
 
 
 def excerpt(hits: Sequence[Hit], size: int = EXCERPT) -> list[Hit]:

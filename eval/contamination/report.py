@@ -19,6 +19,7 @@ from eval.contamination.files import (
     hits_path,
     in_order,
     pair_path,
+    positions_of,
     read_hits,
     write_hits,
 )
@@ -80,8 +81,10 @@ def publish_excerpts(work: Path, out: Path) -> list[Path]:
             shorter, path = excerpt(hits), hits_path(out, pair.task, pair.corpus)
             write_hits(path, shorter)
             paths.append(path)
+            listed = pair.positions if pair.is_excerpt else positions_of(hits)
             pair = pair.model_copy(
                 update={
+                    "positions": listed,
                     "hits_sha256": sha256(path),
                     "num_hits": max(pair.num_hits, len(hits)),
                     "is_excerpt": pair.is_excerpt or len(shorter) < len(hits),

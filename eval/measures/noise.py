@@ -310,6 +310,7 @@ def paired_drop(
     *,
     seed: int = 0,
     rounds: int = BOOTSTRAP_ROUNDS,
+    clusters: Sequence[int] | None = None,
 ) -> tuple[float, tuple[float, float]] | None:
     """Return the drop of a metric from clean to noisy input, averaged over seeds, with its 95 % bootstrap interval.
 
@@ -321,6 +322,7 @@ def paired_drop(
         noisy: the same examples under noise.
         seed: of the resampling.
         rounds: resamples.
+        clusters: number of each example's cluster; default: every example is drawn by itself.
 
     Returns:
         Drop and interval as fractions, or None where the metric is undefined.
@@ -333,5 +335,5 @@ def paired_drop(
         lambda rows, weights: metric.aggregate(rows[:, :width], weights) - metric.aggregate(rows[:, width:], weights),
     )
     both = [np.concatenate(pair, axis=1) for pair in zip(clean, noisy, strict=True)]
-    interval = bootstrap_ci95(difference, both, seed=seed, rounds=rounds)
+    interval = bootstrap_ci95(difference, both, seed=seed, rounds=rounds, clusters=clusters)
     return None if interval is None else (float(np.mean([difference.fold(array) for array in both])), interval)

@@ -115,6 +115,7 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=5, batch_size=16, max_length=256),
     source="made by this suite out of Lim et al. 2019, KorQuAD 1.0, github korquad/korquad.github.io",
     licence=korquad.LICENCE,
+    cluster=korquad.TASK.cluster,
     # A fifth of so few pairs is too small an evaluation part.
     substitute=Division("dev", {"train": 800, "dev": 552}, keys=article_keys, eval_share=0.25),
 )

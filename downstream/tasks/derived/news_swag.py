@@ -55,9 +55,14 @@ def read_articles(path: Path) -> list[Document]:
     return documents
 
 
+def story_of(document: Document) -> str:
+    """Return the key of the story that an article reports."""
+    return str(document.extra.get("related") or document.id)
+
+
 def article_keys(document: Document) -> list[str]:
     """Return the keys that articles of different parts must not share: sentences and related articles."""
-    return [document.id, str(document.extra.get("related") or document.id), *sentences_of(document)]
+    return [document.id, story_of(document), *sentences_of(document)]
 
 
 def sentences_of(document: Document) -> list[str]:
@@ -205,6 +210,7 @@ TASK = Task(
     read=read_articles,
     derive=make_choices,
     division=Division("train", {}, keys=article_keys, eval_share=0.3),
+    cluster=story_of,
     metrics=(accuracy,),
     chance=1 / NUM_CHOICES,
     finetune=FinetuneConfig(epochs=4, batch_size=16, peak_lr=3e-5, max_length=256),
