@@ -296,9 +296,7 @@ def _write(
     cells = with_clusters(_read_cells(out), root)
     measured, damaged = find_measurements(out, cells)
     touched, _ = find_touched(out)
-    table = build_table(
-        cells, failed, tasks=tasks, models=models, recipes=recipes, measured=measured, touched=touched
-    )
+    table = build_table(cells, failed, tasks=tasks, models=models, recipes=recipes, measured=measured, touched=touched)
     if others := len(cells) - len(table.cells):
         sys.stderr.write(f"{others} finished cells of other recipes or unknown tasks are not in the table\n")
     table, pairs, unusable = with_clean_scores(table, out)

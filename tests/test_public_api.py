@@ -37,7 +37,7 @@ FUNCTIONS = {
     "downstream.runtime.fast_embedder": "embedder runtime threads root",
     "downstream.task.TextExample": "id text pair label",
     "downstream.task.get_task": "name",
-    "downstream.metrics.bootstrap_ci95": "metric columns seed rounds",
+    "downstream.metrics.bootstrap_ci95": "metric columns seed rounds clusters",
     "downstream.metrics.accuracy": "predictions golds",
     "corpora.documents.read_documents": "path fields text_unit rejected",
     "corpora.sentences.split_sentences": "text",

@@ -45,7 +45,7 @@ def lacks_clusters(task: Task, cells: Sequence[Result]) -> bool:
 
 
 def _read_clusters(task: Task, evaluated: str, root: Path) -> dict[str, Any]:
-    """Return ids and clusters of the evaluation split with the digest EVALUATED; nothing if it is not on this machine."""
+    """Return ids and clusters of the evaluation split with the digest EVALUATED; empty if it is not on this machine."""
     try:
         split = task.read_split(task.eval_split, root)
     except SuiteError as error:

@@ -27,8 +27,8 @@ A metric that is not a mean (correlation, macro F1) enters through its jackknife
 a mean are the per-example values themselves. Swapping raw predictions instead would mix the scales of two models'
 scores, and a correlation would fall for that reason alone.
 
-Where a task has clusters, such as the questions on one article, examples of a cluster are right or wrong together. Whole
-clusters are then swapped and resampled instead of single examples, and their number is part of the outcome.
+Where a task has clusters, such as the questions on one article, examples of a cluster are right or wrong together.
+Whole clusters are then swapped and resampled instead of single examples, and their number is part of the outcome.
 
 Within a task the p-values of all pairs are adjusted together by Holm's method (1979). A model's ranks run from one
 behind those significantly better to one before those significantly worse; with the error over all pairs held at 5 %,
@@ -266,7 +266,7 @@ def _example_noise(
 def _cluster_noise(
     sums: FloatArray, sizes: FloatArray, generator: np.random.Generator, rounds: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Do what `_example_noise` does with whole clusters. A resample of G clusters has a number of examples of its own."""
+    """Do what `_example_noise` does with whole clusters; resamples differ in their number of examples."""
     number, total = len(sums), sizes.sum()
     swapped, resampled = np.empty(rounds), np.empty(rounds)
     block = max(1, BLOCK // number)

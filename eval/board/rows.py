@@ -329,9 +329,7 @@ def noise_figures(
     if cell.clusters is not None and cell.ids is not None:
         cluster_of = dict(zip(cell.ids, cell.clusters, strict=True))
         clusters = [cluster_of[id_] for id_ in files[0].robustness.ids]
-    return [
-        _noise_figure(metric, clean, conditions, clusters, with_intervals=with_intervals) for conditions in noisy
-    ]
+    return [_noise_figure(metric, clean, conditions, clusters, with_intervals=with_intervals) for conditions in noisy]
 
 
 def _noise_figure(

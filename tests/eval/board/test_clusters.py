@@ -1,4 +1,4 @@
-"""Clusters: intervals and tests resample and swap them whole, as a direct recomputation does; examples in training text.
+"""Clusters are resampled and swapped whole, as a direct recomputation does; examples in training text do not rank.
 
 Questions on one article are right or wrong together; a resample of single questions is too narrow.
 """
