@@ -19,7 +19,7 @@ import numpy as np
 
 from corpora.characters import nfc
 from corpora.foundation.errors import CheckpointError
-from corpora.foundation.machine import no_file_bars, num_threads
+from corpora.foundation.machine import num_threads, quiet_transformers
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import bundled
 from downstream.encoders.tokenizers import load_tokenizer
@@ -109,7 +109,7 @@ class MaskFiller:
         import torch
 
         tokenizer = load_tokenizer(folder)
-        with no_file_bars():
+        with quiet_transformers():
             model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {}).eval()
         found = ModelFolder(folder)
         if not found.has_masked_lm_head:

@@ -134,3 +134,18 @@ def no_file_bars() -> Iterator[None]:
     finally:
         if was_on:
             library.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence transformers' reports on missing heads and poolers, for models that are used without them."""
+    import transformers
+
+    library: Any = transformers.utils.logging  # annotates only parts of itself
+    before = library.get_verbosity()
+    library.set_verbosity_error()
+    try:
+        with no_file_bars():
+            yield
+    finally:
+        library.set_verbosity(before)

@@ -1,13 +1,12 @@
 """Sentence-transformers folders: read their settings, and open them without running code that they contain."""
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError
-from corpora.foundation.machine import no_file_bars
+from corpora.foundation.machine import quiet_transformers
 from downstream.encoders.folder import PIPELINE_FILE, ModelFolder
 from downstream.encoders.weights import PICKLED_WEIGHTS
 
@@ -152,18 +151,3 @@ def _check_complete(folder: Path, encoder: Any) -> None:
     if lost:
         what = f"{len(lost)} encoder weights are missing, e.g. {lost[0]}"
         raise CheckpointError(folder, what, "give the weights that belong to the config")
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' reports on missing heads and poolers, which sentence embeddings do not use."""
-    import transformers
-
-    library: Any = transformers.utils.logging  # annotates only parts of itself
-    before = library.get_verbosity()
-    library.set_verbosity_error()
-    try:
-        with no_file_bars():
-            yield
-    finally:
-        library.set_verbosity(before)

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpora.foundation.errors import CheckpointError
-from corpora.foundation.machine import num_threads, torch_threads
+from corpora.foundation.machine import num_threads, quiet_transformers, torch_threads
 from downstream.embeddings.pipeline import (
     open_sentence_transformer,
     open_tokenizer,
     pipeline_max_length,
-    quiet_transformers,
 )
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model

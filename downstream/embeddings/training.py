@@ -19,11 +19,11 @@ from typing import Any
 
 from corpora.foundation.errors import RecipeError, ResultError, UsageError, cannot_write
 from corpora.foundation.files import fingerprint, sha256, write_json, write_text
-from corpora.foundation.machine import cpu_name, training_precision, versions
+from corpora.foundation.machine import cpu_name, quiet_transformers, training_precision, versions
 from corpora.official import data_root
 from downstream.embeddings.cards import embedder_card
 from downstream.embeddings.embedder import model_files
-from downstream.embeddings.pipeline import open_sentence_transformer, quiet_transformers
+from downstream.embeddings.pipeline import open_sentence_transformer
 from downstream.embeddings.pooling import default_device
 from downstream.embeddings.recipe import EmbedRecipe, Rows, Stage, read_rows, text_key
 from downstream.embeddings.similarity import LEXICAL, EvaluationSuite, lexical_split

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import fingerprint
-from corpora.foundation.machine import no_file_bars
+from corpora.foundation.machine import no_file_bars, quiet_transformers
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
@@ -167,7 +167,7 @@ def pooled_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Networ
     names = tuple(tokenizer.model_input_names)
 
     def build() -> "nn.Module":
-        with no_file_bars():
+        with quiet_transformers():
             return _pooled(load_model(folder, tokenizer, SEQUENCE_HEAD, {}).base_model, names)
 
     return Network(

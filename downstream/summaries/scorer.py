@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, RecipeError
 from corpora.foundation.files import fingerprint
-from downstream.embeddings.pipeline import quiet_transformers
+from corpora.foundation.machine import quiet_transformers
 from downstream.encoders.folder import SCORER_FILE, ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
