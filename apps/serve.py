@@ -1,36 +1,76 @@
-"""Serve summaries, labels, vectors and answers over HTTP, on CPUs.
+"""Serve the tools over HTTP, on CPUs: summaries, stories, duplicates, keywords, labels, answers, blanks, vectors.
 
+    python -m apps.serve --all
     python -m apps.serve --summarize --classify runs/nsmc --workers 2
     curl -s localhost:8000/classify -H 'content-type: application/json' -d '{"texts": ["배우들 연기가 정말 좋았다"]}'
 
 Every worker is a process that computes in one thread and holds its own models, queue and cache. Backends that were not
 measured before are measured before the first worker starts (`downstream.runtimes.selection`). On SIGTERM the server
-answers what it accepted and exits. /docs describes the endpoints.
+answers what it accepted and exits. /docs describes the endpoints; `apps.serving.tools` has a file for each.
 """
 
+import argparse
+import contextlib
 import importlib.util
 import ipaddress
 import multiprocessing
 import os
 import shutil
 import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 from apps.serving.processes import Supervisor, WorkerConfig, log_event, log_lines
-from apps.serving.services import BUNDLED, Settings, load_services
+from apps.serving.services import Settings, load_services
+from apps.serving.tool import BUNDLED, Tool, all_tools
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError
-from downstream.runtimes.backends import WORDS, backends_for
+from downstream.runtimes.backends import WORDS, backends_for, unsupported_reason
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+STILL_S = 5.0
+"""Seconds between two lines of log while one model is loaded."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
-def prepare(settings: Settings) -> list[dict[str, str]]:
+def prepare(settings: Settings, is_verbose: bool = False) -> list[dict[str, str]]:
     """Load every model once, measuring backends that were not measured before; returns what will be served."""
-    return [{"endpoint": s.endpoint, "model": s.model, "runtime": s.runtime} for s in load_services(settings).values()]
+    log_lines(is_verbose=is_verbose)
+    with progress() as report:
+        services = load_services(settings, report)
+    return [{"endpoint": s.endpoint, "model": s.model, "runtime": s.runtime} for s in services.values()]
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[..., None]]:
+    """Log what is loaded, and again every few seconds while it takes long."""
+    current: dict[str, Any] = {}
+    finished = threading.Event()
+
+    def report(event: str, **fields: Any) -> None:
+        current.clear()
+        if event == "loading":
+            current.update(fields, began=time.monotonic())
+        log_event(event, **fields)
+
+    def repeat() -> None:
+        while not finished.wait(STILL_S):
+            fields = dict(current)
+            if began := fields.pop("began", None):
+                log_event("still_loading", **fields, seconds=round(time.monotonic() - began))
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield report
+    finally:
+        finished.set()
+        thread.join()
 
 
 def serve(worker_config: WorkerConfig, num_workers: int) -> None:
@@ -43,7 +83,8 @@ def serve(worker_config: WorkerConfig, num_workers: int) -> None:
     supervisor = Supervisor(worker_config, num_workers)
     # In a process of its own: models must not stay in the memory of the supervisor.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        served = pool.submit(prepare, worker_config.settings).result()
+        log_event("starting", tools=sorted(worker_config.settings.tools), workers=num_workers)
+        served = pool.submit(prepare, worker_config.settings, worker_config.is_verbose).result()
     figures = tempfile.mkdtemp(prefix="pressbert-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = figures
     try:
@@ -51,6 +92,26 @@ def serve(worker_config: WorkerConfig, num_workers: int) -> None:
     finally:
         shutil.rmtree(figures, ignore_errors=True)
     log_event("stopped")
+
+
+def supported_words() -> list[str]:
+    """Return the words for backends of which this machine supports at least one."""
+    return [word for word, names in WORDS.items() if not all(map(unsupported_reason, names))]
+
+
+def _check_runtime(word: str) -> None:
+    """Refuse a backend that does not exist or that this machine does not support, before anything is loaded."""
+    names = backends_for(word)
+    if all(reasons := [unsupported_reason(name) for name in names]):
+        raise UsageError("--runtime", f"{word}: {reasons[0]}", f"choose from {', '.join(supported_words())}")
+
+
+def _chosen(arguments: argparse.Namespace, tools: Iterable[str]) -> dict[str, str]:
+    """Return the tools that were asked for, with their models."""
+    given = {name: getattr(arguments, name) for name in tools}
+    if blank := [name for name, source in given.items() if source is not None and not source.strip()]:
+        raise UsageError(f"--{blank[0]}", "an empty folder", "give the model's folder, or the option alone")
+    return {name: source or BUNDLED for name, source in given.items() if source is not None or arguments.all}
 
 
 def is_loopback(host: str) -> bool:
@@ -63,45 +124,46 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Serve from the command line."""
+def _parser(tools: Mapping[str, Tool]) -> ArgumentParser:
     parser = ArgumentParser("python -m apps.serve", "Serve models over HTTP on CPUs.")
-    for name, what in (
-        ("summarize", "a summarizer"),
-        ("embed", "an embedder"),
-        ("classify", "a model fine-tuned on texts or pairs"),
-    ):
-        text = f"serve {what}; without a folder, the bundled one"
-        parser.add_argument(f"--{name}", nargs="?", const=BUNDLED, default="", metavar="DIR", help=text)
-    parser.add_argument("--answer", default="", metavar="DIR", help="serve a model fine-tuned on questions")
-    parser.add_argument("--runtime", default="auto", help=f"one of {', '.join(WORDS)}")
+    parser.add_argument("--all", action="store_true", help="serve every tool with its bundled model")
+    for tool in tools.values():
+        if tool.model:
+            text = f"serve {tool.model}; without a folder, what is bundled"
+            parser.add_argument(f"--{tool.name}", nargs="?", const=BUNDLED, metavar="DIR", help=text)
+        else:
+            parser.add_argument(f"--{tool.name}", action="store_const", const=BUNDLED, help="serve it; needs no model")
+    parser.add_argument("--runtime", default="auto", help=f"one of {', '.join(supported_words())}")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one, which is logged (8000)")
     parser.add_argument("--workers", type=int, default=1, help="processes, each with one thread and its own models (1)")
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="host name that clients may use; repeatable"
     )
-    for name, default, text in (
+    for option, default, text in (
         ("max-batch", 32, "texts per batch; 1: no batching"),
         ("max-waiting", 256, "texts that may wait in a worker; beyond, requests get 503 with Retry-After"),
         ("cache-mb", 64, "MB per worker for cached results; 0: no cache"),
-        ("max-body-kb", 1024, "KB of the largest request"),
+        ("max-body-kb", 1024, "KB of the largest request, packed or not"),
     ):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
+        parser.add_argument(f"--{option}", type=int, default=default, help=f"{text} ({default})")
     parser.add_argument(
         "--timeout-s", type=float, default=10.0, help="seconds for an answer, and for a request to arrive (10)"
     )
     parser.add_argument(
         "--drain-s", type=float, default=2.0, help="seconds for connections to end when the server stops (2)"
     )
-    arguments = parser.parse(argv)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve from the command line."""
+    tools = all_tools()
+    arguments = _parser(tools).parse(argv)
     settings = validate(
         Settings,
         {
-            "summarize": arguments.summarize,
-            "embed": arguments.embed,
-            "classify": arguments.classify,
-            "answer": arguments.answer,
+            "tools": _chosen(arguments, tools),
             "runtime": arguments.runtime,
             "max_batch": arguments.max_batch,
             "max_waiting": arguments.max_waiting,
@@ -113,9 +175,9 @@ def main(argv: list[str] | None = None) -> int:
         },
         "apps.serve",
     )
-    backends_for(settings.runtime)
-    if not any((settings.summarize, settings.embed, settings.classify, settings.answer)):
-        raise UsageError("apps.serve", "no model to serve", "give e.g. --summarize, --embed or --classify DIR")
+    _check_runtime(settings.runtime)
+    if not settings.tools:
+        raise UsageError("apps.serve", "no model to serve", "give --all, or e.g. --summarize or --classify DIR")
     if arguments.workers < 1:
         raise UsageError("--workers", f"{arguments.workers} is less than 1", "give 1 or more")
     if missing := [package for package in PACKAGES if importlib.util.find_spec(package) is None]:

@@ -9,10 +9,10 @@ import asyncio
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Compute: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 """Inputs of one group → one result each."""
@@ -21,10 +21,13 @@ MEMORY = 0.9
 """Weight of the previous value in the running mean of the speed."""
 
 
+Reason: TypeAlias = Literal["shutting down", "the queue is full", "it would not be done in time", "not done in time"]
+
+
 class OverloadedError(Exception):
     """Jobs are refused, or were not done in time."""
 
-    def __init__(self, reason: str, retry_after_s: int) -> None:
+    def __init__(self, reason: Reason, retry_after_s: int) -> None:
         """Keep the reason and the whole seconds after which to retry."""
         super().__init__(reason)
         self.reason, self.retry_after_s = reason, retry_after_s
@@ -39,7 +42,9 @@ class Job:
     compute: Compute
     item: Any
     cost: int
-    """Proportional to the computing time, e.g. characters."""
+    """Proportional to the computing time among jobs of the same kind, e.g. characters."""
+    kind: str = ""
+    """Jobs of one kind take the same time for the same cost."""
 
 
 @dataclass
@@ -84,8 +89,9 @@ class Batcher:
         """
         self._max_waiting, self._max_batch, self._max_cost, self._observe = max_waiting, max_batch, max_cost, observe
         self._groups: dict[Hashable, deque[_Waiting]] = {}
-        self._num_waiting = self._cost_waiting = self._arrived = 0
-        self._s_per_cost = 0.0
+        self._num_waiting = self._arrived = 0
+        self._cost_waiting: Counter[str] = Counter()
+        self._s_per_cost: dict[str, float] = {}
         self._is_closing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
@@ -109,7 +115,8 @@ class Batcher:
     @property
     def expected_wait_s(self) -> float:
         """Estimated time until the waiting jobs are done."""
-        return self._cost_waiting * self._s_per_cost
+        # Of a kind that was not computed before, nothing is known.
+        return sum(cost * self._s_per_cost.get(kind, 0.0) for kind, cost in self._cost_waiting.items())
 
     async def submit(self, jobs: Sequence[Job], *, timeout_s: float) -> list[Any]:
         """Compute jobs; returns their results in their order.
@@ -124,7 +131,7 @@ class Batcher:
             for position, job in enumerate(jobs):
                 self._arrived += 1
                 self._groups.setdefault(job.group, deque()).append(_Waiting(job, call, position, self._arrived))
-            self._count(len(jobs), sum(job.cost for job in jobs))
+            self._count(jobs, 1)
             self._changed.notify()
         try:
             async with asyncio.timeout(timeout_s):
@@ -141,7 +148,7 @@ class Batcher:
             for group, queue in list(self._groups.items()):
                 kept = deque(waiting for waiting in queue if waiting.call is not call)
                 gone = [waiting for waiting in queue if waiting.call is call]
-                self._count(-len(gone), -sum(waiting.job.cost for waiting in gone))
+                self._count([waiting.job for waiting in gone], -1)
                 self._groups[group] = kept
                 if not kept:
                     del self._groups[group]
@@ -157,9 +164,11 @@ class Batcher:
     def _retry_after_s(self) -> int:
         return max(1, math.ceil(self.expected_wait_s))
 
-    def _count(self, jobs: int, cost: int) -> None:
-        self._num_waiting += jobs
-        self._cost_waiting += cost
+    def _count(self, jobs: Sequence[Job], sign: int) -> None:
+        """Count jobs that begin (+1) or end (−1) to wait."""
+        self._num_waiting += sign * len(jobs)
+        for job in jobs:
+            self._cost_waiting[job.kind] += sign * job.cost
 
     def _work(self) -> None:
         while True:
@@ -182,7 +191,7 @@ class Batcher:
         while queue and len(batch) < self._max_batch and (not batch or cost + queue[0].job.cost <= self._max_cost):
             batch.append(queue.popleft())
             cost += batch[-1].job.cost
-        self._count(-len(batch), -cost)
+        self._count([waiting.job for waiting in batch], -1)
         if not queue:
             del self._groups[group]
         return batch
@@ -192,7 +201,9 @@ class Batcher:
         results = self._compute(batch)
         took = time.perf_counter() - began
         per_cost = took / max(1, sum(waiting.job.cost for waiting in batch))
-        self._s_per_cost = MEMORY * self._s_per_cost + (1 - MEMORY) * per_cost if self._s_per_cost else per_cost
+        kind = batch[0].job.kind
+        before = self._s_per_cost.get(kind, per_cost)
+        self._s_per_cost[kind] = MEMORY * before + (1 - MEMORY) * per_cost
         self._observe(batch[0].job.group, len(batch), began - batch[0].since, took)
         # Once for each loop, not for each job: waking a loop is expensive.
         for loop in {waiting.call.loop for waiting in batch}:

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -26,69 +26,23 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from apps.serving.batching import Batcher, Job, OverloadedError
+from apps.serving.bodies import read_body
 from apps.serving.cache import ResultCache
 from apps.serving.metrics import Metrics
 from apps.serving.page import describe
-from apps.serving.schemas import Models, Problem, ServedModel, State
-from apps.serving.services import Service, Settings, UnsuitableError
+from apps.serving.refusals import REFUSALS, RefusalError, invalid, json_response, refused_by_starlette, unsuitable
+from apps.serving.schemas import Models, ServedModel, State
+from apps.serving.services import Settings
+from apps.serving.tool import ENGLISH, KOREAN, Service, UnsuitableError
 
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("apps.serve.access")
 
-DISCARD_FACTOR = 4
-"""Bodies up to this multiple of the limit are read before they are refused; larger ones are not read at all."""
-TITLES = {
-    400: "malformed",
-    404: "no such path",
-    405: "method not allowed",
-    408: "the request took too long to arrive",
-    413: "the request is too large",
-    415: "JSON only",
-    421: "wrong host",
-    422: "not valid for this endpoint",
-    500: "internal error",
-    503: "overloaded",
-}
 IS_KNOWN_HOST = "pressbert.is_known_host"
+HOST = re.compile(r"[\w.-]{1,253}(?::\d{1,5})?|\[[0-9a-fA-F:.]{2,45}\](?::\d{1,5})?", re.ASCII)
 REQUEST_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
-TEXTS = {
-    "classify": ("글을 분류한다", "두 글을 견주는 모델에는 text와 pair를 준다. 글마다 결과 하나를 차례대로 돌려준다."),
-    "embed": ("글을 벡터로 바꾼다", "벡터의 길이는 1이고, 두 벡터의 내적이 클수록 두 글이 비슷하다."),
-    "answer": ("글에서 질문의 답을 찾는다", "답은 글에서 그대로 옮긴 것이다. 답이 없으면 is_answered가 거짓이다."),
-    "summarize": (
-        "기사를 요약한다",
-        "고른 문장을 기사에 나온 차례대로 돌려준다. start와 end는 코드 포인트로 센 자리다.",
-    ),
-}
-"""Endpoint → summary and description."""
 PROBES = ("/health", "/ready")
 """Paths that load balancers request by address, under any host name; they reveal nothing of the texts."""
-REFUSALS: Mapping[int | str, dict[str, Any]] = {
-    code: {"model": Problem, "description": TITLES[code]} for code in (400, 408, 413, 415, 421, 422, 500, 503)
-}
-
-
-class RefusalError(Exception):
-    """A request that is refused with a problem (RFC 9457)."""
-
-    def __init__(
-        self, status: int, detail: str, *, errors: Sequence[str] = (), headers: Mapping[str, str] | None = None
-    ) -> None:
-        """Keep status, detail, errors and headers of the answer."""
-        super().__init__(detail)
-        self.status, self.detail, self.errors, self.headers = status, detail, errors, dict(headers or {})
-
-    def response(self) -> Response:
-        """Return the answer."""
-        problem = Problem(
-            title=TITLES.get(self.status, "refused"), status=self.status, detail=self.detail, errors=list(self.errors)
-        )
-        return json_response(problem.model_dump_json().encode(), status=self.status, headers=self.headers)
-
-
-def json_response(content: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response that no proxy caches."""
-    return Response(content, status, {"cache-control": "no-store"} | dict(headers or {}), "application/json")
 
 
 class Serving:
@@ -115,25 +69,33 @@ class Serving:
         try:
             items = service.items(body)
         except UnsuitableError as error:
-            raise RefusalError(422, str(error)) from error
+            raise unsuitable(error) from error
         keys = [self.cache.key(service.digest, service.endpoint, item.settings, *item.texts) for item in items]
         values = {key: self.cache.get(key) for key in keys}
         found = sum(values[key] is not None for key in keys)
         missing = {key: item for key, item in zip(keys, items, strict=True) if values[key] is None}
         if missing:
-            jobs = [Job(service.group(item), service.compute, item, service.cost(item)) for item in missing.values()]
+            jobs = [
+                Job(service.group(item), service.compute, item, service.cost(item), service.endpoint)
+                for item in missing.values()
+            ]
             try:
                 results = await self.batcher.submit(jobs, timeout_s=self.settings.timeout_s)
             except OverloadedError as error:
                 self.metrics.refused.labels(error.reason).inc()
-                raise RefusalError(503, error.reason, headers={"retry-after": str(error.retry_after_s)}) from error
+                after = {"retry-after": str(error.retry_after_s)}
+                raise RefusalError(503, f"overloaded.{error.reason.replace(' ', '_')}", headers=after) from error
+            except UnsuitableError as error:
+                raise unsuitable(error) from error
             for key, value in zip(missing, results, strict=True):
-                self.cache.put(key, value)
+                if service.is_cached:
+                    self.cache.put(key, value)
                 values[key] = value
         self.metrics.observe_texts(service.endpoint, cached=found, computed=len(items) - found)
         self.metrics.waiting.set(self.batcher.num_waiting)
         parts = [service.show(item, values[key] or b"null") for key, item in zip(keys, items, strict=True)]
-        content = b'{"model":' + to_json(service.model) + b',"results":[' + b",".join(parts) + b"]}"
+        rows = parts[0] if service.is_whole else b"[" + b",".join(parts) + b"]"
+        content = b'{"model":' + to_json(service.model) + b',"results":' + rows + b"}"
         return content, len(items), found
 
 
@@ -154,7 +116,7 @@ def make_app(serving: Serving, *, hosts: Iterable[str] = ()) -> ASGIApp:
 
     app = FastAPI(
         title="PressBERT",
-        summary="한국어 뉴스 요약, 분류, 임베딩, 질의응답",
+        summary=KOREAN("page.summary"),
         version="1",
         docs_url=None,
         redoc_url=None,
@@ -174,10 +136,7 @@ def _add_service(app: FastAPI, serving: Serving, service: Service) -> None:
         try:
             body = service.request.model_validate_json(await request.body())
         except ValidationError as error:
-            reasons = [
-                f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors(include_input=False)
-            ]
-            raise RefusalError(422, "the body does not fit", errors=reasons[:20]) from None
+            raise invalid(error) from None
         content, request.scope["pressbert.texts"], request.scope["pressbert.cached"] = await serving.respond(
             service, body
         )
@@ -203,8 +162,8 @@ def _add_service(app: FastAPI, serving: Serving, service: Service) -> None:
         methods=["POST"],
         response_model=service.response,
         responses=dict(REFUSALS),
-        summary=TEXTS[service.endpoint][0],
-        description=TEXTS[service.endpoint][1],
+        summary=KOREAN(f"tool.{service.endpoint}.summary"),
+        description=f"{KOREAN(f'tool.{service.endpoint}.about')}\n\n{ENGLISH(f'tool.{service.endpoint}.about')}",
         operation_id=service.endpoint,
         route_class_override=Route,
     )
@@ -240,12 +199,21 @@ def _add_reports(app: FastAPI, serving: Serving) -> None:
         return Response(content, media_type=media_type)
 
     @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(describe(app.openapi()))
+    async def docs(request: Request) -> HTMLResponse:
+        return HTMLResponse(describe(app.openapi(), address_of(request)))
 
     @app.get("/", include_in_schema=False)
     async def root() -> RedirectResponse:
         return RedirectResponse("/docs")
+
+
+def address_of(request: Request) -> str:
+    """Return the address by which a client reached this server, without `http://`, which is curl's default."""
+    host = request.headers.get("host", "")
+    if not HOST.fullmatch(host):
+        name, port = request.scope.get("server") or ("localhost", 80)
+        host = f"{f'[{name}]' if ':' in name else name}:{port}"
+    return f"https://{host}" if request.scope["scheme"] == "https" else host
 
 
 async def _refuse(_: Request, error: Exception) -> Response:
@@ -255,12 +223,12 @@ async def _refuse(_: Request, error: Exception) -> Response:
 
 async def _refuse_by_starlette(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return RefusalError(error.status_code, str(error.detail), headers=error.headers).response()
+    return refused_by_starlette(error).response()
 
 
 async def internal_error(_request: Request, _error: Exception) -> Response:
     """Return the answer to a request that failed inside the server."""
-    return RefusalError(500, "it is logged under the request's id").response()
+    return RefusalError(500, "detail.logged").response()
 
 
 class RequestMiddleware:
@@ -306,7 +274,7 @@ class RequestMiddleware:
                 await self._check_host(scope, receive)
             # Anything else is answered with 404 or 405, whatever its body.
             if scope["method"] == "POST" and scope["path"] in self._takes_body:
-                body = await self._read_body(headers, receive)
+                body = await read_body(headers, receive, self._serving.settings)
                 receive = _once(body)
             await self._app(scope, receive, answer)
         except RefusalError as error:
@@ -342,43 +310,7 @@ class RequestMiddleware:
         """Refuse unknown host names: a web page could make its own name resolve to this machine."""
         await self._hosts(scope, receive, _discard)
         if not scope.get(IS_KNOWN_HOST):
-            raise RefusalError(421, "this server is not known by that name", headers={"connection": "close"})
-
-    async def _read_body(self, headers: Mapping[bytes, str], receive: Receive) -> bytes:
-        """Return the body if it is JSON, within the limit, and arrives in time."""
-        limit, close = self._serving.settings.max_body_bytes, {"connection": "close"}
-        kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
-        is_json = kind == "application/json" and headers.get(b"content-encoding", "identity") == "identity"
-        too_large = RefusalError(413, f"the body may have {limit:,} bytes", headers=close)
-        declared = headers.get(b"content-length", "0")
-        most = DISCARD_FACTOR * limit
-        if not declared.isascii() or not declared.isdigit() or int(declared) > most:
-            raise too_large
-        parts: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self._serving.settings.body_timeout_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RefusalError(400, "the body ended early")
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > most:
-                        raise too_large
-                    if size <= limit:
-                        parts.append(part)
-                    if not message.get("more_body"):
-                        break
-        except TimeoutError:
-            detail = f"the body must arrive within {self._serving.settings.body_timeout_s:g} s"
-            raise RefusalError(408, detail, headers=close) from None
-        # Only now: a client refused while sending would see a broken connection instead of the reason.
-        if size > limit:
-            raise too_large
-        if not is_json:
-            raise RefusalError(415, "send plain application/json")
-        return b"".join(parts)
+            raise RefusalError(421, "detail.unknown_host", headers={"connection": "close"})
 
 
 async def _accept_host(scope: Scope, _receive: Receive, _send: Send) -> None:

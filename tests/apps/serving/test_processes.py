@@ -29,15 +29,10 @@ pytest.importorskip("fastapi", reason="needs the packages of the server: pip ins
 
 from apps.serve import is_loopback, main
 from apps.serving.processes import Supervisor, listen
-from apps.serving.schemas import (
-    AnswerRequest,
-    ClassifyPairsRequest,
-    ClassifyRequest,
-    ClassifyTextsRequest,
-    EmbedRequest,
-    SummarizeRequest,
-)
-from apps.serving.services import Service, Settings, TextItem, UnsuitableError, load_services
+from apps.serving.services import Settings, load_services
+from apps.serving.tool import Service, TextItem, UnsuitableError
+from apps.serving.tools.answer import AnswerRequest
+from apps.serving.tools.classify import ClassifyPairsRequest, ClassifyRequest, ClassifyTextsRequest
 from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 from downstream.embed import encode
@@ -105,14 +100,16 @@ def shown(service: Service, request: Any) -> list[Any]:
 
 def test_the_services_answer_as_the_functions_do(models: Path) -> None:
     settings = Settings(
-        classify=str(models / "sentiment"),
-        answer=str(models / "reader"),
-        embed=str(models / "sentiment"),
-        summarize="bundled",
+        tools={
+            "classify": str(models / "sentiment"),
+            "answer": str(models / "reader"),
+            "embed": str(models / "sentiment"),
+            "summarize": "bundled",
+        },
         runtime="onnx-fp32",
     )
     services = load_services(settings)
-    assert list(services) == ["classify", "answer", "embed", "summarize"]
+    assert list(services) == ["answer", "classify", "embed", "summarize"]
     assert {name: s.runtime for name, s in services.items() if name != "summarize"} == dict.fromkeys(
         ("classify", "answer", "embed"), "onnx-fp32"
     )
@@ -138,55 +135,56 @@ def test_the_services_answer_as_the_functions_do(models: Path) -> None:
     assert [answer["answer"] for answer in answers] == wanted
     assert [answer["is_answered"] for answer in answers] == [bool(answer) for answer in wanted]
 
-    vectors = np.array(shown(services["embed"], EmbedRequest(texts=texts)))
+    vectors = np.array(shown(services["embed"], services["embed"].request(texts=texts)))
     assert vectors == pytest.approx(encode(texts, model=models / "sentiment"), abs=1e-4)
 
     article = next(read_documents(SAMPLE_ROOT / "news.jsonl"))
     request = {"articles": [{"text": article.text, "title": article.title}], "sentences": 2}
-    (got,) = shown(services["summarize"], SummarizeRequest.model_validate(request))
+    (got,) = shown(services["summarize"], services["summarize"].request.model_validate(request))
     right_summary = summarize(article.text, 2, title=article.title)
     assert [s["text"] for s in got["sentences"]] == [s.text for s in right_summary.sentences]
     assert all(article.text[s["start"] : s["end"]] == s["text"] for s in got["sentences"])
 
 
 def test_results_hold_no_text(models: Path) -> None:
-    settings = Settings(answer=str(models / "reader"), summarize="bundled", runtime="onnx-fp32")
+    settings = Settings(tools={"answer": str(models / "reader"), "summarize": "bundled"}, runtime="onnx-fp32")
     services = load_services(settings)
-    for name, texts, option in (("answer", ("무엇이 열렸나?", CONTEXT), ""), ("summarize", (CONTEXT, "제목"), "2:")):
+    asked = {"answer": (("무엇이 열렸나?", CONTEXT), ""), "summarize": ((CONTEXT, "제목"), '{"explain": true}')}
+    for name, (texts, option) in asked.items():
         (value,) = services[name].compute([TextItem(texts, option)])
         assert not re.search("[가-힣]", value.decode())
 
 
 def test_scores_and_pairs(models: Path) -> None:
-    scores = load_services(Settings(classify=str(models / "scores"), runtime="torch"))["classify"]
+    scores = load_services(Settings(tools={"classify": str(models / "scores")}, runtime="torch"))["classify"]
     request = ClassifyRequest.model_validate({"texts": [{"text": "비가 온다", "pair": "비가 내린다"}]})
     (row,) = shown(scores, request)
     (right,) = Predictor.load(models / "scores", "torch").predict([TextExample("", "비가 온다", "비가 내린다", "")])
     assert row["score"] == pytest.approx(float(right), abs=1e-5)
     with pytest.raises(UnsuitableError, match=r"texts\.1.*pairs"):
         scores.items(ClassifyRequest.model_validate({"texts": [{"text": "가", "pair": "나"}, "다"]}))
-    pairs = load_services(Settings(classify=str(models / "pairs"), runtime="torch"))["classify"]
+    pairs = load_services(Settings(tools={"classify": str(models / "pairs")}, runtime="torch"))["classify"]
     assert shown(pairs, request)[0]["label"] in {"entailment", "contradiction", "neutral"}
-    sentiment = load_services(Settings(classify=str(models / "sentiment"), runtime="torch"))["classify"]
+    sentiment = load_services(Settings(tools={"classify": str(models / "sentiment")}, runtime="torch"))["classify"]
     with pytest.raises(UnsuitableError, match=r"texts\.0.*single"):
         sentiment.items(request)
 
 
 def test_decomposed_and_composed_texts_are_the_same(models: Path) -> None:
-    service = load_services(Settings(classify=str(models / "sentiment"), runtime="torch"))["classify"]
+    service = load_services(Settings(tools={"classify": str(models / "sentiment")}, runtime="torch"))["classify"]
     both = [service.items(ClassifyRequest(texts=[unicodedata.normalize(form, "좋았다")])) for form in ("NFC", "NFD")]
     assert both[0] == both[1]
 
 
 def test_the_description_of_a_classifier_is_that_of_its_model(models: Path) -> None:
     for name, kind in [("sentiment", "Text"), ("pairs", "Pair"), ("scores", "Pair")]:
-        service = load_services(Settings(classify=str(models / name), runtime="torch"))["classify"]
-        assert service.described is {"Text": ClassifyTextsRequest, "Pair": ClassifyPairsRequest}[kind], name
+        service = load_services(Settings(tools={"classify": str(models / name)}, runtime="torch"))["classify"]
+        assert service.described is not None
+        assert issubclass(service.described, {"Text": ClassifyTextsRequest, "Pair": ClassifyPairsRequest}[kind]), name
         # What is described is a part of what is read, and all of it is taken.
         body = {"texts": ["글"] if kind == "Text" else [{"text": "글", "pair": "짝"}]}
-        assert (
-            service.described.model_validate(body).model_dump() == service.request.model_validate(body).model_dump()
-        ), name
+        described = service.described.model_validate(body).model_dump()
+        assert {"label": None} | described == service.request.model_validate(body).model_dump(), name
         assert len(service.items(service.request.model_validate(body))) == 1, name
 
 
@@ -201,14 +199,14 @@ def test_a_summarizer_runs_on_what_is_asked_for(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(Summarizer, "load", load)
     (tmp_path / "summarizer.json").write_text('{"schema": 1, "weights": {"lead": 1.0}}', encoding="utf-8")
     for runtime in ("auto", "torch", "onnx-int8", "numba-int8"):
-        service = load_services(Settings(summarize=str(tmp_path), runtime=runtime))["summarize"]
+        service = load_services(Settings(tools={"summarize": str(tmp_path)}, runtime=runtime))["summarize"]
         assert service.runtime == "numpy"  # there is nothing neural in it
     assert asked == ["auto", "torch", "onnx-int8", "torch"]
     (tmp_path / "summarizer.json").write_text(
         '{"schema": 1, "weights": {"scorer": 1.0}, "scorer": "."}', encoding="utf-8"
     )
     with fails(UsageError, "--runtime", "numba-int8 does not run summarizers", "auto, torch, onnx, onnx-fp32"):
-        load_services(Settings(summarize=str(tmp_path), runtime="numba-int8"))
+        load_services(Settings(tools={"summarize": str(tmp_path)}, runtime="numba-int8"))
 
 
 def test_a_missing_bundled_classifier_is_one_line(
@@ -216,16 +214,16 @@ def test_a_missing_bundled_classifier_is_one_line(
 ) -> None:
     monkeypatch.setattr("downstream.encoders.hub.BUNDLED", tmp_path)
     with fails(CheckpointError, tmp_path / "classifier", "no classifier is bundled", "make bundled"):
-        load_services(Settings(classify="bundled"))
+        load_services(Settings(tools={"classify": "bundled"}))
 
 
 def test_a_model_for_something_else_is_refused(models: Path, fails: Fails) -> None:
     with fails(UsageError, "--classify", "KLUE-MRC"):
-        load_services(Settings(classify=str(models / "reader"), runtime="torch"))
+        load_services(Settings(tools={"classify": str(models / "reader")}, runtime="torch"))
     with fails(UsageError, "--answer", "NSMC"):
-        load_services(Settings(answer=str(models / "sentiment"), runtime="torch"))
+        load_services(Settings(tools={"answer": str(models / "sentiment")}, runtime="torch"))
     with fails(CheckpointError, models, "config.json"):
-        load_services(Settings(classify=str(models), runtime="torch"))
+        load_services(Settings(tools={"classify": str(models)}, runtime="torch"))
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -301,6 +299,12 @@ def running(*arguments: str) -> Iterator[Server]:
             assert time.monotonic() < deadline, "".join(other)
             time.sleep(0.05)
         server.port = int(server.events("listening")[0]["url"].rsplit(":", 1)[1])
+        # What is loaded stands in the log, with seconds, and nothing but the log's lines.
+        tools = [event["tool"] for event in server.events("loading")]
+        assert tools
+        assert [event["tool"] for event in server.events("loaded")] == tools
+        assert all(event["seconds"] >= 0 for event in server.events("loaded"))
+        assert other == []
         yield server
     finally:
         if process.poll() is None:

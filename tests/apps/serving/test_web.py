@@ -1,11 +1,14 @@
 """The server's application, called without a network: batches, refusals, limits, privacy, figures, description."""
 
 import asyncio
+import gzip
+import html
 import json
 import logging
 import re
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -15,30 +18,24 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 pytest.importorskip("fastapi", reason="needs fastapi and prometheus-client: pip install 'pressbert[serve]'")
 pytest.importorskip("prometheus_client", reason="needs fastapi and prometheus-client: pip install 'pressbert[serve]'")
 
+from apps.serving.bodies import unpack
 from apps.serving.metrics import Metrics
 from apps.serving.page import example
-from apps.serving.schemas import (
-    AnswerRequest,
-    AnswerResponse,
-    ClassifyRequest,
-    ClassifyResponse,
-    EmbedRequest,
-    EmbedResponse,
-    Pair,
-    SummarizeRequest,
-    SummarizeResponse,
-)
-from apps.serving.services import Service, Settings, TextItem, UnsuitableError
+from apps.serving.refusals import RefusalError
+from apps.serving.services import Settings
+from apps.serving.tool import KOREAN, Service, TextItem, UnsuitableError, all_tools
+from apps.serving.tools.answer import AnswerRequest, AnswerResponse
+from apps.serving.tools.classify import ClassifyRequest, ClassifyResponse, Pair
 from apps.serving.web import Serving, make_app
 
 JSON = {"content-type": "application/json"}
-SETTINGS = Settings(classify="x", timeout_s=20.0, max_waiting=8)
+SETTINGS = Settings(tools={"classify": "x"}, timeout_s=20.0, max_waiting=8)
 SECRET = "비밀기사본문"
 
 
@@ -70,7 +67,7 @@ class Gatekeeper:
 
 def classify_items(request: ClassifyRequest) -> list[TextItem]:
     if any("짝만" in str(text) for text in request.texts):
-        raise UnsuitableError("texts.0: takes pairs")
+        raise UnsuitableError("pairs", "texts.0", task="견본")
     return [TextItem((t.text, t.pair) if isinstance(t, Pair) else (t,)) for t in request.texts]
 
 
@@ -92,8 +89,8 @@ def fakes(keeper: Gatekeeper) -> dict[str, Service]:
         "embed": replace(
             classify,
             endpoint="embed",
-            request=EmbedRequest,
-            response=EmbedResponse,
+            request=all_tools()["embed"].request,
+            response=all_tools()["embed"].response,
             items=lambda request: [TextItem((text,)) for text in request.texts],
             compute=lambda batch: [to_json([0.6, 0.8]) for _ in batch],
         ),
@@ -103,14 +100,14 @@ def fakes(keeper: Gatekeeper) -> dict[str, Service]:
             request=AnswerRequest,
             response=AnswerResponse,
             items=lambda request: [TextItem((q.question, q.context)) for q in request.questions],
-            compute=lambda batch: [to_json([0, 3]) for _ in batch],
-            show=lambda item, value: to_json({"answer": item.texts[1][: json.loads(value)[1]], "is_answered": True}),
+            compute=lambda batch: [to_json({"start": 0, "end": 3, "confidence": 0.5}) for _ in batch],
+            show=lambda item, value: to_json({"answer": item.texts[1][:3], "is_answered": True} | json.loads(value)),
         ),
         "summarize": replace(
             classify,
             endpoint="summarize",
-            request=SummarizeRequest,
-            response=SummarizeResponse,
+            request=all_tools()["summarize"].request,
+            response=all_tools()["summarize"].response,
             items=lambda request: [
                 TextItem((article.text, article.title), f"{request.sentences}:{request.focus}")
                 for article in request.articles
@@ -119,9 +116,11 @@ def fakes(keeper: Gatekeeper) -> dict[str, Service]:
             show=lambda item, value: to_json(
                 {
                     "sentences": [
-                        {"text": item.texts[0][:k], "start": 0, "end": k, "index": 0, "score": 0.5}
+                        {"text": item.texts[0][:k], "start": 0, "end": k, "index": 0, "score": 0.5, "components": {}}
                         for k in json.loads(value)
-                    ]
+                    ],
+                    "candidates": [],
+                    "excluded": [],
                 }
             ),
         ),
@@ -521,7 +520,8 @@ def test_only_plain_json_is_taken() -> None:
         {},
         {"content-type": "text/plain"},
         {"content-type": "application/x-www-form-urlencoded"},
-        {"content-type": "application/json", "content-encoding": "gzip"},
+        {"content-type": "application/json", "content-encoding": "br"},
+        {"content-type": "application/json", "content-encoding": "gzip, gzip"},
     ]
 
     async def scenario(client: Client) -> None:
@@ -561,16 +561,146 @@ def test_a_body_that_does_not_fit_is_answered_with_the_place() -> None:
     run(scenario)
 
 
+def packed(body: Any, **options: Any) -> bytes:
+    return gzip.compress(json.dumps(body, ensure_ascii=False).encode(), **options)
+
+
+GZIP = JSON | {"content-encoding": "gzip"}
+
+
+def test_packed_bodies_are_unpacked_up_to_the_limit() -> None:
+    async def scenario(client: Client) -> None:
+        body = packed({"texts": ["가" * 250]})
+        for coding in ("gzip", "GZIP", "x-gzip"):
+            answer = await client.post("/classify", body, headers=JSON | {"content-encoding": coding})
+            assert answer.json["results"][0]["scores"]["length"] == 250, coding
+        # Members in a row are one body, as RFC 1952 has it.
+        whole = json.dumps({"texts": ["조각"]}).encode()
+        members = gzip.compress(whole[:7]) + gzip.compress(whole[7:])
+        assert (await client.post("/classify", members, headers=GZIP)).status == 200
+        client.keeper.batches.clear()
+        bombs = [
+            gzip.compress(b" " * 1001),
+            gzip.compress(b"[" * 900_000),
+            gzip.compress(b" " * 600) + gzip.compress(b" " * 600),
+            gzip.compress(b" " * 1000) + gzip.compress(b"") * 20 + gzip.compress(b"x"),
+        ]
+        for bomb in bombs:
+            answer = await client.post("/classify", bomb, headers=GZIP)
+            assert (answer.status, answer.json["detail"]) == (413, "the unpacked body may have 1,000 bytes")
+        for damaged in (body[:-1], body[:20], b"x" + body, body + b"rest", b"\x1f\x8b", b'{"texts": ["x"]}'):
+            answer = await client.post("/classify", damaged, headers=GZIP)
+            assert (answer.status, answer.json["title"]) == (400, "malformed"), damaged[:24]
+        assert (await client.post("/classify", b"", headers=GZIP)).status == 422
+        assert client.keeper.batches == []
+
+    run(scenario, LIMITED)
+
+
+def test_no_more_is_unpacked_than_the_limit() -> None:
+    tracemalloc.start()
+    for bomb in (gzip.compress(b"[" * 100_000_000), gzip.compress(b" " * 900) * 20_000):
+        tracemalloc.reset_peak()
+        with pytest.raises(RefusalError):
+            unpack(bomb, 1000)
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    tracemalloc.stop()
+
+
+def test_a_byte_order_mark_before_the_body_is_no_mistake() -> None:
+    async def scenario(client: Client) -> None:
+        body = b"\xef\xbb\xbf" + json.dumps({"texts": ["글"]}).encode()
+        assert (await client.post("/classify", body)).status == 200
+        assert (await client.post("/classify", gzip.compress(body), headers=GZIP)).status == 200
+
+    run(scenario)
+
+
+def test_every_refusal_is_in_english_and_korean() -> None:
+    wrong: list[tuple[str, bytes, str]] = [
+        (path, json.dumps(body).encode(), reason)
+        for path, body, reason in (
+            ("/classify", {}, "texts: 빠져 있습니다."),
+            ("/classify", {"texts": "x"}, "texts: 배열이어야 합니다."),
+            ("/classify", {"texts": []}, "texts: 1개 이상이어야 합니다."),
+            ("/classify", {"texts": ["x"] * 65}, "texts: 64개까지 보낼 수 있습니다."),
+            ("/classify", {"texts": ["x"], "model": 1}, "model: 없는 항목입니다."),
+            ("/classify", [], "body: 객체여야 합니다."),
+            ("/embed", {"texts": [1]}, "texts.0: 문자열이어야 합니다."),
+            ("/embed", {"texts": ["x" * 20_001]}, "texts.0: 20000자까지 쓸 수 있습니다."),
+            ("/embed", {"texts": ["x"], "batch_size": 0}, "batch_size: 1 이상이어야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "ratio": 0}, "ratio: 0보다 커야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "ratio": 1.1}, "ratio: 1 이하여야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "ratio": "x"}, "ratio: 수여야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "ratio": []}, "ratio: 수여야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "explain": 3}, "explain: true나 false여야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "explain": []}, "explain: true나 false여야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "max_chars": 1.5}, "max_chars: 정수여야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "max_chars": "x"}, "max_chars: 정수여야 합니다."),
+            ("/summarize", {"articles": [{"text": "x"}], "max_chars": {}}, "max_chars: 정수여야 합니다."),
+            ("/summarize", {"articles": ["x"]}, "articles.0: 객체여야 합니다."),
+            ("/answer", {"questions": [{"question": " ", "context": "x"}]}, "형식에 맞지 않거나 비어 있습니다."),
+        )
+    ]
+    wrong += [
+        ("/classify", b"{", "올바른 JSON이 아닙니다"),
+        ("/embed", b'{"texts": ["\\ud800"]}', "올바른 JSON이 아닙니다"),
+    ]
+
+    async def scenario(client: Client) -> None:
+        for path, body, reason in wrong:
+            answer = (await client.post(path, body)).json
+            assert len(answer["errors"]) == len(answer["errors_ko"]) > 0, body
+            assert any(reason in error for error in answer["errors_ko"]), (body, answer)
+            assert not [error for error in answer["errors"] if re.search("[가-힣]", error)], body
+        others = [
+            await client.get("/nothing"),
+            await client.get("/classify"),
+            await client.post("/classify", {"texts": ["짝만"]}),
+            await client.post("/classify", {"texts": ["고장"]}),
+            await client.post("/classify", b"x", headers={}),
+            await client.post("/classify", b"x", headers=GZIP),
+            await client.call("POST", "/classify", length=1 << 30),
+            await client.classify(*(f"글{k}" for k in range(9))),
+        ]
+        assert [answer.status for answer in others] == [404, 405, 422, 500, 415, 400, 413, 503]
+        for answer in others:
+            for english, korean in (("title", "title_ko"), ("detail", "detail_ko")):
+                assert re.search("[가-힣]", answer.json[korean]), answer.json
+                assert not re.search("[가-힣]", answer.json[english].replace("견본", "")), answer.json
+
+    run(scenario)
+
+
+def test_every_error_that_a_schema_can_raise_has_korean_words() -> None:
+    """Every kind of error of pydantic that anything sent to any tool raises has a text of its own."""
+    kinds: set[str] = set()
+
+    @hypothesis.settings(max_examples=400, database=None)
+    @given(st.sampled_from(sorted(all_tools())), st.data())
+    def ask(name: str, data: st.DataObject) -> None:
+        model = all_tools()[name].request
+        body = data.draw(st.dictionaries(st.sampled_from(sorted(model.model_fields)), ANYTHING, max_size=4) | ANYTHING)
+        try:
+            model.model_validate_json(json.dumps(body))
+        except ValidationError as error:
+            kinds.update(item["type"] for item in error.errors())
+
+    ask()
+    assert len(kinds) > 8
+    assert {kind for kind in kinds if not KOREAN.get(f"invalid.{kind}", "")} == set()
+
+
 def test_unsuitable_inputs_are_refused_with_the_reason() -> None:
     async def scenario(client: Client) -> None:
         answer = await client.classify("짝만 받는다")
-        assert (answer.status, answer.json["detail"]) == (422, "texts.0: takes pairs")
+        assert (answer.status, answer.json["detail"]) == (422, "texts.0: 견본 takes pairs: {text, pair}")
         for body in (
             {"questions": [{"question": " ", "context": "글"}]},
             {"questions": [{"question": "?", "context": ""}]},
         ):
             assert (await client.post("/answer", body)).status == 422
-        for sentences in (0, 51, "three", 1.5):
+        for sentences in (0, 1001, "three", 1.5):
             body = {"articles": [{"text": "글"}], "sentences": sentences}
             assert (await client.post("/summarize", body)).status == 422
 
@@ -697,6 +827,35 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
     run(scenario)
 
 
+def test_the_examples_of_the_page_name_the_address_that_was_asked() -> None:
+    async def scenario(client: Client) -> None:
+        for host, shown in (
+            ("localhost:8123", "localhost:8123"),
+            ("news.example", "news.example"),
+            ("[::1]:9", "&#x27;[::1]:9"),
+            ("", "127.0.0.1:8000"),
+            ("<b>", "127.0.0.1:8000"),
+            ("a b", "127.0.0.1:8000"),
+        ):
+            page = (await client.get("/docs", {"host": host} if host else {})).body.decode()
+            commands = re.findall(r"curl -s (.+?)/classify", page)
+            assert commands == [shown], host
+            assert "<b>" not in page.replace("<b>글을", "").replace("<p><b>", ""), host
+
+    run(scenario)
+
+
+def test_the_page_shows_every_field_with_default_and_meaning() -> None:
+    async def scenario(client: Client) -> None:
+        page = (await client.get("/docs")).body.decode()
+        for service in client.serving.services.values():
+            for name, part in service.request.model_fields.items():
+                assert f"<td><code>{name}</code></td>" in page, name
+                assert html.escape(str(part.description)) in page, name
+
+    run(scenario)
+
+
 def test_the_examples_of_the_description_work() -> None:
     async def scenario(client: Client) -> None:
         description = (await client.get("/openapi.json")).json
@@ -726,6 +885,13 @@ def values_of(schema: Mapping[str, Any], description: Mapping[str, Any]) -> st.S
             return st.lists(values_of(schema["items"], description), min_size=low, max_size=high)
         case "integer":
             return st.integers(schema["minimum"], schema["maximum"])
+        case "number":
+            low, is_open = schema.get("minimum", schema.get("exclusiveMinimum", 0)), "exclusiveMinimum" in schema
+            return st.floats(low, schema["maximum"], exclude_min=is_open)
+        case "boolean":
+            return st.booleans()
+        case "null":
+            return st.none()
         case "string":
             texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=min(schema["maxLength"], 40))
             return texts.map(lambda text: text + "글") if "pattern" in schema else texts

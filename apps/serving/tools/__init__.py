@@ -1,0 +1,1 @@
+"""The tools of the server, one file each; see `apps.serving.tool`."""
