@@ -40,6 +40,8 @@ class OfficialFile:
     """Of the published bytes; None if no trustworthy record was found."""
     size_bytes: int | None = None
     """Of the published bytes; None where not on record."""
+    obtain: str = ""
+    """What makes the file where it is not one download, with `{target}` for its path; empty: fetch `url`."""
 
 
 def data_root(given: Path | None) -> Path:
@@ -75,6 +77,9 @@ def locate(file: OfficialFile, root: Path) -> Path:
             return folder / file.path
     target = next((folder for folder in roots if os.access(folder, os.W_OK)), roots[-1]) / file.path
     fix = f"run: curl -fL --create-dirs -o '{target}' '{file.url}'"
+    if file.obtain:
+        what = f"not under {root}, and not published as a file of its own"
+        raise DataUnavailableError(file.path, what, file.obtain.format(target=target))
     if os.environ.get("HF_HUB_OFFLINE", "0") not in {"", "0"}:
         raise DataUnavailableError(file.path, f"not under {root}, and HF_HUB_OFFLINE forbids downloads", fix)
     if (refusal := _unreachable(urlsplit(file.url).netloc)) is not None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
-from corpora.foundation.errors import RecipeError
+from corpora.foundation.errors import RecipeError, UsageError
 from corpora.official import data_root
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
@@ -83,6 +83,9 @@ def distill(
         what = f"features={config.features}: a student has its teacher's head"
         raise RecipeError("distillation", what, "leave it out")
     config = config.model_copy(update={"layers": first.num_layers(config.layers)})
+    if hasattr(task.family, "loss"):
+        what = f"{task.title}: its outputs are no probabilities of labels"
+        raise UsageError("teacher", what, "give a teacher of another task")
     splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
     name = model or f"{result.model if result else folder.resolve().name}-{config.layers}l"
     recipe = finetune_recipe(task, name, ModelFolder(folder).digest(), config, splits)

@@ -16,6 +16,7 @@ import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -170,6 +171,31 @@ macro_precision = Metric("macro_precision", "macro-P", _label_pairs, _macro(lamb
 macro_recall = Metric("macro_recall", "macro-R", _label_pairs, _macro(lambda hits, _, g: hits / g))
 
 
+def _without(label: str) -> Callable[[Sequence[Any], Sequence[Any]], FloatArray]:
+    """Columns of a micro-averaged F1 over all classes but LABEL: hits, predictions and golds of the others."""
+
+    def columns(predictions: Sequence[Any], golds: Sequence[Any]) -> FloatArray:
+        return np.array(
+            [
+                [float(p == g != label), float(p != label), float(g != label)]
+                for p, g in zip(predictions, golds, strict=True)
+            ]
+        )
+
+    return columns
+
+
+def _micro_f1(columns: FloatArray, weights: FloatArray) -> FloatArray:
+    hits, predicted, gold = (weights @ columns).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(predicted + gold > 0, 2 * hits / (predicted + gold), 0.0)
+
+
+def micro_f1_without(label: str) -> Metric:
+    """Return the micro-averaged F1 over all classes but LABEL (KLUE-RE's, without `no_relation`)."""
+    return Metric("micro_f1", "micro-F1", _without(label), _micro_f1)
+
+
 # --- scores ---------------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +262,25 @@ def normalize_korquad(text: str) -> str:
     return " ".join(text.translate(_KORQUAD_BLANKS).lower().translate(_NO_PUNCTUATION).split())
 
 
+class _TextOfHtml(HTMLParser):
+    """Collects the text between tags; character references are resolved."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
+def normalize_korquad_2(text: str) -> str:
+    """Normalise an answer as KorQuAD 2.0 does: tags are removed, the rest is that of KorQuAD 1.0."""
+    parser = _TextOfHtml()
+    parser.feed(text)
+    parser.close()
+    return normalize_korquad("".join(parser.parts))
+
+
 def normalize_klue_mrc(text: str) -> str:
     """Normalise an answer as KLUE-MRC does: ASCII punctuation is removed, other quotes stay."""
     return " ".join(_KLUE_BRACKETS.sub(" ", text).lower().translate(_NO_PUNCTUATION).split())
@@ -248,7 +293,12 @@ def korquad_exact_match(prediction: str, gold: str) -> float:
 
 def korquad_f1(prediction: str, gold: str) -> float:
     """Return the F1 of the bags of characters, blanks excluded; 0 if both are empty."""
-    characters = [collections.Counter(normalize_korquad(text).replace(" ", "")) for text in (prediction, gold)]
+    return _bag_f1(normalize_korquad(prediction), normalize_korquad(gold))
+
+
+def _bag_f1(prediction: str, gold: str) -> float:
+    """F1 of the bags of characters of normalised answers."""
+    characters = [collections.Counter(text.replace(" ", "")) for text in (prediction, gold)]
     overlap = (characters[0] & characters[1]).total()
     return 2 * overlap / (characters[0].total() + characters[1].total()) if overlap else 0.0
 
@@ -286,6 +336,18 @@ def _best_of(score: Callable[[str, str], float], *, missing: float) -> Callable[
 # KorQuAD scores an unanswered question 0; KLUE's file-level function excludes it from the mean.
 korquad_em = Metric("exact_match", "EM", _best_of(korquad_exact_match, missing=0.0), _weighted_mean)
 korquad_char_f1 = Metric("f1", "F1", _best_of(korquad_f1, missing=0.0), _weighted_mean)
+korquad_2_em = Metric(
+    "exact_match",
+    "EM",
+    _best_of(lambda p, g: float(normalize_korquad_2(p) == normalize_korquad_2(g)), missing=0.0),
+    _weighted_mean,
+)
+korquad_2_char_f1 = Metric(
+    "f1",
+    "F1",
+    _best_of(lambda p, g: _bag_f1(normalize_korquad_2(p), normalize_korquad_2(g)), missing=0.0),
+    _weighted_mean,
+)
 klue_em = Metric("exact_match", "EM", _best_of(klue_mrc_exact_match, missing=np.nan), _weighted_mean)
 klue_rouge_w = Metric("rouge_w", "ROUGE-W", _best_of(klue_mrc_rouge_w, missing=np.nan), _weighted_mean)
 
@@ -318,7 +380,9 @@ def _entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def _counts(classes: Sequence[str], hits: Iterable[str], predicted: Iterable[str], gold: Iterable[str]) -> list[float]:
+def class_counts(
+    classes: Sequence[str], hits: Iterable[str], predicted: Iterable[str], gold: Iterable[str]
+) -> list[float]:
     """Return one row: counts of true positives, predictions and golds for each class."""
     return [float(counter[c]) for counter in map(collections.Counter, (hits, predicted, gold)) for c in classes]
 
@@ -328,7 +392,7 @@ def _entity_counts(predictions: Sequence[str], golds: Sequence[str]) -> FloatArr
     for ours, theirs in _tag_pairs(predictions, golds):
         found, real = _entities(ours), _entities(theirs)
         kinds = ([kind for kind, _, _ in spans] for spans in (found & real, found, real))
-        rows.append(_counts(KLUE_NER_TYPES, *kinds))
+        rows.append(class_counts(KLUE_NER_TYPES, *kinds))
     return np.array(rows)
 
 
@@ -338,12 +402,12 @@ def _character_counts(predictions: Sequence[str], golds: Sequence[str]) -> Float
         # The official sequence has [CLS] before and [SEP] after every sentence, tagged O.
         found, real = ["O", *ours, "O"], ["O", *theirs, "O"]
         hits = [tag for tag, other in zip(found, real, strict=True) if tag == other]
-        rows.append(_counts(KLUE_NER_TAGS, hits, found, real))
+        rows.append(class_counts(KLUE_NER_TAGS, hits, found, real))
     return np.array(rows)
 
 
-def _macro_f1_of_counts(absent: float) -> Callable[[FloatArray, FloatArray], FloatArray]:
-    """Average F1 over classes from rows of `_counts`; a class that never occurs has F1 ABSENT; NaN excludes it."""
+def macro_f1_of_counts(absent: float) -> Callable[[FloatArray, FloatArray], FloatArray]:
+    """Average F1 over classes from rows of `class_counts`; a class that never occurs has F1 ABSENT; NaN excludes it."""
 
     def aggregate(columns: FloatArray, weights: FloatArray) -> FloatArray:
         hits, predicted, gold = np.split(weights @ columns, 3, axis=1)  # (R, C) each
@@ -357,5 +421,12 @@ def _macro_f1_of_counts(absent: float) -> Callable[[FloatArray, FloatArray], Flo
 # KLUE concatenates all sentences. No entity crosses the O of [CLS] and [SEP], so counts per sentence add up to the
 # same values. Entities: exact spans, averaged over the types in golds or predictions. Characters: single tags,
 # averaged over all 13, O included; a tag that never occurs counts 1.
-entity_f1 = Metric("entity_f1", "entity F1", _entity_counts, _macro_f1_of_counts(absent=np.nan))
-char_macro_f1 = Metric("char_macro_f1", "char F1", _character_counts, _macro_f1_of_counts(absent=1.0))
+entity_f1 = Metric("entity_f1", "entity F1", _entity_counts, macro_f1_of_counts(absent=np.nan))
+char_macro_f1 = Metric("char_macro_f1", "char F1", _character_counts, macro_f1_of_counts(absent=1.0))
+
+
+# --- retrieval ------------------------------------------------------------------------------------------------------
+
+# A prediction is the rank of the first right text, the gold the best rank, 1.
+recall_at_1 = mean_metric("recall_at_1", "R@1", lambda rank, best: float(rank <= best))
+mrr = mean_metric("mrr", "MRR", lambda rank, best: best / rank)

@@ -5,7 +5,7 @@ official offsets and scores count the characters of the file.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,6 +87,23 @@ def read_tsv_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
             what = f"{len(row)} columns where the header has {len(header)}"
             raise DataError(f"{path}:{number}", what, REPAIR)
         yield f"{path}:{number}", [row[position] for position in positions]
+
+
+def unquote(value: str) -> str:
+    """Undo CSV quoting, which some publishers apply to the few values with a quotation mark and to no others."""
+    is_quoted = len(value) > 1 and value[0] == value[-1] == '"'
+    return value[1:-1].replace('""', '"') if is_quoted else value
+
+
+def parse_choice(value: str, names: Mapping[str, str], where: str) -> str:
+    """Return the label that VALUE is written for, whatever its case.
+
+    Raises:
+        DataError: VALUE is not in NAMES.
+    """
+    if value.strip().lower() not in names:
+        raise DataError(where, f"'{value}' is none of {', '.join(names)}", REPAIR)
+    return names[value.strip().lower()]
 
 
 def parse_score(value: Any, where: str, low: float, high: float) -> float:

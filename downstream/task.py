@@ -334,9 +334,12 @@ def read_task(task: Task, root: Path) -> TaskData:
 def all_tasks() -> dict[str, Task]:
     """Return every task by name, samples and substitutes included."""
     from downstream import tasks
-    from downstream.tasks import derived
+    from downstream.tasks import derived, klue, kobest, paraphrases
 
-    official: dict[str, Task] = dict(sorted((discover(tasks, "TASK") | discover(derived, "TASK")).items()))
+    found: dict[str, Task] = {}
+    for package in (tasks, derived, klue, kobest, paraphrases):
+        found |= discover(package, "TASK")
+    official = dict(sorted(found.items()))
     samples = [task.sample() for task in official.values() if task.sample_num_examples]
     substitutes = [task.substitute.substitute_task(task) for task in official.values() if task.substitute is not None]
     return official | {task.name: task for task in (*samples, *substitutes)}

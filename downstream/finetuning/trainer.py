@@ -177,9 +177,9 @@ def _build_trainer(run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizer
             return optimizer
 
         def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
-            if run.method.loss is None:
-                return super().compute_loss(model, inputs, *arguments, **options)
-            return run.method.loss(model, inputs)
+            # A family whose loss is not the one of transformers' head has its own.
+            loss = run.method.loss or getattr(run.task.family, "loss", None)
+            return super().compute_loss(model, inputs, *arguments, **options) if loss is None else loss(model, inputs)
 
     bf16 = training_precision(run.config.precision) == "bf16"
     trainer = LengthGroupedTrainer(

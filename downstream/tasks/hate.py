@@ -7,7 +7,7 @@ from corpora.characters import nfc
 from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy, macro_f1
-from downstream.readers import read_tsv_rows
+from downstream.readers import read_tsv_rows, unquote
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
 
@@ -19,15 +19,9 @@ def read_comments(path: Path, *, label_column: str) -> list[TextExample]:
     """Read `comments contain_gender_bias bias hate` rows; one of the last two is the label, the row number the id."""
     rows = read_tsv_rows(path, "comments", label_column)
     return [
-        TextExample(str(number), nfc(_unquote(comment)), None, label)
+        TextExample(str(number), nfc(unquote(comment)), None, label)
         for number, (_, (comment, label)) in enumerate(rows, start=1)
     ]
-
-
-def _unquote(comment: str) -> str:
-    """Undo the publisher's CSV quoting of the few comments with a quotation mark; no comment contains a tab."""
-    is_quoted = len(comment) > 1 and comment[0] == comment[-1] == '"'
-    return comment[1:-1].replace('""', '"') if is_quoted else comment
 
 
 TASK = Task(

@@ -11,6 +11,7 @@ import numpy as np
 from corpora.foundation.config import Config
 from corpora.foundation.errors import SuiteError
 from downstream.families.classification import Regression
+from downstream.families.dependency import Dependency
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import BLANK, Tagging
 from downstream.finetuning.result import Result
@@ -143,13 +144,13 @@ def disagreement(
 def quality(task: Task, prediction: Prediction, example: Any) -> float:
     """Return the quality of a prediction, from 0 to 1.
 
-    A label is 1 or 0; a score loses its distance from the gold label as a share of half the scale; tags are averaged;
-    an answer has its best character F1 over the gold answers, a summary the F1 of its sentences.
+    A label is 1 or 0; a score loses its distance from the gold label as a share of half the scale; tags and heads are
+    averaged; an answer has its best character F1 over the gold answers, a summary the F1 of its sentences.
     """
     if isinstance(task.family, Regression):
         distance = abs(float(prediction) - float(example.gold)) / (task.family.high - task.family.low)
         return max(0.0, 1.0 - 2 * distance)
-    if isinstance(task.family, Tagging):
+    if isinstance(task.family, Tagging | Dependency):
         ours, theirs = str(prediction).split(), str(example.gold).split()
         return float(np.mean([a == b for a, b in zip(ours, theirs, strict=True)])) if theirs else 1.0
     if isinstance(task.family, SpanQA):

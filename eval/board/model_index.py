@@ -10,6 +10,8 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from corpora.foundation.files import write_text
 from downstream.families.classification import Regression
+from downstream.families.dependency import Dependency
+from downstream.families.retrieval import Retrieval
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import Tagging
 from downstream.summaries.family import SentenceChoice
@@ -70,6 +72,8 @@ def _task_type(task: Task) -> str:
         return "question-answering"
     if isinstance(task.family, SentenceChoice):
         return "summarization"
-    if isinstance(task.family, Tagging):
+    if isinstance(task.family, Retrieval):
+        return "text-retrieval"
+    if isinstance(task.family, Tagging | Dependency):
         return "token-classification"
     return "sentence-similarity" if isinstance(task.family, Regression) else "text-classification"

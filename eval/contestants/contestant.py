@@ -19,6 +19,7 @@ from corpora.foundation.errors import RecipeError, UsageError, suggest
 from corpora.foundation.files import code_digest, fingerprint, package_path
 from corpora.foundation.machine import versions
 from downstream.encoders.hub import HUB_ID
+from downstream.families.retrieval import Retrieval
 from downstream.finetuning.result import Result, score
 from downstream.finetuning.search import Grid
 from downstream.summaries.family import SentenceChoice
@@ -72,7 +73,7 @@ class Outcome:
 class Contestant(Config):
     """A compared model: its fields are an entry of `leaderboard.toml`, its methods are what its kind decides.
 
-    By default a model is deterministic, needs no files, and does every task but summaries.
+    By default a model is deterministic, needs no files, and does every task but summaries and retrieval.
     """
 
     kind: ClassVar[str]
@@ -112,7 +113,7 @@ class Contestant(Config):
         Raises:
             CheckpointError: that depends on the model's folder, which is unusable.
         """
-        return not isinstance(task.family, SentenceChoice)
+        return not isinstance(task.family, SentenceChoice | Retrieval)
 
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the fine-tuning settings on TASK that differ from the task's own."""

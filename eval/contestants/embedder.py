@@ -1,4 +1,4 @@
-"""Sentence embedders, scored on similarity tasks by the cosine of their vectors."""
+"""Sentence embedders, scored on similarity and retrieval tasks by the cosine of their vectors."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,6 +13,7 @@ from downstream.embeddings.embedder import Embedder, bundled_embedder, model_fil
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.families.classification import Regression
+from downstream.families.retrieval import Retrieval, rank_neighbours
 from downstream.task import Prediction, Task, TextExample
 from eval.contestants.contestant import Contestant, Fitted, Job, Outcome
 
@@ -38,8 +39,8 @@ class SentenceEmbedder(Contestant):
         return cls(name=name, encoder=source)
 
     def applies_to(self, task: Task) -> bool:
-        """Whether TASK scores pairs of texts."""
-        return isinstance(task.family, Regression)
+        """Whether TASK scores pairs of texts or their ranking."""
+        return isinstance(task.family, Regression | Retrieval)
 
     def folder(self) -> Path:
         """Return the embedder's folder."""
@@ -70,7 +71,12 @@ class SentenceEmbedder(Contestant):
 
 
 def similarities(embedder: Embedder, task: Task, pairs: Sequence[TextExample]) -> list[Prediction]:
-    """Score pairs by the cosine of their vectors, on the task's scale; see `downstream.embeddings.similarity`."""
+    """Score pairs by the cosine of their vectors, on the task's scale; see `downstream.embeddings.similarity`.
+
+    On retrieval tasks the examples are single texts, and the result is the rank of the nearest one of the same group.
+    """
+    if isinstance(task.family, Retrieval):
+        return [*rank_neighbours(embedder.encode([text.text for text in pairs]), [str(text.label) for text in pairs])]
     assert isinstance(task.family, Regression)
     texts = [pair.text for pair in pairs] + [pair.pair or "" for pair in pairs]
     vectors = embedder.encode(texts).astype(np.float64)  # (2N, D)

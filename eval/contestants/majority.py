@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from downstream.families.classification import Regression
+from downstream.families.dependency import Dependency
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import BLANK, Tagging
 from downstream.task import Prediction, Task
@@ -29,6 +30,9 @@ class Majority(Baseline):
             return Fitted(
                 lambda examples: [BLANK.join(tag for c in example.text if c != BLANK) for example in examples], 1
             )
+        if isinstance(task.family, Dependency):
+            relation = _most_frequent([item.partition(":")[2] for example in train for item in example.label.split()])
+            return Fitted(lambda examples: [_chain(example.text, relation) for example in examples], 1)
         if isinstance(task.family, Regression):
             constant: Prediction = float(np.mean([example.label for example in train]))
         elif isinstance(task.family, SpanQA):
@@ -36,6 +40,12 @@ class Majority(Baseline):
         else:
             constant = _most_frequent([example.label for example in train])
         return Fitted(lambda examples: [constant] * len(examples), 1)
+
+
+def _chain(text: str, relation: str) -> str:
+    """Return the parse in which every eojeol depends on the next one."""
+    count = len(text.split(BLANK))
+    return BLANK.join(f"{(number + 1) % (count + 1)}:{relation}" for number in range(1, count + 1))
 
 
 def _most_frequent(labels: Sequence[str]) -> str:

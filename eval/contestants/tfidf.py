@@ -19,7 +19,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from downstream.families.classification import Regression
+from downstream.families.dependency import Dependency
 from downstream.families.multiple_choice import MultipleChoice
+from downstream.families.retrieval import Retrieval, rank_neighbours
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import BLANK, Tagging
 from downstream.finetuning import ngrams
@@ -52,6 +54,10 @@ class Tfidf(Baseline):
 
     kind = "tfidf"
 
+    def applies_to(self, task: Task) -> bool:
+        """Whether TASK is one of texts, retrieval included."""
+        return super().applies_to(task) or isinstance(task.family, Retrieval)
+
     def constants(self) -> dict[str, Any]:
         """Return everything that decides the predictions."""
         return SETTINGS
@@ -72,6 +78,10 @@ class Tfidf(Baseline):
             return _tag(train)
         if isinstance(task.family, MultipleChoice):
             return _choose(train)
+        if isinstance(task.family, Retrieval):
+            return _retrieve(train)
+        if isinstance(task.family, Dependency):
+            return _parse(train)
         if train[0].pair is None:
             return _classify(train)
         if isinstance(task.family, Regression):
@@ -182,6 +192,41 @@ def _choose(train: Sequence[ChoiceExample]) -> Fitted:
         return [str(int(np.argmax([next(scores) for _ in e.choices]))) for e in examples]
 
     return Fitted(predict, pairs.num_parameters)
+
+
+# --- retrieval ------------------------------------------------------------------------------------------------------
+
+
+def _retrieve(train: Sequence[TextExample]) -> Fitted:
+    """Rank texts by the cosine of their TF-IDF."""
+    vectorizer = ngrams.vectorizer(*ngrams.LENGTHS).fit([e.text for e in train])
+
+    def predict(examples: Sequence[TextExample]) -> list[Prediction]:
+        vectors = sparse.csr_array(vectorizer.transform([e.text for e in examples]))
+        return [*rank_neighbours(vectors, [str(e.label) for e in examples])]
+
+    return Fitted(predict, _num_idf(vectorizer))
+
+
+# --- dependencies ---------------------------------------------------------------------------------------------------
+
+
+def _parse(train: Sequence[TextExample]) -> Fitted:
+    """Learn the relation of an eojeol from its own n-grams; its head is the next one."""
+    words = [word for e in train for word in e.text.split(BLANK)]
+    model = NgramClassifier(words, [item.partition(":")[2] for e in train for item in str(e.label).split(BLANK)])
+
+    def predict(examples: Sequence[TextExample]) -> list[Prediction]:
+        sentences = [e.text.split(BLANK) for e in examples]
+        relations = iter(model.predict([word for sentence in sentences for word in sentence]))
+        return [
+            BLANK.join(
+                f"{(number + 1) % (len(sentence) + 1)}:{next(relations)}" for number, _ in enumerate(sentence, 1)
+            )
+            for sentence in sentences
+        ]
+
+    return Fitted(predict, model.num_parameters)
 
 
 # --- tags -----------------------------------------------------------------------------------------------------------

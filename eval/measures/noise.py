@@ -32,6 +32,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from corpora.foundation.config import Config
+from downstream.families.dependency import Dependency
+from downstream.families.retrieval import Retrieval
 from downstream.families.tagging import Tagging
 from downstream.metrics import BOOTSTRAP_ROUNDS, FloatArray, Metric, bootstrap_ci95
 from downstream.summaries.family import SentenceChoice
@@ -241,8 +243,8 @@ def sample(examples: Sequence[ExampleT], max_examples: int, seed: int) -> list[E
 
 
 def can_be_noised(task: Task) -> bool:
-    """Whether the texts of a task can be altered: not if sentences of the text are the answer."""
-    return not isinstance(task.family, SentenceChoice)
+    """Whether the texts of a task can be altered: not if their sentences or eojeols, or other texts, are the answer."""
+    return not isinstance(task.family, SentenceChoice | Dependency | Retrieval)
 
 
 def robustness(

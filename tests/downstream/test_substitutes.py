@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from corpora.foundation.errors import DataError
 from corpora.foundation.files import fingerprint, sha256
 from downstream.families.classification import Regression
+from downstream.families.dependency import Dependency
 from downstream.families.tagging import Tagging
 from downstream.finetune import read_task
 from downstream.metrics import bootstrap_ci95
@@ -99,6 +100,9 @@ def test_every_task_with_unavailable_files_has_a_substitute() -> None:
         "korsts-dev",
         "hate-trainsplit",
         "hate-bias-trainsplit",
+        "klue-dp-devsplit",
+        "paws-x-devsplit",
+        *(f"kobest-{name}-dev" for name in ("boolq", "copa", "hellaswag", "sentineg", "wic")),
     }
 
 
@@ -190,6 +194,9 @@ def test_what_lies_in_which_part_is_pinned(real_data: Path, subtests: pytest.Sub
         ("kornli-devsplit", "c040c745", "25a5e0b8"),
         ("hate-trainsplit", "4716c3fa", "fe26ab88"),
         ("hate-bias-trainsplit", "4716c3fa", "fe26ab88"),
+        ("klue-tc-pool", "0155bc5d", "fb56cf6c"),
+        ("klue-dp-devsplit", "f752b4f7", "0807bddd"),
+        ("paws-x-devsplit", "e73f571c", "e5176d7e"),
     ]
     for task, train, dev in cases:
         with subtests.test(task=task):
@@ -197,10 +204,10 @@ def test_what_lies_in_which_part_is_pinned(real_data: Path, subtests: pytest.Sub
             assert digests == [train, dev]
 
 
-def shuffled(task: Task, golds: Sequence[Any]) -> list[Any]:
-    """Deal the golds out anew; tags go to other characters, as sentences differ in length."""
-    generator = np.random.default_rng(0)
-    if not isinstance(task.family, Tagging):
+def shuffled(task: Task, golds: Sequence[Any], seed: int = 0) -> list[Any]:
+    """Deal the golds out anew; tags go to other characters, heads to other eojeols, as sentences differ in length."""
+    generator = np.random.default_rng(seed)
+    if not isinstance(task.family, Tagging | Dependency):
         return [golds[k] for k in generator.permutation(len(golds))]
     tags = iter(generator.permutation([tag for gold in golds for tag in gold.split()]))
     return [" ".join(next(tags) for _ in gold.split()) for gold in golds]
@@ -218,7 +225,11 @@ def test_golds_score_one_and_shuffled_golds_score_chance(real_data: Path, subtes
             assert [metric(right, golds) for metric in task.metrics] == pytest.approx([1.0] * len(task.metrics))
             metric = task.metrics[0]
             low, high = bootstrap_ci95(metric, [metric.columns(dealt, golds)]) or (1.0, 0.0)
-            if task.chance or isinstance(task.family, Regression):
+            if task.chance:
+                # The mean of several deals: one in twenty lies outside its own interval.
+                deals = [metric(shuffled(task, golds, seed), golds) for seed in range(20)]
+                assert np.mean(deals) == pytest.approx(task.chance, abs=0.02)
+            elif isinstance(task.family, Regression):
                 assert low < task.chance < high
             else:  # now and then a wrong answer happens to be right
                 assert metric(dealt, golds) < 0.03

@@ -18,11 +18,12 @@ from corpora.official import OfficialFile
 from downstream import tasks
 from downstream.families.classification import Classification, Regression
 from downstream.families.multiple_choice import MultipleChoice
+from downstream.families.retrieval import Retrieval
 from downstream.families.span_qa import SpanQA
 from downstream.metrics import bootstrap_ci95
 from downstream.summaries.family import SentenceChoice
 from downstream.task import SAMPLE_ROOT, Example, Family, QuestionExample, Task, TextExample, all_tasks, get_task
-from downstream.tasks import derived
+from downstream.tasks import derived, klue, kobest, paraphrases
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -40,7 +41,8 @@ def name(task: object) -> str | None:
 
 
 def test_every_file_is_a_task_under_its_own_name_and_every_sample_another() -> None:
-    modules = [m.name for p in (tasks, derived) for m in pkgutil.iter_modules(p.__path__) if not m.ispkg]
+    packages = (tasks, derived, klue, kobest, paraphrases)
+    modules = [m.name for p in packages for m in pkgutil.iter_modules(p.__path__) if not m.ispkg]
     named = {task.official_name for task in all_tasks().values() if task.name.startswith(task.official_name)}
     assert sorted(module.replace("_", "-") for module in modules) == sorted(named)
     assert {"nsmc", "klue-nli", "klue-sts", "klue-mrc", "korquad"} <= {task.name for task in OFFICIAL}
@@ -63,13 +65,14 @@ def test_a_task_states_its_facts(subtests: pytest.Subtests) -> None:
                 # What is embedded and nowhere else has no address.
                 assert file.url.startswith("https://") or (task.is_sample and (SAMPLE_ROOT / file.path).is_file())
                 # Under the data root a file may carry its source's name before its own.
-                assert Path(file.path).name.endswith(Path(urlsplit(file.url).path).name)
+                assert file.obtain or Path(file.path).name.endswith(Path(urlsplit(file.url).path).name)
+                assert not file.obtain or "{target}" in file.obtain
                 assert file.licence
                 assert file.sha256 is None or len(bytes.fromhex(file.sha256)) == 32
             family = task.family
             num_classes = len(family.labels) if isinstance(family, Classification) else 0
             num_classes = family.num_choices if isinstance(family, MultipleChoice) else num_classes
-            if not isinstance(family, SentenceChoice):
+            if not isinstance(family, SentenceChoice | Retrieval):
                 assert task.chance == (pytest.approx(1 / num_classes) if num_classes else 0.0)
 
 

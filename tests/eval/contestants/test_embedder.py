@@ -10,14 +10,19 @@ from corpora.foundation.errors import UsageError
 from corpora.foundation.files import fingerprint
 from downstream.embed import Embedder
 from downstream.embeddings.similarity import evaluate_split
+from downstream.families.retrieval import RetrievalExample
+from downstream.finetune import TaskData, finetune
 from downstream.finetuning.result import read_result
-from downstream.task import get_task
+from downstream.task import Split, get_task
 from eval import run_all
 from eval.cells.files import cell_path
 from eval.cells.measurements import COST, EXTRAS
 from eval.cells.plan import plan_cells
 from eval.cells.run import CellRunner
-from eval.contestants.embedder import SentenceEmbedder
+from eval.contestants.embedder import SentenceEmbedder, similarities
+from eval.contestants.encoder import Encoder
+from eval.contestants.majority import Majority
+from eval.contestants.tfidf import Tfidf
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -45,3 +50,18 @@ def test_an_embedder_has_cells_on_similarity_tasks_alone_and_is_scored_by_its_co
     with pytest.MonkeyPatch.context() as patch, fails(UsageError, "--models", "none of these models does any"):
         patch.setattr(run_all, "choose_models", lambda *_: [model])
         run_all.main(["--tasks", "nsmc-sample", "--models", "x", "--out", str(out)])
+
+
+def test_retrieval_is_for_models_with_vectors_and_for_no_others(tiny_encoder: Path, tmp_path: Path) -> None:
+    task = get_task("parakqc")
+    texts = ("비가 오나요?", "비가 오네요?", "눈을 치웁니까?", "눈을 치웠습니까?")
+    examples = [RetrievalExample(str(k), text, None, str(k // 2)) for k, text in enumerate(texts)]
+    tiny = SentenceEmbedder(name="tiny", encoder=str(tiny_encoder))
+    models = [Majority(name="m"), Tfidf(name="t"), Encoder(name="e"), tiny]
+    assert [cell.model.name for cell in plan_cells(models, [task], 3)] == ["t", "tiny"]
+    assert Tfidf(name="t").fit(task, examples).predict(examples) == [1.0, 1.0, 1.0, 1.0]
+    found = similarities(Embedder.load(tiny_encoder), task, examples)
+    assert all(rank in {1.0, 2.0, 3.0} for rank in found)
+    data = TaskData(Split(tuple(examples), "0"), Split(tuple(examples), "0"))
+    with pytest.raises(UsageError, match="cannot be fine-tuned on retrieval"):
+        finetune(task, tiny_encoder, out=tmp_path / "out", data=data)

@@ -37,6 +37,15 @@ def first_metric(task: Task, predictions: Sequence[Prediction], examples: Sequen
     return task.metrics[0](predictions, [example.gold for example in examples])
 
 
+def test_relations_are_learnt_from_the_eojeol_and_heads_are_the_next_ones() -> None:
+    train = [text("2:NP_SBJ 0:VP", f"{name}이 {verb}") for name in ("별", "달") for verb in ("간다.", "온다.")]
+    train += [text("2:NP_OBJ 0:VP", f"{noun}을 {verb}") for noun in ("물", "길") for verb in ("간다.", "온다.")]
+    task, evaluation = get_task("klue-dp"), [text("", "강이 산을 온다."), text("", "간다.")]
+    assert tfidf(task, train, evaluation) == ["2:NP_SBJ 3:NP_OBJ 0:VP", "0:VP"]
+    majority = Majority(name="majority").fit(task, train).predict(evaluation)
+    assert majority == ["2:VP 3:VP 0:VP", "0:VP"]
+
+
 def test_tags_are_learnt_from_the_characters_around() -> None:
     train = [
         text("B-PS I-PS O O O O", f"{name} 씨가 {verb}")

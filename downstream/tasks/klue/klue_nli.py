@@ -34,7 +34,11 @@ TASK = Task(
     family=Classification(labels=("entailment", "contradiction", "neutral")),
     files={
         "train": OfficialFile(
-            path=f"{FOLDER}/klue-nli-v1.1_train.json", url=f"{URL}/klue-nli-v1.1_train.json", licence="CC-BY-SA-4.0"
+            path=f"{FOLDER}/klue-nli-v1.1_train.json",
+            url=f"{URL}/klue-nli-v1.1_train.json",
+            licence="CC-BY-SA-4.0",
+            sha256="8d32e7e4ff97804a23f277fee8740f1341ac82e1c0c7b34f1be21952e4813996",
+            size_bytes=12_576_683,
         ),
         "dev": OfficialFile(
             path=f"{FOLDER}/klue-nli-v1.1_dev.json",
