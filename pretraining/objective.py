@@ -6,11 +6,11 @@ One file per objective under `pretraining/objectives/`, found by the `name` of i
 import abc
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import AfterValidator, AliasChoices, Field
 
 from corpora.foundation.config import Config, discover
 from corpora.foundation.errors import RecipeError, suggest
@@ -24,11 +24,40 @@ if TYPE_CHECKING:
     from pretraining.model import PretrainingModel
 
 
+def _check_rate(value: float | str) -> float | str:
+    for rate in _ends(value):
+        if not 0 < rate < 1:
+            raise ValueError("a masking rate is above 0 and below 1")
+    return value
+
+
+def _ends(value: float | str) -> tuple[float, float]:
+    """Return the first and the last masking rate of a run."""
+    if isinstance(value, str):
+        first, arrow, last = value.partition("->")
+        try:
+            return float(first), float(last if arrow else first)
+        except ValueError as error:
+            raise ValueError('write a number, or first and last rate as "0.40->0.15"') from error
+    return value, value
+
+
+MaskRate: TypeAlias = Annotated[float | str, AfterValidator(_check_rate)]
+"""Share of tokens to predict: a number, or `"0.40->0.15"`, which falls linearly from the first step to the last one."""
+
+
+def rate_at(value: float | str, progress: float) -> float:
+    """Return the masking rate after a share PROGRESS of the run."""
+    first, last = _ends(value)
+    return first + (last - first) * progress
+
+
 class ObjectiveConfig(Config):
     """Settings of all masked objectives; each adds its own."""
 
-    mask_rate: float = Field(default=0.15, gt=0, lt=1)
-    """Share of tokens to predict. Default: Devlin et al. 2019, section 3.1."""
+    mask_rate: MaskRate = Field(default=0.15, validation_alias=AliasChoices("mask_rate", "masking_rate"))
+    """Share of tokens to predict. Default: Devlin et al. 2019, section 3.1; a falling one: Ankner et al. 2023, “Dynamic
+    masking rate schedules for MLM pretraining”."""
     whole_word: bool = False
     """Mask whole eojeol, noun and particle together, instead of single subwords."""
 
@@ -71,6 +100,8 @@ class RowBatch:
     """int64 (M,), in the flattened batch; None for dynamic masking."""
     masked_ids: IntArray | None
     """int64 (M,): the original tokens."""
+    progress: float = 1.0
+    """Share of the run's steps that are done; 1 for held-out rows."""
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,18 @@ class LoopConfig(Config):
     """Of Muon."""
     peak_lr: float = Field(default=1e-4, gt=0)
     warmup_steps: int = Field(default=10_000, ge=0)
-    decay: Literal["linear", "cosine", "constant"] = "linear"
-    """Learning rate after the warm-up: falls to 0 at the last step, or stays constant."""
+    decay: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = "linear"
+    """Learning rate after the warm-up: falls to 0 at the last step, stays constant, or stays constant up to the last
+    `decay_steps` and falls linearly to 0 in them (Hägele et al. 2024)."""
+    decay_steps: int = Field(default=0, ge=0)
+    """Of `warmup_stable_decay`."""
+    extendable: bool = False
+    """Keep the state of the last step with the constant rate in `stable/`: the same command with more `steps`, or
+    another run with `carry_state`, continues from it."""
+    carry_state: bool = False
+    """Continue with the optimizers' state of `model.init`, an `extendable` run, instead of starting them anew."""
+    average_last: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the steps at the end whose weights are averaged; the mean is what is evaluated last and saved."""
     weight_decay: float = Field(default=0.01, ge=0)
     """Not on biases and LayerNorm weights."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -109,6 +119,13 @@ class LoopConfig(Config):
     """Steps after which the model is saved in `step-…` too, to measure scores in the course of a run."""
     max_skipped: int = Field(default=10, ge=0)
     """Consecutive steps with a non-finite gradient that are skipped before the run stops."""
+
+    @property
+    def stable_steps(self) -> int:
+        """Number of steps that are the same for any larger number of `steps`."""
+        after_warmup = {"constant": self.steps, "warmup_stable_decay": self.steps - self.decay_steps}
+        without_average = self.steps - round(self.average_last * self.steps)
+        return min(after_warmup.get(self.decay, self.warmup_steps), without_average)
 
 
 class Recipe(Config):
@@ -207,6 +224,7 @@ def set_value(values: dict[str, Any], override: str) -> None:
 
 def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, str]]:
     model, data, loop = recipe.model, recipe.data, recipe.loop
+    rate = getattr(config, "mask_rate", None)
     max_predictions = getattr(config, "max_predictions", None) or 0
     rules = [
         (
@@ -224,6 +242,27 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             loop.decay != "constant" and loop.warmup_steps >= loop.steps,
             f"loop.warmup_steps={loop.warmup_steps} is not below loop.steps={loop.steps}",
             "shorten the warm-up",
+        ),
+        (
+            (loop.decay == "warmup_stable_decay") != (loop.decay_steps > 0),
+            f"loop.decay_steps={loop.decay_steps} with loop.decay={loop.decay}",
+            "warmup_stable_decay needs a number of steps for its decay, and nothing else has one",
+        ),
+        (
+            loop.decay_steps > 0 and loop.decay_steps + loop.warmup_steps > loop.steps,
+            f"loop.warmup_steps={loop.warmup_steps} and loop.decay_steps={loop.decay_steps} exceed loop.steps="
+            f"{loop.steps}",
+            "shorten one of them",
+        ),
+        (
+            loop.extendable and (loop.decay not in {"constant", "warmup_stable_decay"} or isinstance(rate, str)),
+            f"loop.extendable with loop.decay={loop.decay} and objective.mask_rate={rate}",
+            "a run can be lengthened if its learning rate and masking rate do not depend on loop.steps",
+        ),
+        (
+            loop.carry_state and not model.init,
+            "loop.carry_state without model.init",
+            "set model.init to the folder of an extendable run",
         ),
         (
             (loop.micro_batch_size or 0) > loop.batch_size,

@@ -18,7 +18,7 @@ import numpy as np
 from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
 from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, TokenSpan
 from pretraining.data.tokens import TokenizedCorpus, TokenShard
-from pretraining.objective import MaskedBatch, Objective, ObjectiveConfig, RowBatch, token_share
+from pretraining.objective import MaskedBatch, Objective, ObjectiveConfig, RowBatch, rate_at, token_share
 
 SPECIALS_PER_ROW = 2  # [CLS] and one [SEP]
 
@@ -51,7 +51,7 @@ class DynamicMlm(Objective):
             uniforms((self.layout.seed, purpose), batch.rows, batch.epochs, length) for purpose in range(4)
         )
         num_tokens = (batch.kinds != SPECIAL).sum(axis=1)
-        num_predictions = token_share(self.config.mask_rate, num_tokens, rounding[:, 0])
+        num_predictions = token_share(rate_at(self.config.mask_rate, batch.progress), num_tokens, rounding[:, 0])
         chosen = choose_positions(batch.kinds, num_predictions, choice, whole_word=self.config.whole_word)
         corrupted = corrupt(batch.input_ids, chosen, Corruption(fates, replacements), self.layout.specials)
         return MaskedBatch(corrupted, np.flatnonzero(chosen), batch.input_ids[chosen])

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
 from pretraining.data.rows import SPECIAL
 from pretraining.model import Flops, PretrainingModel, layer_flops
-from pretraining.objective import MLM, LossTerm, ObjectiveConfig, RowBatch, token_share
+from pretraining.objective import MLM, LossTerm, ObjectiveConfig, RowBatch, rate_at, token_share
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ReplacedToken(DynamicMlm):
         )
         num_tokens = (batch.kinds != SPECIAL).sum(axis=1)
         whole_word = self.config.whole_word
-        num_replaced = token_share(self.config.mask_rate, num_tokens, rounding[:, 0])
+        num_replaced = token_share(rate_at(self.config.mask_rate, batch.progress), num_tokens, rounding[:, 0])
         replaced = choose_positions(batch.kinds, num_replaced, choice, whole_word=whole_word)
         remaining = np.where(replaced, SPECIAL, batch.kinds)
         num_masked = token_share(self.config.mlm_rate, num_tokens, rounding[:, 1])

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from corpora.foundation.errors import DataError
 from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
@@ -39,6 +39,8 @@ SEQUENCES_PER_BLOCK = 4096
 class StaticMlmNspConfig(ObjectiveConfig):
     """Settings of google-research/bert's data creation."""
 
+    mask_rate: float = Field(default=0.15, gt=0, lt=1, validation_alias=AliasChoices("mask_rate", "masking_rate"))
+    """Share of tokens to predict; one number, since the masks are drawn before the training."""
     dupe_factor: int = Field(default=10, ge=1)
     """Duplications of the corpus, each with different pairs and masks."""
     short_sequence_probability: float = Field(default=0.1, ge=0, le=1)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,6 +76,12 @@ class BatchSource:
     objective: Objective
     batch_size: int
     """Rows per optimizer step, over all processes."""
+    num_steps: int | None = None
+    """Steps of the run, for settings that change in its course; None: they have their last value."""
+
+    def progress(self, step: int) -> float:
+        """Return the share of the run that is done at the beginning of a step: 0 at the first, 1 at the last."""
+        return 1.0 if self.num_steps is None else min(1.0, step / max(1, self.num_steps - 1))
 
     def rows(self, step: int) -> tuple[IntArray, IntArray]:
         """Return rows and epochs of a step, int64 (B,) each; every epoch is shuffled."""
@@ -107,14 +113,15 @@ class BatchSource:
         """
         rows, epochs = self.rows(step)
         rows, epochs = rows[process::num_processes], epochs[process::num_processes]
-        return [self.tensors(rows[k : k + size], epochs[k : k + size]) for k in range(0, len(rows), size)]
+        done = self.progress(step)
+        return [self.tensors(rows[k : k + size], epochs[k : k + size], done) for k in range(0, len(rows), size)]
 
-    def tensors(self, rows: IntArray, epochs: IntArray) -> dict[str, "torch.Tensor"]:
+    def tensors(self, rows: IntArray, epochs: IntArray, progress: float = 1.0) -> dict[str, "torch.Tensor"]:
         """Return rows as arguments of the model's `forward`."""
         import torch
 
         batch = collate(self.corpus, rows, epochs, self.objective.layout.specials.pad)
-        inputs = self.objective.inputs(batch)
+        inputs = self.objective.inputs(replace(batch, progress=progress))
         return {
             name: torch.from_numpy(np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else np.int64))
             for name, array in inputs.items()

@@ -49,7 +49,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    final = folder / f"checkpoint-{checkpoint.step:08d}"
+    final = checkpoint_folder(folder, checkpoint.step)
     part = folder / f".{final.name}.part"
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -115,6 +115,16 @@ def _read(path: Path) -> Checkpoint:
             raise _DamagedError(f"{file.name} was changed")
     model, optimizer = (load_file(path / f"{name}.safetensors") for name in FILES)
     return Checkpoint(int(state["step"]), model, optimizer, state["state"])
+
+
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """Return the path of the checkpoint of a step."""
+    return folder / f"checkpoint-{step:08d}"
+
+
+def steps_of(folder: Path) -> list[int]:
+    """Return the steps whose checkpoints lie under FOLDER, newest first."""
+    return [int(path.name.rpartition("-")[2]) for path in _folders(folder)]
 
 
 def _folders(folder: Path) -> list[Path]:

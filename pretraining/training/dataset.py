@@ -77,7 +77,8 @@ def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
         if split == "held-out" and not len(rows):
             continue
         digests.append(digest)
-        sources[split] = BatchSource(rows, objective, recipe.loop.batch_size)
+        num_steps = recipe.loop.steps if split == "train" else None
+        sources[split] = BatchSource(rows, objective, recipe.loop.batch_size, num_steps)
     if not len(sources["train"].corpus):
         raise DataError(corpus, "contains no text for a single row", "give more text")
     if files := sources["train"].objective.sources:

@@ -23,14 +23,17 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from corpora.foundation.errors import CheckpointError, RecipeError, SuiteError, cannot_write
-from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s
 from pretraining.data.shards import IntArray
 from pretraining.model import PretrainingModel
 from pretraining.recipe import LoopConfig
 from pretraining.training.accelerator import compute_dtype
+from pretraining.training.averaging import ENTRY as AVERAGE_ENTRY
+from pretraining.training.averaging import WeightAverage
 from pretraining.training.batches import BatchSource
 from pretraining.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from pretraining.training.metrics import METRICS, cut_metrics
 from pretraining.training.optimizers import learning_rate, make_optimizers
 
 if TYPE_CHECKING:
@@ -44,8 +47,9 @@ LOCAL_SUMS = ("_loss", "_correct")
 """Suffixes of the sums that each process keeps of its own rows; all other sums are already over all processes."""
 ROW_ENTRIES = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
 """Entries of a batch with one line per row; the others have one element per prediction."""
-METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
+STABLE = "stable"
+"""Folder of the checkpoint from which an extendable run is lengthened."""
 
 
 class NonFiniteError(SuiteError):
@@ -125,6 +129,11 @@ class Trainer:
         self._optimizers: list[Any]
         self._model, *self._optimizers = accelerator.prepare(model, *make_optimizers(model, config))
         self.progress = Progress()
+        self.average = WeightAverage(
+            self._names,
+            list(self._model.parameters()),
+            first_step=1 + config.steps - round(config.average_last * config.steps),
+        )
         self._matmul_rate = 0.0
 
     def train(self, export: Callable[[int], None] = lambda _: None) -> None:
@@ -226,6 +235,7 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
         progress.tokens += int(sums["tokens"])
         progress.step += 1
+        self.average.update(progress.step)
         if progress.skipped_in_a_row > config.max_skipped:
             self._stop_non_finite()
 
@@ -273,7 +283,11 @@ class Trainer:
         if step % config.log_every == 0 or last:
             self._log(bar)
         if self._held_out is not None and (step % config.evaluate_every == 0 or last):
-            self._write_line({"step": step} | self.evaluate())
+            with self.average.in_use() if last else contextlib.nullcontext():
+                self._write_line({"step": step} | self.evaluate())
+        # Before the checkpoint of the same step, for the same reason as an export.
+        if config.extendable and step == config.stable_steps and self.progress.skipped_in_a_row == 0:
+            self.save(STABLE)
         # The state before a skipped step may already be diverging: it must not replace a good checkpoint.
         if (step % config.checkpoint_every == 0 or last) and self.progress.skipped_in_a_row == 0:
             self.save()
@@ -372,9 +386,15 @@ class Trainer:
             for name, values in optimizer.get("state", {}).items()
             for entry, value in values.items()
         }
-        return parameters, entries
+        return parameters, entries | self.average.entries()
 
-    def save(self) -> None:
+    def final_weights(self) -> dict[str, Tensor]:
+        """Return the parameters to save, or their average if the recipe asks for it; as in `state`."""
+        with self.average.in_use():
+            # On a CPU the state is the parameters themselves.
+            return {name: tensor.clone() for name, tensor in self.state()[0].items()}
+
+    def save(self, folder: str = CHECKPOINTS) -> None:
         """Write a checkpoint; every process must call it."""
         parameters, entries = self.state()
         progress = asdict(self.progress)
@@ -382,7 +402,7 @@ class Trainer:
         progress["window"] = {name: float(value) for name, value in window.items()} | self._sum_over_processes(window)
         if self.accelerator.is_main_process:
             checkpoint = Checkpoint(self.progress.step, parameters, entries, progress)
-            save_checkpoint(self._out / CHECKPOINTS, checkpoint, keep=self._config.keep_checkpoints)
+            save_checkpoint(self._out / folder, checkpoint, keep=self._config.keep_checkpoints)
         self.accelerator.wait_for_everyone()
 
     def _resume(self) -> None:
@@ -391,27 +411,34 @@ class Trainer:
         if checkpoint is not None:
             self._restore(checkpoint)
         if self.accelerator.is_main_process:
-            _cut_metrics(self._out / METRICS, self.progress.step)
+            cut_metrics(self._out / METRICS, self.progress.step)
+
+    def carry_state(self, folder: Path) -> None:
+        """Continue with the optimizers' state of another run, from the checkpoint that it keeps as extendable.
+
+        Raises:
+            CheckpointError: there is none, or it is of another model.
+        """
+        checkpoint = load_checkpoint(folder / STABLE)
+        if checkpoint is None:
+            raise CheckpointError(folder / STABLE, "no checkpoint", "train that run with loop.extendable = true")
+        if {name: list(tensor.shape) for name, tensor in checkpoint.model.items()} != {
+            name: list(parameter.shape) for name, parameter in self.model.named_parameters()
+        }:
+            what = "its parameters are not those of this model"
+            raise CheckpointError(folder / STABLE, what, "give the run of a model of the same shape")
+        self._restore_optimizers(checkpoint)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        from torch.distributed.checkpoint.state_dict import (
-            StateDictOptions,
-            set_model_state_dict,
-            set_optimizer_state_dict,
-        )
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
         if sorted(checkpoint.model) != sorted(self._names):
             what = "its parameters are not those of this model"
             raise CheckpointError(self._out / CHECKPOINTS, what, "start in another folder with --out")
         options = StateDictOptions(full_state_dict=True, strict=False)
         set_model_state_dict(self._model, dict(checkpoint.model), options=options)
-        state: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in checkpoint.optimizer.items():
-            name, _, entry = key.rpartition("|")
-            state.setdefault(name, {})[entry] = tensor
-        # Everything but the state follows from the recipe.
-        template = self._empty_optimizer_state()
-        set_optimizer_state_dict(self._model, self._bare_optimizers, template | {"state": state}, options=options)
+        self.average.restore(checkpoint.optimizer)
+        self._restore_optimizers(checkpoint)
         self.progress = Progress(**checkpoint.state)
         if not self.accelerator.is_main_process:
             # A checkpoint holds the sums over all processes: the main process continues with them, the others with 0.
@@ -419,6 +446,19 @@ class Trainer:
                 (name for name in self.progress.window if name.endswith(LOCAL_SUMS)), 0.0
             )
         logger.info("resumed at step %d", self.progress.step)
+
+    def _restore_optimizers(self, checkpoint: Checkpoint) -> None:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+        state: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in checkpoint.optimizer.items():
+            name, _, entry = key.rpartition("|")
+            if not key.endswith(AVERAGE_ENTRY):
+                state.setdefault(name, {})[entry] = tensor
+        # Everything but the state follows from the recipe.
+        options = StateDictOptions(full_state_dict=True, strict=False)
+        template = self._empty_optimizer_state()
+        set_optimizer_state_dict(self._model, self._bare_optimizers, template | {"state": state}, options=options)
 
     def _empty_optimizer_state(self) -> dict[str, Any]:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
@@ -450,19 +490,3 @@ class Trainer:
             unit="step",
             disable=None if self.accelerator.is_main_process else True,
         )
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read `metrics.jsonl`; a last line that a kill truncated is left out."""
-    if not path.is_file():
-        return []
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            lines.append(json.loads(text))
-    return lines
-
-
-def _cut_metrics(path: Path, step: int) -> None:
-    lines = [line for line in read_metrics(path) if line["step"] <= step]
-    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))

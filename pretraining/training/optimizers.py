@@ -31,13 +31,15 @@ SMALLEST_SIDE = 8
 
 
 def learning_rate(config: LoopConfig, step: int) -> float:
-    """Return the learning rate of a step, counted from 0: linear warm-up, then decay to 0 at the last step.
+    """Return the learning rate of a step, counted from 0: linear warm-up, then `config.decay`.
 
     The first step has a positive learning rate, as in transformers; google-research/bert starts at 0 and drops by
     `warmup_steps / steps` of the peak at the end of the warm-up.
     """
     if step < config.warmup_steps:
         return config.peak_lr * (step + 1) / (config.warmup_steps + 1)
+    if config.decay == "warmup_stable_decay":
+        return config.peak_lr * min(1.0, (config.steps - step) / config.decay_steps)
     left = (config.steps - step) / max(1, config.steps - config.warmup_steps)
     if config.decay == "cosine":
         return config.peak_lr * 0.5 * (1 + math.cos(math.pi * (1 - left)))

@@ -95,7 +95,10 @@ class Run:
         from pretraining.training.loop import Trainer
 
         data = self.data
-        return Trainer(self.build_model(), data.train, data.held_out, self.recipe.loop, accelerator, self.out)
+        trainer = Trainer(self.build_model(), data.train, data.held_out, self.recipe.loop, accelerator, self.out)
+        if self.recipe.loop.carry_state:
+            trainer.carry_state(Path(self.recipe.model.init))
+        return trainer
 
     def estimate(self) -> Estimate:
         """Time one step on a sample of the corpus, after one warm-up step; nothing is written to the folder.
@@ -134,6 +137,9 @@ class Run:
         self._check_recipe()
         with accelerator.main_process_first():
             digest = self.data.digest
+        if accelerator.is_main_process:
+            self._lengthen()
+        accelerator.wait_for_everyone()
         manifest = self._read(MANIFEST_FILE)
         if manifest:
             if manifest["data_sha256"] != digest:
@@ -148,7 +154,7 @@ class Run:
             self._begin()
         trainer = self.make_trainer(accelerator)
         trainer.train(functools.partial(self._export, trainer))
-        state, _ = trainer.state()
+        state = trainer.final_weights()
         return self._finish(trainer, state) if accelerator.is_main_process else {}
 
     def _read(self, name: str) -> dict[str, Any]:
@@ -159,9 +165,41 @@ class Run:
 
     def _check_recipe(self) -> None:
         theirs, own = self._read(RECIPE_FILE), json.loads(json.dumps(self.recipe.model_dump()))
+        if theirs:
+            theirs = Recipe(**theirs).model_dump()  # settings that are newer than the folder have their defaults
+            if own["loop"]["extendable"] and theirs["loop"]["extendable"]:
+                theirs["loop"]["steps"] = own["loop"]["steps"]
         difference = theirs and _first_difference(_without_reporting(theirs), _without_reporting(own))
         if difference:
             raise UsageError("--out", f"{self.out} holds a run of another recipe ({difference})", "give another folder")
+
+    def _lengthen(self) -> None:
+        """Turn a run of other `loop.steps` back into its last step that is the same for both.
+
+        The recipe on disk is rewritten last, so that a kill in between is made good by the same command.
+
+        Raises:
+            UsageError: the folder has no such step.
+        """
+        theirs, loop = self._read(RECIPE_FILE), self.recipe.loop
+        if not theirs or theirs["loop"]["steps"] == loop.steps:
+            return
+        from pretraining.training.checkpoints import checkpoint_folder, steps_of
+        from pretraining.training.loop import CHECKPOINTS, STABLE
+
+        shared = min(type(loop)(**theirs["loop"]).stable_steps, loop.stable_steps)
+        kept = [step for step in steps_of(self.out / STABLE) if step <= shared]
+        found = [step for step in steps_of(self.out / CHECKPOINTS) if step <= shared]
+        if not kept and not found:
+            what = f"loop.steps={loop.steps}, but {self.out} has no checkpoint up to step {shared}"
+            raise UsageError("--set", what, f"give {theirs['loop']['steps']} as before, or another folder")
+        if kept:
+            shutil.copytree(self.out / STABLE, self.out / CHECKPOINTS, dirs_exist_ok=True)
+        for step in steps_of(self.out / CHECKPOINTS):
+            if step > shared:
+                shutil.rmtree(checkpoint_folder(self.out / CHECKPOINTS, step))
+        (self.out / MANIFEST_FILE).unlink(missing_ok=True)
+        write_json(self.out / RECIPE_FILE, self.recipe.model_dump())
 
     def _begin(self) -> None:
         """Write recipe and digest of the data, and delete temporary files of a killed process."""
@@ -172,7 +210,7 @@ class Run:
 
     def _export(self, trainer: "Trainer", step: int) -> None:
         """Save the model of an intermediate step."""
-        state, _ = trainer.state()
+        state = trainer.final_weights()
         if trainer.accelerator.is_main_process:
             folder = step_folder(self.out, step)
             folder.mkdir(exist_ok=True)
@@ -183,7 +221,7 @@ class Run:
 
     def _finish(self, trainer: "Trainer", state: "Mapping[str, Tensor]") -> dict[str, Any]:
         """Save the model with card, loss curve and manifest; then delete the checkpoints."""
-        from pretraining.training.loop import METRICS, read_metrics
+        from pretraining.training.metrics import METRICS, read_metrics
 
         exported = trainer.model.export(state, self.num_positions)
         lines = read_metrics(self.out / METRICS)

@@ -35,7 +35,8 @@ from pretraining.model import POSITIONS
 from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
 from pretraining.run import main
 from pretraining.training.accelerator import make_accelerator
-from pretraining.training.loop import Trainer, read_metrics
+from pretraining.training.loop import Trainer
+from pretraining.training.metrics import read_metrics
 from pretraining.training.run import Run
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece

@@ -35,8 +35,8 @@ from pretraining.training.loop import (
     HELD_OUT_EPOCH,
     NonFiniteError,
     Trainer,
-    read_metrics,
 )
+from pretraining.training.metrics import read_metrics
 from pretraining.training.optimizers import learning_rate, make_optimizers, orthogonalise
 from pretraining.training.run import Run
 
