@@ -75,7 +75,8 @@ def page(blanks: Sequence[NewsBlank], results: dict[str, list[int | None]], fill
         "# Missing words in sentences of news",
         "",
         f"`python -m benchmarks.blanks` on {len(blanks)} sentences of our own (`benchmarks/data/news_blanks.tsv`, "
-        f"sha256 {sha256(SENTENCES)[:12]}). A candidate is right if it is one of the answers to the letter. 95 % intervals.",
+        f"sha256 {sha256(SENTENCES)[:12]}). A candidate is right if it is one of the answers to the letter. 95 % "
+        "intervals.",
         "",
         "| model | parameters | " + " | ".join(f"right among the first {count}" for count in FIRST) + " |",
         "| --- | ---: | " + " | ".join("---:" for _ in FIRST) + " |",
