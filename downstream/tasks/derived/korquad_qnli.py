@@ -23,13 +23,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from corpora.sentences import Sentence, split_article
+from corpora.sentences import Sentence
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy
 from downstream.readers import read_squad
 from downstream.substitutes import DECIMALS, Division, Overlap
 from downstream.task import FinetuneConfig, QuestionExample, Task, TextExample
 from downstream.tasks import korquad
+from downstream.tasks.derived._passages import split_passage
 
 LABELS = ("none", "answer")
 MIN_BLOCKS, MAX_BLOCKS = 28, 2_000
@@ -79,7 +80,7 @@ def answering_sentence(question: QuestionExample) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _sentences(context: str) -> list[Sentence]:
-    return split_article(context)
+    return split_passage(context)
 
 
 def _makes_block(one: QuestionExample, first: str, two: QuestionExample, second: str) -> bool:

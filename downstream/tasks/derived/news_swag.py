@@ -25,11 +25,11 @@ from typing import Any
 
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.official import OfficialFile
-from corpora.sentences import split_article
 from downstream.families.multiple_choice import MultipleChoice
 from downstream.metrics import accuracy
 from downstream.substitutes import DECIMALS, GRAMS, Division, draw
 from downstream.task import ChoiceExample, FinetuneConfig, Task
+from downstream.tasks.derived._passages import split_passage
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def article_keys(document: Document) -> list[str]:
 
 def sentences_of(document: Document) -> list[str]:
     """Return the sentences of an article without footnote marks."""
-    return [s.text for s in split_article(MARKUP.sub("", document.text)) if len(s.text) >= SHORTEST]
+    return [s.text for s in split_passage(MARKUP.sub("", document.text)) if len(s.text) >= SHORTEST]
 
 
 @dataclass(frozen=True)
