@@ -17,10 +17,11 @@ caption: ▲ 25일 회의장 모습. /사진=물빛통신
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corpora.characters import collapse_blanks
-from corpora.sentences import LINE, Sentence, split_article
+from corpora.lines import blocks_of, join_lines
+from corpora.sentences import CLOSE, DATE, DATELINE, NAME, OPEN, PLACE, REPORTERS, Sentence, is_litany, split_article
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,14 @@ class BoilerplateKind:
     """Further lines that are no part of an article; a corpus keeps them."""
 
 
-_NAME = r"[가-힣]{2,4}"
-_ROLE = r"(?:(?:인턴|수습|선임|전문|객원|사진|시민|명예)\s?)?(?:기자|특파원|통신원|리포터|논설위원)"
-_REPORTERS = rf"{_NAME}(?:\s?[·,]\s?{_NAME})*\s{{1,2}}{_ROLE}(?:\s?[·,/]?\s?{_NAME}\s{_ROLE})*"
 _EMAIL = r"[A-Za-z0-9._+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
-_OPEN, _CLOSE = r"[\[(【<〈]", r"[\])】>〉]"
-_PLACE = r"[가-힣A-Za-z][가-힣A-Za-z0-9·,/ ]{1,18}"
 
 LONGEST_BOILERPLATE = 150
 """Characters of the longest line that counts as boilerplate; a longer one is a paragraph."""
 MARKS = (*"=@/ⓒ©▲▶☞►", "기자", "특파원", "통신원", "리포터", "논설위원", "저작권", "무단", "opyright", "eserved", "끝")
 """Every boilerplate line contains one of these; a text without any is skipped."""
-DATELINE = re.compile(
-    rf"{_OPEN}\s?{_PLACE}=\s?[가-힣A-Za-z0-9.·/ ]{{2,20}}{_CLOSE}\s*(?:{_REPORTERS}\s*=\s*)?"
-    rf"|{_OPEN}(?:[가-힣A-Za-z0-9]{{2,12}}[\s=])?{_REPORTERS}{_CLOSE}\s*=?\s*"
-    rf"|(?:{_PLACE}=\s?)?{_REPORTERS}\s?=\s+"
-)
-"""Beginning of a line that continues with text: (서울=물빛통신) 김하늘 기자 = …, [물빛일보 김하늘 기자] …"""
-_NAMES = rf"{_NAME}(?:\s?[·,/]?\s?{_NAME}){{0,4}}"
+_NAMES = rf"{NAME}(?:\s?[·,/]?\s?{NAME}){{0,4}}"
 _URL = r"(?:https?://|www\.)[^\s가-힣]+"
-_DATE = r"(?:19|20)\d\d[.\-/년]\s?\d{1,2}[.\-/월]\s?\d{1,2}일?\.?"
 _BULLET = r"[\[(<【▶▷☞►◀■□◆◇●※*\s]*"
 _COLON = r"\s?[:=|/\uff1a]\s?"
 _MEDIUM = r"[가-힣A-Za-z]{1,9}(?:신문|일보|통신|뉴스|방송|경제|타임스|투데이|미디어|TV)"
@@ -78,12 +67,12 @@ KINDS: Mapping[str, BoilerplateKind] = {
     "byline": BoilerplateKind(
         # 김하늘 기자 sky@press.example; 글·사진 김하늘 기자; 로스마=한지우 특파원
         corpus=re.compile(
-            rf"[-―/]?\s?{_OPEN}?(?:글\s?[·,/]?\s?사진\s?[=:]?\s?)?(?:{_PLACE}=\s?)?{_REPORTERS}"
-            rf"(?:\s?[/,|(]?\s?{_EMAIL}\)?)?{_CLOSE}?\.?(?:\s?\(끝\))?"
+            rf"[-―/]?\s?{OPEN}?(?:글\s?[·,/]?\s?사진\s?[=:]?\s?)?(?:{PLACE}=\s?)?{REPORTERS}"
+            rf"(?:\s?[/,|(]?\s?{_EMAIL}\)?)?{CLOSE}?\.?(?:\s?\(끝\))?"
         ),
         article=_any(
             # 김하늘기자 sky@press.example; /세종=김하늘 객원기자; 김하늘·한지우 기자 = sky@press.example
-            rf"[-―/]?\s?(?:[가-힣]{{2,6}}\s?=\s?)?{_NAME}\s?(?:[·,]\s?{_NAME}\s?)*"
+            rf"[-―/]?\s?(?:[가-힣]{{2,6}}\s?=\s?)?{NAME}\s?(?:[·,]\s?{NAME}\s?)*"
             rf"(?:인턴|수습|선임|객원|전문|시민|명예|의학전문|논설)?\s?(?:기자|특파원|위원)(?:\s?[=/|(\[]?\s?{_EMAIL}[)\]]?)?",
             # 취재=김하늘, 한지우 기자; 글·사진=김하늘; 영상취재: 김하늘; 촬영기자 : 김하늘
             rf"(?:취재|글|정리|영상|편집|촬영|사진|그래픽|구성|기획|제작|번역|자막|리서처)(?:\s?[·,/]?\s?(?:취재|사진|편집|영상|기자|제작))?"
@@ -96,7 +85,7 @@ KINDS: Mapping[str, BoilerplateKind] = {
     ),
     "email": BoilerplateKind(
         # 제보 jebo@press.example; an address alone
-        corpus=re.compile(rf"[^.!?@]{{0,25}}{_OPEN}?{_EMAIL}{_CLOSE}?(?:\s?\(끝\))?"),
+        corpus=re.compile(rf"[^.!?@]{{0,25}}{OPEN}?{_EMAIL}{CLOSE}?(?:\s?\(끝\))?"),
     ),
     "copyright": BoilerplateKind(
         # <저작권자 ⓒ 물빛통신, 무단 전재 및 재배포 금지>; but no sentence about the law, and no ⓒⓞⓞⓛ
@@ -114,8 +103,8 @@ KINDS: Mapping[str, BoilerplateKind] = {
         # … 내리고 있다. /사진=서율일보 길보미 기자; … 주민들. /윤슬타임스; [사진=물빛통신]
         corpus=re.compile(
             r"(?:.*[\s/.\[(【<〈])?(?:사진|그래픽|그림|자료|일러스트|영상)\s?(?:제공|출처|캡처|캡쳐)?(?:\s?[=ⓒ]\s?|\s/\s)"
-            rf"[^.!?=]{{2,30}}{_CLOSE}?"
-            rf"|.*[.\s]\s?/\s?(?:{_REPORTERS}|[가-힣A-Za-z0-9· ]{{2,18}}(?:제공|신문|일보|통신|뉴스|타임스|경제|매일))"
+            rf"[^.!?=]{{2,30}}{CLOSE}?"
+            rf"|.*[.\s]\s?/\s?(?:{REPORTERS}|[가-힣A-Za-z0-9· ]{{2,18}}(?:제공|신문|일보|통신|뉴스|타임스|경제|매일))"
             r"|.*=\s?사진공동취재단"
         ),
         article=_any(
@@ -138,6 +127,8 @@ KINDS: Mapping[str, BoilerplateKind] = {
     "notice": BoilerplateKind(
         article=_any(
             r"※.{1,150}",
+            # [편집자 주: …]
+            rf"{_BULLET}편집자\s?[주註].*",
             # 카카오톡 : '물빛제보' 검색; ■ 제보하기; 여러분의 제보를 기다립니다.
             rf"{_BULLET}(?:전화|카카오톡|카톡|이메일|메일|유튜브|네이버|홈페이지|페이스북|인스타그램|라인)\s?[:\uff1a].{{2,80}}",
             rf"{_BULLET}제보\s?(?:하기|안내|전화)?\s?[:\uff1a)\]]?(?:.{{0,60}}(?:기다립니다\.?|받습니다\.?|\d{{3,4}}-\d{{4}}|@.{{3,30}}))?",
@@ -146,6 +137,16 @@ KINDS: Mapping[str, BoilerplateKind] = {
             r"[\[(].{0,15}(?:구독|좋아요|알림\s?설정|채널\s?추가)(?:하기)?[\])]",
             r"(?:네이버|다음|유튜브|카카오).{0,30}(?:구독하기|구독해\s?주세요|채널\s?추가하기)[.!]?",
             r"구독과\s좋아요.{0,30}",
+            # 물빛신문 구독신청; 네이버에서 물빛신문 받아보기; 페이스북 트위터 공유하기; 글자 크기 조정; 기자 프로필
+            r".{0,25}(?:구독\s?신청|받아\s?보기|공유하기|글자\s?크기.{0,10}|기자\s?프로필|댓글\s?(?:쓰기|보기|달기)|스크랩|프린트)",
+            r"(?:좋아요|공감|추천|싫어요)\s?(?:응원\s?수|수)?\s?[\d,]*",
+            r"(?:Tags?|태그|해시태그|키워드)\s?[:\uff1a]?\s?#.{1,100}|(?:#[^\s#]{1,20}\s*){2,12}",
+            r".{0,15}기자의?\s다른\s(?:기사|뉴스).{0,10}|(?:\[[^\]]{0,15}(?:바로\s?가기|보내기|구독하기)\]\s?){1,4}",
+            r".{0,12}(?:24시간\s)?여러분의\s.{0,20}제보를?\s.{0,12}(?:기다립니다|받습니다|환영합니다)\.?",
+            # 문의: 물빛시청(02-123-4567); (이로동장 김하늘, 주무관 한지우 270-4805); 출처: 정책브리핑; PDF 첨부: …
+            rf"{_BULLET}(?:문의|문의처|담당\s?(?:자|부서|과)|연락처|출처|[A-Z]{{0,4}}\s?(?:첨부|붙임|별첨)(?:\s?파일)?)"
+            r"\s?(?:[:.\uff1a]|\s\d)(?!.*다\.$).{1,140}",
+            r"\((?=.{0,140}\d{3,4}-\d{4}|.{0,140}☎)[^()]{4,140}\)",
             # 이 기사는 인공지능의 도움을 받아 작성됐습니다.
             r"(?:이|본)\s?기사는\s.{0,80}(?:작성|제작|생성|지원|제공|수록|번역|편집).{0,30}(?:습니다|니다|됨)\.?",
         ),
@@ -158,7 +159,7 @@ KINDS: Mapping[str, BoilerplateKind] = {
             r"(?:[\])>】▶:]|\s|$)(?!.*다\.$).{0,100}",
             # ☞ …; ▶ … 구독하기; a link alone
             r"[☞►].{1,120}",
-            r"[▶▷].{0,80}(?:보기|가기|구독|클릭|추가|채널|제보|검색|다운로드).{0,30}",
+            r"(?!.*다\.$)[▶▷].{0,80}(?:보기|가기|구독|클릭|추가|채널|제보|검색|다운로드).{0,30}",
             rf"[\[(<]?\s?(?:[^.!?]{{0,20}}[:=]\s?)?{_URL}\s?[\])>]?",
         ),
     ),
@@ -166,8 +167,8 @@ KINDS: Mapping[str, BoilerplateKind] = {
         article=_any(
             # 입력 2024.05.01 09:30 수정 …; 2024-05-01 09:30:00 송고
             rf"[\[(<]?\s?(?:기사\s?)?(?:(?:최초|최종)\s?)?(?:입력|수정|등록|승인|업데이트|발행|게재|송고)\s?(?:일시?|시간|일자)?"
-            rf"\s?[:|\uff1a]?\s?{_DATE}.{{0,80}}",
-            rf"{_DATE}\s?(?:\([일월화수목금토]\)\s?)?(?:오전|오후)?\s?\d{{1,2}}:\d\d(?::\d\d)?(?:\s?(?:송고|입력|수정|게재))?",
+            rf"\s?[:|\uff1a]?\s?{DATE}(?!.*다\.).{{0,80}}",
+            rf"{DATE}\s?(?:\([일월화수목금토]\)\s?)?(?:오전|오후)?\s?\d{{1,2}}:\d\d(?::\d\d)?(?:\s?(?:송고|입력|수정|게재))?",
         ),
     ),
     "broadcast": BoilerplateKind(
@@ -177,11 +178,11 @@ KINDS: Mapping[str, BoilerplateKind] = {
             rf"{_CUE}\s?[:\uff1a]",
             # MBS 뉴스 김하늘입니다.; 지금까지 물빛에서 MBS 뉴스 김하늘이었습니다.
             rf"(?:지금까지\s)?(?:[가-힣]{{1,8}}에서\s)?[A-Za-z가-힣]{{2,8}}\s?(?:뉴스|NEWS|News)(?:룸|데스크|\d{{1,2}})?,?\s"
-            rf"{_NAME}(?:입니다|이었습니다|였습니다)\.?",
+            rf"{NAME}(?:입니다|이었습니다|였습니다)\.?",
             r"지금까지\s.{2,40}(?:전해\s?드렸습니다|이었습니다|였습니다)\.?",
             # 김하늘 기자가 보도합니다.; 한지우 기자의 보도입니다.
-            rf".{{0,30}}{_NAME}\s?(?:기자|특파원)(?:가|이)\s(?:보도합니다|취재했습니다|전합니다|보도했습니다|전해\s?드립니다)\.?",
-            rf".{{0,20}}{_NAME}\s?(?:기자|특파원)의?\s(?:단독\s?)?(?:보도|리포트)(?:입니다|를\s보시겠습니다|를\s들어보시겠습니다)?\.?",
+            rf".{{0,30}}{NAME}\s?(?:기자|특파원)(?:가|이)\s(?:보도합니다|취재했습니다|전합니다|보도했습니다|전해\s?드립니다)\.?",
+            rf".{{0,20}}{NAME}\s?(?:기자|특파원)의?\s(?:단독\s?)?(?:보도|리포트)(?:입니다|를\s보시겠습니다|를\s들어보시겠습니다)?\.?",
         ),
     ),
     "end_mark": BoilerplateKind(
@@ -194,6 +195,31 @@ CORPUS_LINES = {name: kind.corpus for name, kind in KINDS.items() if kind.corpus
 ARTICLE_LINES = {name: kind.article for name, kind in KINDS.items() if kind.article is not None}
 # … 따고 있다. /김하늘 기자: under a picture; at the end of an article, a sentence and a byline.
 CREDITED = re.compile(rf".{{5,140}}[.다습장경]\s?[/(\[]?\s?{_NAMES}\s?(?:사진|인턴|객원|선임)?\s?기자[)\]]?")
+# 많이 본 뉴스; [관련기사]; ■ 이 시각 주요뉴스 TOP 10; 인기기사 1. 배우 …: but not 관련 기사가 나간 뒤 …
+RELATED_HEADING = re.compile(
+    rf"{_BULLET}(?:[가-힣A-Za-z]{{1,8}}\s)?"
+    r"(?:(?:가장\s?)?많이\s?(?:본|읽은|찾은|댓글\s?단)\s?(?:뉴스|기사|글)"
+    r"|[가-힣A-Za-z]{0,10}\s?(?:관련|연관|인기|추천|최신|다른|주요|핫|베스트|포토|헤드라인|지금\s?뜨는)\s?(?:기사|뉴스|글|이슈|클릭)"
+    r"|이\s?시각\s?(?:가장\s?)?(?:주요|핫|인기|많이\s?본|관심)?\s?(?:뉴스|기사|이슈)"
+    r"|(?:오늘의|실시간)\s?(?:주요|추천|인기|핫|랭킹|많이\s?본)\s?(?:뉴스|기사|이슈|검색어)?"
+    r"|(?:뉴스|기사)?\s?랭킹\s?(?:뉴스|기사)?|당신이\s?좋아할\s?만한\s?(?:뉴스|콘텐츠|기사)"
+    r"|(?:이\s?기사와\s?)?함께\s?(?:본|볼\s?만한|읽은|보면\s?좋은)\s?(?:뉴스|기사))"
+    r"(?:\s?(?:TOP|Top|톱|BEST|베스트)\s?\d{0,3}|\s\d{1,3}(?=\s*$))?(?:\s?(?:더\s?보기|전체\s?보기|목록))?\s*[\])>】〉:▶►»+]*"
+    r"\s*(?:$|(?=[①▶▷►☞▲■□◆●○•·※☆★\-–]|\d{1,2}(?:[.)위]|\s)))"
+)
+PORTAL_MARKS = frozenset("▶▷►☞◀")
+PORTAL = re.compile(
+    r"무단.{0,4}(?:전재|복제|배포|수집)|재배포|저작권자|구독하|구독\s?신청|제보하|제보를\s?(?:기다|받)|제보가\s뉴스"
+)
+WEAK_PORTAL = re.compile(
+    r"구독|제보|바로\s?가기|보러\s?가기|기사\s?보기|채널|카카오톡|카톡|페이스북|유튜브|인스타|홈페이지|클릭|다운|친구\s?추가|네이버"
+)
+LONGEST_PORTAL = 600
+"""Characters of the longest block under an article."""
+SHORTEST_PARAGRAPH = 40
+"""Characters of a sentence that ends a list of related items inside an article."""
+MIN_BEFORE_RELATED = 3
+"""Sentences before a list of related items that make it the end of an article."""
 SHORTEST_SENTENCE = 8
 """Fewest characters of a sentence before a byline glued to it; a name may end like a sentence."""
 STICKING = frozenset({"byline", "email", "copyright", "notice", "related", "end_mark"})
@@ -218,32 +244,69 @@ def segments_of(text: str) -> list[Segment]:
         Segments in order, with only white space between them. A line of boilerplate is one segment.
     """
     sentences = split_article(text)
-    lines = [line for line in LINE.finditer(text) if line.group().strip()]
-    num_triangles = sum(line.group().lstrip().startswith("▲") for line in lines)
-    kinds = [_kind_of_line(line.group().strip(), num_triangles) for line in lines]
+    lines = blocks_of(text)
+    texts = [join_lines(text[start:end]) for start, end in lines]
+    num_triangles = sum(line.startswith("▲") for line in texts)
+    kinds = [_kind_of_line(line, num_triangles) for line in texts]
     last = max((k for k, kind in enumerate(kinds) if not kind), default=-1)
-    for k, line in enumerate(lines):
+    for k, line in enumerate(texts):
         # A picture's caption is one sentence, and the credit a second one.
-        if k < last and not kinds[k] and CREDITED.fullmatch(line.group().strip()) and line.group().count(". ") < 2:
+        if k < last and not kinds[k] and CREDITED.fullmatch(line) and line.count(". ") < 2:
             kinds[k] = "caption"
     found: list[Segment] = []
     cursor = 0
-    for line, kind in zip(lines, kinds, strict=True):
+    for (_, end), kind in zip(lines, kinds, strict=True):
         first = cursor
-        while cursor < len(sentences) and sentences[cursor].start < line.end():
+        while cursor < len(sentences) and sentences[cursor].start < end:
             cursor += 1
         if kind:
             found.append(Segment(sentences[first].start, sentences[cursor - 1].end, kind))
         else:
-            for sentence in sentences[first:cursor]:
-                found += _parts(sentence)
+            parts = [part for sentence in sentences[first:cursor] for part in _parts(sentence)]
+            # 새 다리 놓는다 2024.05.01 09:30 (물빛=물빛통신) …: a headline in one line with the article
+            if len(parts) > 1 and not parts[0].kind and parts[1].kind in OPENINGS and _is_bare(text, parts[0]):
+                parts[0] = replace(parts[0], kind="headline")
+            found += parts
+    return _without_related(text, found)
+
+
+OPENINGS = frozenset({"timestamp", "dateline"})
+
+
+def _is_bare(text: str, segment: Segment) -> bool:
+    return FULL_STOP.search(text[max(segment.start, segment.end - 6) : segment.end]) is None
+
+
+def _without_related(text: str, segments: list[Segment]) -> list[Segment]:
+    """Label what stands behind a heading of related items: 많이 본 뉴스, 관련기사.
+
+    The items are other articles' headlines and first sentences. A list behind the greater part of an article goes on to
+    its end; one before it ends with the next sentence of at least `SHORTEST_PARAGRAPH` characters.
+    """
+    num = sum(not segment.kind for segment in segments)
+    before, is_list, is_last = 0, False, False
+    found = []
+    for segment in segments:
+        line = text[segment.start : segment.end]
+        if _opens_related(line):
+            is_list, is_last = True, 2 * before >= num or before >= MIN_BEFORE_RELATED
+        elif is_list and not is_last and not segment.kind:
+            is_list = len(line) < SHORTEST_PARAGRAPH or FULL_STOP.search(line[-6:]) is None
+        if is_list and not segment.kind:
+            segment = replace(segment, kind="related")
+        before += not segment.kind
+        found.append(segment)
     return found
+
+
+def _opens_related(line: str) -> bool:
+    return RELATED_HEADING.match(line[:LONGEST_BOILERPLATE]) is not None
 
 
 @functools.lru_cache(maxsize=256)  # a line that is one sentence is asked about twice
 def kind_of(line: str) -> str:
     """Return the kind of boilerplate that LINE, stripped of white space, is as a whole; "" for text."""
-    if len(line) > LONGEST_BOILERPLATE or _is_litany(line):
+    if len(line) > LONGEST_BOILERPLATE or is_litany(line):
         return ""
     for patterns in (CORPUS_LINES, ARTICLE_LINES):
         for kind, pattern in patterns.items():
@@ -252,23 +315,26 @@ def kind_of(line: str) -> str:
     return ""
 
 
-def _is_litany(line: str) -> bool:
-    """Whether LINE names more reporters than a byline does; the patterns would take exponential time over it."""
-    return (
-        line.count("기자") + line.count("특파원") + line.count("통신원") + line.count("리포터") + line.count("위원") > 8
-    )
+def _is_portal(line: str) -> bool:
+    """Whether LINE is one of the blocks that portals put under an article: ▶ 구독하세요 ▶ 제보 ⓒ … 무단 전재 금지."""
+    if line[:1] not in PORTAL_MARKS or len(line) > LONGEST_PORTAL:
+        return False
+    return PORTAL.search(line) is not None or (WEAK_PORTAL.search(line) is not None and not line.endswith("다."))
 
 
 def _kind_of_line(line: str, num_triangles: int) -> str:
     """Return the kind of a line that is boilerplate as a whole; "" for one with a sentence."""
+    is_portal = _is_portal(line)
+    if is_portal and len(line) > LONGEST_BOILERPLATE:
+        return "promotion"
     if len(line) > LONGEST_BOILERPLATE or CREDITED.fullmatch(line):
         return ""
     if line.startswith("▲"):
         if num_triangles == 1 or re.search(r"모습|ⓒ|©|[/(\[]\s?사진|제공", line):
             return "caption"
         return "" if FULL_STOP.search(line) else "list"
-    kind = kind_of(line)
-    if kind in STICKING and _tail(line) is not None:
+    kind = kind_of(line) or ("promotion" if is_portal else "")
+    if kind in STICKING and not is_portal and _tail(line) is not None:
         return ""
     if not kind and HEADING.fullmatch(line) and not FULL_STOP.search(line):
         return "heading"
@@ -284,7 +350,7 @@ def _parts(sentence: Sentence) -> Iterator[Segment]:
         return
     text = sentence.text[: tail[0]].rstrip() if tail else sentence.text
     opening = text[:LONGEST_BOILERPLATE]
-    head = None if _is_litany(opening) else DATELINE.match(opening)
+    head = None if is_litany(opening) else DATELINE.match(opening)
     if head and head.end() < len(text):
         yield Segment(start, start + len(head.group().rstrip()), "dateline")
         yield Segment(start + head.end(), start + len(text), "")

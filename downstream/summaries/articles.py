@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from corpora.boilerplate import Segment, segments_of
+from corpora.lines import join_lines
 
 LONGEST_HEADLINE = 70
 """Characters; a longer first line is no headline."""
@@ -35,8 +36,8 @@ class Article:
 
     @property
     def texts(self) -> list[str]:
-        """The texts of the S sentences."""
-        return [self.text[sentence.start : sentence.end] for sentence in self.sentences]
+        """The texts of the S sentences, each in one line."""
+        return [join_lines(self.text[sentence.start : sentence.end]) for sentence in self.sentences]
 
     @property
     def starts_paragraph(self) -> list[bool]:

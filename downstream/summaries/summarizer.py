@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from corpora.characters import compose
 from corpora.foundation.files import package_path
+from corpora.lines import join_lines
 
 if TYPE_CHECKING:
     # Imported with the first summary: `import downstream.summarize` takes a fraction of a second.
@@ -75,8 +76,8 @@ class Summary:
     """With `explain`: everything that could not be chosen."""
 
     def __str__(self) -> str:
-        """Join the sentences by line breaks; no sentence contains one, unless an HTML tag inside it does."""
-        return "\n".join(sentence.text for sentence in self.sentences)
+        """Join the sentences by line breaks, each in one line: those of a wrapped text are unwrapped."""
+        return "\n".join(join_lines(sentence.text) for sentence in self.sentences)
 
 
 class Titled(Protocol):

@@ -49,9 +49,17 @@ BOILERPLATE = [
     ("caption", "※ 사진은 기사 내용과 관련 없음"),
     ("related", "[관련기사] 물빛시 새 다리, 왜 늦어졌나"),
     ("related", "☞ 물빛시 다리 공사 일지"),
-    ("related", "이 시각 많이 본 뉴스"),
     ("related", "https://news.mulbit.example/2024/0501"),
     ("promotion", "▶ 물빛통신 구독하기"),
+    ("copyright", "▶ 물빛신문, 네이버에서 구독하세요 ▶ 카톡 제보 ⓒ물빛신문, 무단 전재 및 재배포를 금지합니다."),
+    ("promotion", "▶당신의 제보가 뉴스로 만들어집니다. 물빛신문은 여러분의 소중한 제보를 기다립니다."),
+    ("notice", "[편집자 주: 이 글은 어제 썼다. 오늘 고쳤다.]"),
+    ("notice", "물빛신문 구독신청"),
+    ("notice", "네이버에서 물빛신문 받아보기"),
+    ("notice", "문의: 물빛시청 교통과(02-123-4567)"),
+    ("notice", "(이로동장 김하늘, 주무관 한지우 270-4805)"),
+    ("notice", "출처: 대한민국 정책브리핑 보도자료"),
+    ("notice", "김하늘 기자의 다른 기사 보기"),
     ("notice", "※ 제보는 물빛방송으로 해 주십시오"),
     ("notice", "▷ 카카오톡 : '물빛제보' 검색, 채널 추가"),
     ("notice", "시청자 여러분의 소중한 제보를 기다립니다."),
@@ -97,6 +105,9 @@ TEXT = [
     "유형별로는 ▲배송 지연 58.3% ▲환불 거부 24.9% 순이었다.",
     "관련 기사가 나간 뒤 시는 해명했다.",
     "관련 뉴스가 퍼지면서 주가가 내렸다.",
+    "▶ 시는 유튜브 채널을 다음 달에 연다.",
+    "문의가 잇따르자 시는 창구를 늘렸다.",
+    "(시장은 지난해 이를 약속했다.)",
     "구독자는 1년 사이 두 배로 늘었다.",
     "유튜브 구독과 좋아요가 후원으로 이어졌다고 그는 설명했다.",
     "이 기사는 사실과 다르다고 시는 반박했다.",
@@ -212,6 +223,57 @@ def test_of_the_sample_s_sentences_only_questions_and_datelines_are_taken_out() 
             elif not segment.kind:
                 assert is_sentence, article["text"][segment.start : segment.end]
     assert set(taken) <= {"question", "dateline"}
+
+
+def test_behind_a_heading_of_related_items_nothing_is_a_sentence(subtests: pytest.Subtests) -> None:
+    items = ["1. 배우 A씨 결혼", "가수 B씨가 새 노래를 냈다.", "- 시장 “다리 놓겠다”", "그는 누구인가. 팬들은 놀랐다."]
+    for heading in [
+        *[
+            "많이 본 뉴스",
+            "가장 많이 본 기사",
+            "[관련기사]",
+            "관련 뉴스",
+            "인기기사 TOP 5",
+            "■ 이 시각 주요뉴스",
+            "추천뉴스",
+        ],
+        *[
+            "이 시각 핫뉴스",
+            "<실시간 인기뉴스>",
+            "랭킹뉴스",
+            "물빛신문 주요 뉴스",
+            "▶ 함께 볼만한 기사",
+            "오늘의 추천 기사:",
+        ],
+    ]:
+        for joint in ("\n", " "):
+            with subtests.test(heading=heading, joint=joint):
+                text = f"{BEFORE} 시민은 반겼다. {BEHIND}{joint}{heading}{joint}{joint.join(items)}"
+                assert [line for kind, line in kinds_in(text) if not kind] == [BEFORE, "시민은 반겼다.", BEHIND]
+
+
+def test_a_box_of_related_items_inside_an_article_ends_with_the_next_paragraph() -> None:
+    paragraph = "시는 300억원을 들여 내년 3월에 시작하고 2028년까지 공사를 마칠 계획이라고 25일 밝혔다."
+    text = "\n".join([BEFORE, "[관련기사]", "물빛시 다리, 왜 늦었나", paragraph, "시민은 반겼다.", BEHIND])
+    assert [line for kind, line in kinds_in(text) if not kind] == [BEFORE, paragraph, "시민은 반겼다.", BEHIND]
+
+
+def test_headline_time_and_dateline_in_one_line_are_parted_from_the_sentence(subtests: pytest.Subtests) -> None:
+    headline = "물빛시, 새 다리 놓는다"
+    for kinds, opening in [
+        (["headline", "timestamp", "dateline"], f"{headline} 2024.05.01 09:30 (물빛=물빛통신) 김하늘 기자 ="),
+        (["headline", "timestamp", "dateline"], f"{headline} 입력 2024-05-01 09:30:00 【서울=물빛시스】"),
+        (["headline", "dateline"], f"{headline} (서울=물빛통신) 김하늘 기자 ="),
+        (["headline", "dateline"], f"{headline} [물빛일보 김하늘 기자]"),
+        (["timestamp", "dateline"], "입력 2024.05.01. 오전 9:30 (물빛=물빛통신) 김하늘 기자 ="),
+    ]:
+        with subtests.test(opening=opening):
+            found = kinds_in(f"{opening} {BEFORE} {BEHIND}")
+            assert [kind for kind, _ in found] == [*kinds, "", ""]
+            assert [line for kind, line in found if not kind] == [BEFORE, BEHIND]
+    for sentence in ["회의는 2024.05.01 09:30 시작한다.", "그는 (물빛=물빛통신) 기사를 읽었다."]:
+        with subtests.test(sentence=sentence):
+            assert kinds_in(sentence) == [("", sentence)]
 
 
 ALPHABET = [

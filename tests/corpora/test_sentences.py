@@ -2,6 +2,7 @@
 
 import doctest
 import json
+import re
 import time
 import unicodedata
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import corpora.lines
 import corpora.sentences
 from corpora.sentences import Sentence, ends_sentence, split_article, split_by_rules, split_sentences
 
@@ -54,8 +56,8 @@ def test_blank_text_has_no_sentences(subtests: pytest.Subtests) -> None:
             assert split_sentences(text) == []
 
 
-def test_the_documented_example_holds() -> None:
-    assert doctest.testmod(corpora.sentences).failed == 0
+def test_the_documented_examples_hold() -> None:
+    assert doctest.testmod(corpora.sentences).failed == doctest.testmod(corpora.lines).failed == 0
 
 
 HOSTILE = [
@@ -198,6 +200,139 @@ def test_sentences_of_an_article_end_where_a_reader_ends_them(subtests: pytest.S
         with subtests.test(sentences=sentences):
             separator = "\n" if sentences[0].endswith("말") else " "
             assert [sentence.text for sentence in split_article(separator.join(sentences))] == sentences
+
+
+def joined_and_split(subtests: pytest.Subtests, *articles: list[str], joint: str = " ") -> None:
+    for sentences in articles:
+        with subtests.test(sentences=sentences):
+            assert [sentence.text for sentence in split_article(joint.join(sentences))] == sentences
+
+
+def test_brackets_inside_a_sentence_nest_like_quotations(subtests: pytest.Subtests) -> None:
+    for opening, closing in ["()", "[]", "〈〉", "《》", "「」", "『』", "【】"]:
+        inside = f"{opening}지난해 약속했다. 예산도 마련했다.{closing}"
+        joined_and_split(
+            subtests,
+            [f"시장은 {inside} 이번에 지켰다고 말했다.", "시민은 반겼다."],
+            [f"시장은 “{inside} 지켰다. 약속한다.”고 말했다.", "시민은 반겼다."],
+            ["시장은 말했다.", f"{inside}", "시민은 반겼다."]
+            if opening in "(["
+            else [f"{inside}는 책이 나왔다.", "팔렸다."],
+            # Without its closing mark a bracket encloses nothing.
+            [f"시장은 {opening}지난해 약속했다.", "예산도 마련했다.", "시민은 반겼다."],
+        )
+
+
+def test_what_stands_behind_a_closing_mark_decides_with_a_blank_or_without(subtests: pytest.Subtests) -> None:
+    endings = [
+        "라고",
+        "이라고",
+        "라며",
+        "이라며",
+        "라면서",
+        "라는",
+        "이라는",
+        "란",
+        "고",
+        "며",
+        "면서",
+        "는",
+        "라고는",
+        "라고도",
+    ]
+    endings += ["하고", "하며", "하면서", "하는", "등의", "등을", "등이라고", "라던", "라니"]
+    for ending in endings:
+        for quotation in ("“다리를 열겠다. 예산도 있다.”", '"다리를 열겠다. 예산도 있다."', "‘다리를 열까? 열겠다!’"):
+            for blank in ("", " "):
+                said = f"{quotation}{blank}{ending} 시장은 말했다."
+                joined_and_split(subtests, [said, "시민은 반겼다."], [f"그날 {said}", "시민은 반겼다."])
+    joined_and_split(
+        subtests,
+        ["“다리를 열겠다.", "예산도 있다.”", "이 시장은 말을 아꼈다."],
+        ["“다리를 열겠다.”", "고승민 시장이 말했다."],
+        ['"다리를 열겠다."', "시장이 말했다."],
+    )
+
+
+def test_a_full_stop_glued_to_anything_ends_a_sentence(subtests: pytest.Subtests) -> None:
+    sentences = [
+        "두 회사가 합의했다.",
+        "A사는 부인했다.",
+        "3일 뒤 발표했다.",
+        "▲서울도 연다.",
+        "“좋다.”며 웃었다.",
+        "[단독]이다.",
+    ]
+    joined_and_split(
+        subtests,
+        sentences,
+        ["그는 왔을까?", "B사는 몰랐다!", "7명뿐이었다."],
+        ["말했다.[1]", "그는 갔다.[2][3]", "끝."],
+        joint="",
+    )
+    joined_and_split(
+        subtests,
+        ["값은 3.5%다.", "2021.6.1.에 열렸다.", "누리집은 www.mulbit.kr이다.", "주소는 a.b@mulbit.co.kr이다."],
+        ["v2.0.1을 냈다.", "U.S. 스틸과 A.B.C.사가 왔다.", "파일은 했다.hwp다."],
+        ["1. 서울을 연다.", "2. 부산을 연다.", "(3). 대구도 연다."],
+        ["캐나다.미국과 수요.공급을 봤다.", "서울.부산이 이겼다."],
+        ["Jan. 3일 Mr. 홍과 Gov. 김이 a.m. 9시에 왔다.", "Mulbit Inc. 대표는 No. 1이 됐다.", "한국 vs. 일본은 비겼다."],
+    )
+
+
+PARAGRAPHS = [
+    "물빛시가 낡은 하늘다리를 헐고 그 자리에 새 다리를 놓기로 했다고 25일 밝혔다. 공사비는 모두 300억원이다. "
+    "김하늘 시장은 “지난해 약속한 대로 다리를 열겠다. 예산도 마련했다.”라고 말했다.",
+    "하늘다리는 1974년에 지어져 안전 진단에서 가장 낮은 등급을 받았다. 시민들은 반겼지만, 공사 동안 3.5km를 "
+    "돌아가야 한다는 걱정도 나온다. 시는 내년 3월 공사를 시작해 2028년까지 마칠 계획이다.",
+]
+
+
+def wrapped(paragraph: str, width: int, *, is_hard: bool) -> str:
+    """Wrap at a number of columns: between words, or like a terminal anywhere."""
+    lines, used = [""], 0
+    for piece in paragraph if is_hard else re.findall(r"\S+\s*", paragraph):
+        columns = sum(1 + (character > "\u1100") for character in piece.rstrip() or piece)
+        if used + columns > width:
+            lines, used = [*lines, ""], 0
+        lines[-1] += piece
+        used += sum(1 + (character > "\u1100") for character in piece)
+    return "\n".join(line.strip() for line in lines)
+
+
+def test_lines_that_a_terminal_or_pdf_wrapped_are_joined(subtests: pytest.Subtests) -> None:
+    whole = ["".join(s.text.split()) for s in split_article("\n".join(PARAGRAPHS))]
+    assert len(whole) == 6
+    for width in (40, 56, 72, 100):
+        for is_hard in (False, True):
+            for headline in ("", "물빛시, 새 다리 놓는다\n"):
+                with subtests.test(width=width, is_hard=is_hard, headline=headline):
+                    text = headline + "\n".join(wrapped(p, width, is_hard=is_hard) for p in PARAGRAPHS)
+                    found = ["".join(s.text.split()) for s in split_article(text)]
+                    assert found == [*(["물빛시,새다리놓는다"] if headline else []), *whole]
+
+
+def test_a_word_or_a_quotation_goes_on_over_one_break_but_not_over_a_blank_line(subtests: pytest.Subtests) -> None:
+    for sentences in [
+        ["물빛시가 새 다리를 놓기로 했다고 25일 밝\n혔다.", "시민은 반겼다."],
+        ["시장은 “다리를 열겠다.\n예산도 있다.”라고 말했다.", "시민은 반겼다."],
+        ["“다리를 열겠다. 예산도 있다.”\n라고 시장은 말했다.", "시민은 반겼다."],
+        ["시장은 (지난해 약속했다.\n예산도 있다.) 이번에 지켰다.", "시민은 반겼다."],
+    ]:
+        with subtests.test(sentences=sentences):
+            assert [s.text for s in split_article(" ".join(sentences))] == sentences
+            assert len(split_article(" ".join(sentences).replace("\n", "\n\n"))) > len(sentences)
+
+
+def test_lines_that_end_are_not_joined(subtests: pytest.Subtests) -> None:
+    joined_and_split(
+        subtests,
+        ["물빛시, 새 다리 놓는다", "물빛시가 새 다리를 놓기로 했다.", "시민은 반겼다."],
+        ["물빛시가 새 다리를 놓기로 했다", "시민들은 새 다리를 반겼다", "공사는 내년 3월에 시작한다"],
+        ["다리 놓는다", "1. 하늘다리 새로 놓아", "2. 물빛다리 고쳐 쓰기로", "3. 달빛다리 헐기로 해"],
+        ["지역 복지를 위한 사업 추진 및 협력 강화 방안 논의", "물빛시가 회의를 열었다."],
+        joint="\n",
+    )
 
 
 def test_a_forgotten_blank_fuses_no_sentences_of_an_article(subtests: pytest.Subtests) -> None:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection
 from itertools import pairwise
 
-from corpora.sentences import LINE, Sentence, ends_sentence
+from corpora.lines import LINE
+from corpora.sentences import Sentence, ends_sentence
 
 # Where a blank was forgotten: 했다.그리고 했다.“그런데
 GLUED = re.compile(r"(?<=[가-힣][다요죠까])[.!?](?=[가-힣“\"‘(\[])")
