@@ -80,11 +80,11 @@ def blocks_of(text: str) -> list[tuple[int, int]]:
         return lines
     joined = _joined(text, lines)
     blocks = [lines[0]]
-    for line, is_joined in zip(lines[1:], joined, strict=True):
+    for span, is_joined in zip(lines[1:], joined, strict=True):
         if is_joined:
-            blocks[-1] = (blocks[-1][0], line[1])
+            blocks[-1] = (blocks[-1][0], span[1])
         else:
-            blocks.append(line)
+            blocks.append(span)
     return blocks
 
 

@@ -114,9 +114,9 @@ def split_by_rules(text: str) -> list[list[str]]:
 
 # English abbreviations in Korean news: Gov. 홍, Samsung Co., Jan. 3, vs. 일본
 ABBREVIATION = re.compile(
-    r"(?:.{0,40}[^A-Za-z])?(?:Mr|Mrs|Ms|Dr|Prof|Gov|Sen|Rep|Pres|Gen|Col|Maj|Capt|Lt|Sgt|Adm|Rev|Hon|Atty|St|Mt|Ft|Jr|Sr"
+    r"(?:.{0,40}[^A-Za-z])?(?:Mr|Mrs|Ms|Dr|Prof|Gov|Sen|Rep|Gen|Col|Maj|Capt|Lt|Sgt|Adm|Rev|Hon|Atty|St|Mt|Ft|Jr|Sr"
     r"|Inc|Corp|Co|Ltd|Bros|Dept|Univ|Assn|Ave|Blvd|Rd|No|Nos|Vol|Fig|pp|ed|eds|vs|v|etc|al|cf|approx|est|feat|ft|ver"
-    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec|Mon|Tue|Tues|Wed|Thu|Thur|Thurs|Fri|Sat|Sun|[IVX]{2,4})\.",
+    r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sep|Sept|Oct|Nov|Dec|Mon|Tue|Tues|Wed|Thu|Thurs|Fri|Sat|Sun|[IVX]{2,4})\.",
     re.IGNORECASE,
 )
 # Where a blank was forgotten: 했다.그리고 했다.A사는 했다.3일 했다.▲서울 했다.“그런데; a wide full stop needs none.
@@ -146,7 +146,7 @@ LONGEST_INSIDE = {mark: 400 if mark in QUOTES else 300 for mark in CLOSING_OF} |
 CONTINUES = re.compile(
     r"\s*(?:이?라(?:[고는며면]|면서|던|더니|니|지만|거나|든[지가]|네|도|서|기에|기보다|기보단|는데)?[가-힣]?|이?란"
     r"|고|며|면서|는|던|는데|더니|지만|거나|하(?:고|며|는|면서|면|자|던|니|였[가-힣]{0,3}|더니)|했(?:다[가-힣]{0,2}|던|으[나며])"
-    r"|등(?:이라|으로|에서|을|의|이|은|과|에|도|등)?|(?:이렇|그렇)게|이같이|이처럼)"
+    r"|등(?:이라[고는며]?|으로|에서|을|의|이|은|과|에|도|등)?|(?:이렇|그렇)게|이같이|이처럼)"
     r"[은는도이가을를의만]?(?=[\s,.]|$)"
 )
 UNENDED_BEFORE = re.compile(r"(?<![다요죠까음함됨임:\uff1a.!?…”\"’')\]])$")
