@@ -1,11 +1,10 @@
 """Clean documents for pretraining: edits first, then reasons to drop a document.
 
 Edits remove control and zero-width characters, repeated blanks, and boilerplate (bylines, datelines, captions,
-copyright notices). A document is then dropped if the rest is too short, not Korean or repetitive, if it is a duplicate,
-or if it is an evaluation text. Drops and edits are counted by reason. In doubt a line is kept.
+copyright notices). A document is then dropped if the rest is too short, not Korean or repetitive. In doubt a line is
+kept. `corpora.pipeline.stages` says what else happens to a document.
 
->>> document = Document("[서울=물빛통신] 김하늘 기자 = 금리가  올랐다. 총재는 말을 아꼈다.", "1")
->>> next(Cleaner().clean([document], Tally())).text
+>>> edit("[서울=물빛통신] 김하늘 기자 = 금리가  올랐다. 총재는 말을 아꼈다.", CleaningConfig())[0]
 '금리가 올랐다. 총재는 말을 아꼈다.'
 """
 
@@ -14,8 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +21,11 @@ from pydantic import Field
 
 from corpora.boilerplate import remove_boilerplate
 from corpora.characters import collapse_blanks, nfc, remove_invisible
-from corpora.documents import Document
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
+from corpora.privacy import DEFAULT_KINDS, Kind
 from corpora.readers.decoding import format_of, read_lines, read_text
 from corpora.readers.records import FORMATS, parse_json_object
-from corpora.sentences import split_by_rules
 
 
 class CleaningConfig(Config):
@@ -43,66 +40,13 @@ class CleaningConfig(Config):
     remove_boilerplate: bool = True
     """Remove bylines, datelines, captions, copyright notices and the like."""
     remove_duplicates: bool = True
-    """Drop duplicate texts. Their digests take 75 to 97 MB per million documents kept."""
-
-
-@dataclass
-class Tally:
-    """Counts of the documents of a source."""
-
-    num_read: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    """Documents by the first reason that applied."""
-    edited: Counter[str] = field(default_factory=Counter)
-    """Documents by edit, dropped ones included; a document counts for each edit that changed it."""
-
-
-class Cleaner:
-    """Cleans documents, and remembers the texts it kept across sources."""
-
-    def __init__(self, config: CleaningConfig | None = None, excluded: Collection[int] = frozenset()) -> None:
-        """Start with no text seen.
-
-        Args:
-            config: settings.
-            excluded: digests of texts to drop; see `digests_to_exclude`.
-        """
-        self.config = config or CleaningConfig()
-        self.seen: set[int] = set()
-        self._excluded = excluded
-
-    def clean(self, documents: Iterable[Document], tally: Tally) -> Iterator[Document]:
-        """Yield cleaned documents, and count drops and edits in TALLY."""
-        for document in documents:
-            tally.num_read += 1
-            text, edits = edit(document.text, self.config)
-            tally.edited.update(edits)
-            title = " ".join(remove_invisible(document.title).split())
-            reason = reason_to_drop(text, self.config) or self._reason_from_others(text, title)
-            if reason is not None:
-                tally.dropped[reason] += 1
-            else:
-                title = "" if title == text else title  # a source of headlines may give title and text
-                is_same = text == document.text and title == document.title
-                yield document if is_same else replace(document, text=text, title=title)
-
-    def _reason_from_others(self, text: str, title: str) -> str | None:
-        """Return why TEXT is dropped because of another text; otherwise remember it."""
-        if not self._excluded and not self.config.remove_duplicates:
-            return None
-        digest = text_digest(text)
-        if self._excluded and (digest in self._excluded or self._quotes_excluded(f"{title}\n{text}")):
-            return "excluded"
-        if self.config.remove_duplicates:
-            if digest in self.seen:
-                return "duplicate"
-            self.seen.add(digest)
-        return None
-
-    def _quotes_excluded(self, text: str) -> bool:
-        """Whether a line of TEXT, or a sentence in it, is excluded: the premises of KLUE-NLI are sentences of news."""
-        parts = (part for line in text.split("\n") for part in (line, *map(" ".join, split_by_rules(line))))
-        return any(text_digest(part) in self._excluded for part in parts if len(part) >= MIN_QUOTE)
+    """Drop duplicate texts, and near-duplicates."""
+    near_duplicates: float = Field(default=0.8, ge=0, le=1)
+    """Jaccard index of the letters from which on texts are near-duplicates; 0 keeps them."""
+    repeated_lines: float = Field(default=0.005, ge=0, le=1)
+    """Share of a source's documents from which on a line that they have in common is removed; 0 keeps such lines."""
+    privacy: tuple[Kind, ...] = DEFAULT_KINDS
+    """Kinds of personal data that are masked; see `corpora.privacy`."""
 
 
 # ---- texts that are the same ----

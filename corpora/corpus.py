@@ -1,6 +1,7 @@
 """A finished corpus on disk: manifest and document shards, as `corpora.build` writes them."""
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections import Counter
@@ -14,7 +15,7 @@ from pydantic import Field, ValidationError
 from corpora.documents import Document, read_documents
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
-from corpora.foundation.files import atomic_file
+from corpora.foundation.files import atomic_file, fingerprint, sha256, write_json
 from corpora.readers.decoding import Encoding
 from corpora.readers.records import TextUnit
 
@@ -56,6 +57,8 @@ class Counts(Config):
     """Documents by reason."""
     edited: dict[str, int] = Field(default_factory=dict)
     """Documents by edit."""
+    masked: dict[str, int] = Field(default_factory=dict)
+    """Places with personal data by kind, in titles and texts, those of dropped documents included."""
 
 
 class SourceRecord(Counts, SourceFile):
@@ -77,6 +80,8 @@ class Manifest(Config):
     """`manifest.json`. It has no time and no path: equal sources and settings give equal bytes."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
+    digest: str = ""
+    """Of all the rest; empty in manifests of version 0.1."""
     settings: dict[str, Any]
     totals: Counts
     sources: tuple[SourceRecord, ...]
@@ -96,7 +101,21 @@ def read_manifest(folder: Path) -> Manifest:
         what = "this corpus is not finished" if is_begun else f"no corpus: {MANIFEST} is missing"
         fix = "run the same command again" if is_begun else "make one with"
         raise DataError(folder, what, f"{fix}: python -m corpora.build SOURCE --out {folder}")
-    return load_record(Manifest, folder / MANIFEST)
+    manifest = load_record(Manifest, folder / MANIFEST)
+    if manifest.digest and manifest.digest != _digest_of(manifest):
+        what = "changed since it was written"
+        raise DataError(folder / MANIFEST, what, "delete the folder and build the corpus again")
+    return manifest
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a corpus, with its own digest."""
+    signed = manifest.model_copy(update={"digest": _digest_of(manifest)})
+    write_json(folder / MANIFEST, signed.model_dump(mode="json", by_alias=True))
+
+
+def _digest_of(manifest: Manifest) -> str:
+    return fingerprint(manifest.model_dump(mode="json", by_alias=True, exclude={"digest"}))
 
 
 def corpus_files(path: Path, split: Split = "train") -> list[Path]:
@@ -149,8 +168,21 @@ def read_shard(file: Path) -> Iterator[Document]:
 
 
 def _shard_records(file: Path) -> Iterator[dict[str, Any]]:
+    manifest = file.with_name(MANIFEST)
+    digests = _shard_digests(manifest, manifest.stat().st_mtime_ns)
+    if sha256(file) != digests.get(file.name):
+        raise _changed(file)
     with file.open(encoding="utf-8", newline="\n") as lines:
         yield from map(json.loads, lines)
+
+
+@functools.lru_cache(maxsize=1)
+def _shard_digests(manifest: Path, _changed_at: int) -> Mapping[str, str]:
+    return {shard.name: shard.sha256 for shard in read_manifest(manifest.parent).shards}
+
+
+def _changed(path: Path) -> DataError:
+    return DataError(path, "missing or changed", f"delete {path.parent} and build the corpus again")
 
 
 def check_shards(folder: Path, shards: Iterable[ShardRecord]) -> None:
@@ -162,7 +194,7 @@ def check_shards(folder: Path, shards: Iterable[ShardRecord]) -> None:
     for shard in shards:
         path = folder / shard.name
         if not path.is_file() or path.stat().st_size != shard.size_bytes:
-            raise DataError(path, "missing or changed", f"delete {folder} and build the corpus again")
+            raise _changed(path)
 
 
 LoadedT = TypeVar("LoadedT", bound=Config)
@@ -179,6 +211,15 @@ def load_record(kind: type[LoadedT], path: Path) -> LoadedT:
     except ValidationError as error:
         fix = "delete the folder and build the corpus again"
         raise DataError(path, f"not the {kind.__name__.strip('_').lower()} of a corpus", fix) from error
+
+
+def record_of(document: Document) -> dict[str, str]:
+    """Return a document as it is written: its id, title and text, and what is known of date, section and source."""
+    record = {"id": document.id, "title": document.title, "text": document.text}
+    for name in ("date", "section", "source"):
+        if value := getattr(document, name):
+            record[name] = value
+    return record
 
 
 class ShardWriter(contextlib.AbstractContextManager["ShardWriter"]):
@@ -204,11 +245,7 @@ class ShardWriter(contextlib.AbstractContextManager["ShardWriter"]):
 
     def write(self, document: Document) -> None:
         """Write a document."""
-        record = {"id": document.id, "title": document.title, "text": document.text}
-        for name in ("date", "section", "source"):
-            if value := getattr(document, name):
-                record[name] = value
-        line = (self._encode(record) + "\n").encode()
+        line = (self._encode(record_of(document)) + "\n").encode()
         if self._file is not None and self._size + len(line) > self._limit:
             self._close()
         if self._file is None:
@@ -256,9 +293,11 @@ def add_counts(counts: Iterable[Counts]) -> Counts:
         name: sum(getattr(each, name) for each in counts)
         for name in ("num_read", "num_rejected", "num_kept", "num_held_out", "num_chars")
     }
-    dropped = sum((Counter(each.dropped) for each in counts), Counter[str]())
-    edited = sum((Counter(each.edited) for each in counts), Counter[str]())
-    return Counts(**sums, dropped=dict(sorted(dropped.items())), edited=dict(sorted(edited.items())))
+    dropped, edited, masked = (
+        dict(sorted(sum((Counter(getattr(each, name)) for each in counts), Counter[str]()).items()))
+        for name in ("dropped", "edited", "masked")
+    )
+    return Counts(**sums, dropped=dropped, edited=edited, masked=masked)
 
 
 def describe(counts: Mapping[str, int]) -> str:

@@ -4,24 +4,26 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from corpora.build import BuildConfig, build, main
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import PREFIXES, corpus_files, corpus_texts, read_corpus, read_manifest
-from corpora.documents import Document, read_documents
+from corpora.documents import Document
 from corpora.foundation.errors import DataError, RecipeError, SuiteError, UsageError
-from corpora.sources import Source, parse_source
+from corpora.pipeline.executors import run_build
+from corpora.pipeline.plan import Build, make_plan
+from corpora.sources import Source, find_inputs, parse_source
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -59,7 +61,12 @@ def test_a_corpus_has_shards_of_readable_records_and_a_manifest_that_adds_up(wri
     out = tmp_path / "corpus"
     manifest = build([first, second], out, BuildConfig(held_out=0.2, shard_mb=0.01))
     assert json.loads((out / "manifest.json").read_text(encoding="utf-8"))["schema"] == 1
-    assert set(content(out)) == {"manifest.json", "rejected.jsonl", *(shard.name for shard in manifest.shards)}
+    assert set(content(out)) == {
+        "manifest.json",
+        "rejected.jsonl",
+        "dropped.jsonl",
+        *(shard.name for shard in manifest.shards),
+    }
 
     records: dict[str, Any] = {}
     for shard in manifest.shards:
@@ -131,7 +138,7 @@ def test_cleaning_is_as_configured(write: Write, tmp_path: Path) -> None:
     manifest = build([source], tmp_path / "cleaned", ALL)
     assert texts(tmp_path / "cleaned") == [report(1)]
     assert (manifest.totals.dropped, manifest.totals.edited) == ({"duplicate": 1, "too_short": 1}, {"byline": 2})
-    cleaning = CleaningConfig(min_chars=0, remove_boilerplate=False, remove_duplicates=False)
+    cleaning = CleaningConfig(min_chars=0, remove_boilerplate=False, remove_duplicates=False, privacy=())
     build([source], tmp_path / "raw", BuildConfig(held_out=0, cleaning=cleaning))
     assert texts(tmp_path / "raw") == [text, text, "짧다"]
 
@@ -198,11 +205,11 @@ def test_a_share_of_a_source_is_chosen_by_the_texts_alone_and_the_rest_counted(w
 
 KILLED = """
 import os, signal, sys
-import corpora.build as build
-from pathlib import Path
+import corpora.pipeline.reading as reading
+from corpora.build import main
 
 left = int(sys.argv[1])
-read = build.read_documents
+read = reading.read_documents
 
 def reading_until_killed(*args, **kwargs):
     global left
@@ -212,14 +219,24 @@ def reading_until_killed(*args, **kwargs):
         left -= 1
         yield document
 
-build.read_documents = reading_until_killed
-build.main(sys.argv[2:])
+reading.read_documents = reading_until_killed
+main(sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize(("num_read", "num_finished"), [(150, 0), (750, 2)])
-def test_a_killed_build_goes_on_where_it_was_and_ends_with_the_same_bytes(
-    write: Write, tmp_path: Path, fails: Fails, num_read: int, num_finished: int
+def run(sources: list[Path | Source], out: Path, config: BuildConfig, tasks: int = 1) -> None:
+    """Build a corpus, and leave the results of its tasks in place."""
+    plan = make_plan(config, find_inputs(sources, out, config.text_unit, config.fields))
+    run_build(Build.begin(out, plan), tasks=tasks)
+
+
+def marks(out: Path) -> dict[Path, int]:
+    """Return the marks of finished tasks, and when they were written."""
+    return {path: path.stat().st_mtime_ns for path in out.glob(".progress/*/*/mark.json")}
+
+
+def test_a_killed_build_keeps_finished_tasks_and_ends_with_the_same_bytes(
+    write: Write, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
 ) -> None:
     sources = [
         write("in/a.jsonl", news(0, 300) + "{\n"),
@@ -229,57 +246,72 @@ def test_a_killed_build_goes_on_where_it_was_and_ends_with_the_same_bytes(
     arguments = [*map(str, sources[:2]), f"{sources[2]}:line", "--held-out", "0.1", "--shard-mb", "0.01", "--out"]
     assert main([*arguments, str(tmp_path / "whole")]) == 0
     whole = content(tmp_path / "whole")
-
-    out = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED, str(num_read), *arguments, str(out)]
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL
-    before = {path: path.stat().st_mtime_ns for path in out.glob("*.jsonl")}
-    assert list(out.glob(".*.part"))  # there is something to clear away
-    assert len(list((out / ".progress").glob("[0-9]*[0-9].json"))) == num_finished
-    with fails(DataError, out, "this corpus is not finished"):
-        corpus_files(out)
-
-    assert main([*arguments, str(out)]) == 0
-    assert content(out) == whole
-    finished = [shard.name for shard in read_manifest(out).shards if shard.source != "c.txt"] if num_finished else []
-    assert all((out / name).stat().st_mtime_ns == before[out / name] for name in finished)
-    assert bool(finished) == bool(num_finished)
-
-
-def interrupted_build(source: str, num_read: int, sources: list[Path], out: Path, config: BuildConfig) -> None:
-    """Build until SOURCE has given its first documents, and end as after Ctrl+C."""
-
-    def read(path: Path, **options: Any) -> Iterator[Document]:
-        for number, document in enumerate(read_documents(path, **options)):
-            if path.name == source and number == num_read:
-                raise KeyboardInterrupt
-            yield document
-
-    with mock.patch("corpora.build.read_documents", read), pytest.raises(KeyboardInterrupt):
-        build(sources, out, config)
+    for num_read, num_finished in ((150, 0), (750, 2)):
+        with subtests.test(num_read=num_read):
+            out = tmp_path / f"killed-{num_read}"
+            command = [sys.executable, "-c", KILLED, str(num_read), *arguments, str(out)]
+            done = subprocess.run(command, capture_output=True, check=False)
+            assert done.returncode == -signal.SIGKILL
+            finished = marks(out)
+            assert len(finished) == num_finished
+            assert list(out.glob(".progress/*/.*.part"))  # there is something to clear away
+            with fails(DataError, out, "this corpus is not finished"):
+                corpus_files(out)
+            run([*sources[:2], Source(sources[2], "line")], out, BuildConfig(held_out=0.1, shard_mb=0.01))
+            assert finished.items() <= marks(out).items()
+            assert main([*arguments, str(out)]) == 0  # it clears away
+            assert content(out) == whole
 
 
-def test_an_interrupted_build_may_go_on_with_other_sources_behind_the_finished_ones(
-    write: Write, tmp_path: Path, fails: Fails
-) -> None:
+def test_work_of_an_interrupted_build_serves_other_sources_and_settings(write: Write, tmp_path: Path) -> None:
     a, b, c = (write(f"{name}.jsonl", news(k, k + 100)) for name, k in (("a", 0), ("b", 50), ("c", 100)))
     out = tmp_path / "out"
-    interrupted_build("b.jsonl", 70, [a, b], out, ALL)
-    assert not list(out.glob(".*.part"))
-    with fails(UsageError, "--out", "'a.jsonl' was another source"):
-        build([b, a], out, ALL)
-    with fails(UsageError, "--out", "held_out=0.0, not 0.5"):
-        build([a, b], out, BuildConfig(held_out=0.5))
-    build([a, c], out, ALL)
-    build([a, c], tmp_path / "at once", ALL)
+    with pytest.raises(DataError, match=r"missing\.jsonl"):
+        build([a, b, tmp_path / "missing.jsonl"], out, ALL)
+    bad = write("bad.jsonl", "{\n")
+    with pytest.raises(DataError, match=r"bad\.jsonl"):
+        build([a, b, bad], out, ALL)
+    before = {path.parent.name for path in marks(out)}
+    assert before
+    run([c, a], out, BuildConfig(held_out=0.5))
+    assert before <= {path.parent.name for path in marks(out)}
+    build([c, a], out, BuildConfig(held_out=0.5))
+    build([c, a], tmp_path / "at once", BuildConfig(held_out=0.5))
     assert content(out) == content(tmp_path / "at once")
 
 
-def test_settings_may_change_while_nothing_is_finished(write: Write, tmp_path: Path) -> None:
-    source = write("a.jsonl", news(0, 100))
-    interrupted_build("a.jsonl", 70, [source], tmp_path / "out", ALL)
-    assert build([source], tmp_path / "out", BuildConfig(held_out=0.5)).totals.num_held_out > 0
+def test_any_number_of_tasks_gives_the_same_bytes_and_a_flipped_byte_is_noticed(
+    write: Write, tmp_path: Path, fails: Fails
+) -> None:
+    long = " ".join(report(k) for k in range(9))
+    sources = [
+        write(f"{name}.jsonl", news(k, k + 40) + as_jsonl({"text": long.replace("예산", name, 1)}))
+        for name, k in (("a", 0), ("b", 20), ("c", 40))
+    ]
+    build(sources, tmp_path / "one", ALL)
+    assert read_manifest(tmp_path / "one").totals.dropped["near_duplicate"] == 2
+    out = tmp_path / "two"
+    run(sources, out, ALL, tasks=2)
+    # Of every stage, one file of one task is damaged: it is noticed, and that task is run again.
+    for stage in ("read", "filter", "exact", "near", "select"):
+        (out / "manifest.json").unlink()
+        for later in ("select", "clusters"):
+            if stage != "select":
+                shutil.rmtree(out / ".progress" / later)
+        victim = max(
+            (path for path in (out / ".progress" / stage).glob("*/*") if path.name != "mark.json"),
+            key=lambda path: (path.stat().st_size, path),
+        )
+        data = bytearray(victim.read_bytes())
+        data[len(data) // 2] ^= 1
+        victim.write_bytes(data)
+        if stage in ("read", "filter"):
+            shutil.rmtree(out / ".progress" / ("filter" if stage == "read" else "exact"))
+        with fails(DataError, victim, "changed since it was written"):
+            run(sources, out, ALL)
+        run(sources, out, ALL)
+    build(sources, out, ALL)
+    assert content(out) == content(tmp_path / "one")
 
 
 def test_a_finished_corpus_is_left_alone(
@@ -438,11 +470,11 @@ def test_a_source_that_cannot_be_read_does_not_cost_the_sources_before_it(
     out = tmp_path / "out"
     with fails(DataError, bad, "none of its 100 records"):
         build([good, bad], out, ALL)
-    first = out / "documents-00000.jsonl"
-    written = first.stat().st_mtime_ns
+    written = marks(out)
     write("b.jsonl", news(100, 200))
-    assert build([good, bad], out, ALL).totals.num_kept == 200
-    assert first.stat().st_mtime_ns == written
+    run([good, bad], out, ALL)
+    assert read_manifest(out).totals.num_kept == 200
+    assert written.items() <= marks(out).items()
 
 
 # ---- reading a corpus ----
@@ -506,7 +538,9 @@ def test_the_command_prints_a_table_and_errors_without_a_traceback(write: Write,
 
 
 @pytest.mark.real_data
-def test_wikinews_and_petitions_make_a_corpus_that_survives_an_interruption(real_data: Path, tmp_path: Path) -> None:
+def test_wikinews_and_petitions_make_a_corpus_that_is_the_same_by_two_processes(
+    real_data: Path, tmp_path: Path
+) -> None:
     sources = [real_data / "corpus" / name for name in ("boddari_wikinews.csv", "petitions.jsonl.gz")]
     klue = tuple(sorted((real_data / "klue").glob("klue-*-v1.1/klue-*-v1.1_dev.*")))
     if not all(path.is_file() for path in sources) or not klue:
@@ -515,8 +549,7 @@ def test_wikinews_and_petitions_make_a_corpus_that_survives_an_interruption(real
         )
     config = BuildConfig(exclude=klue)
     out = tmp_path / "out"
-    interrupted_build("petitions.jsonl.gz", 2000, sources, out, config)
-    manifest = build(sources, out, config)
+    manifest = build(sources, out, config, tasks=2)
     build(sources, tmp_path / "at once", config)
     assert content(out) == content(tmp_path / "at once")
     wikinews, petitions = manifest.sources

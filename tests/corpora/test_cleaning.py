@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,8 @@ from hypothesis import strategies as st
 
 import corpora.cleaning
 from corpora.cleaning import (
-    Cleaner,
     CleaningConfig,
-    Tally,
     count_letters,
-    digests_to_exclude,
     edit,
     evaluation_texts,
     hangul_share,
@@ -27,7 +25,6 @@ from corpora.cleaning import (
     repetition,
     text_digest,
 )
-from corpora.documents import Document
 from corpora.foundation.errors import DataError
 
 Write = Callable[[str, str | bytes], Path]
@@ -38,14 +35,23 @@ CONFIG = CleaningConfig()
 BODY = "한국은행이 기준금리를 3.0%로 묶었다."
 
 
-def clean(
-    texts: list[str], config: CleaningConfig = CONFIG, exclude: list[str] | None = None
-) -> tuple[list[str], Tally]:
-    """Return the texts that come through, and the tally."""
-    tally = Tally()
-    cleaner = Cleaner(config, digests_to_exclude(exclude or [], config))
-    documents = [Document(text, str(number)) for number, text in enumerate(texts)]
-    return [document.text for document in cleaner.clean(documents, tally)], tally
+@dataclass
+class Counts:
+    dropped: Counter[str] = field(default_factory=Counter)
+    edited: Counter[str] = field(default_factory=Counter)
+
+
+def clean(texts: list[str], config: CleaningConfig = CONFIG) -> tuple[list[str], Counts]:
+    """Return the texts that come through, and what happened to them."""
+    kept, counts = [], Counts()
+    for text in texts:
+        edited, edits = edit(text, config)
+        counts.edited.update(edits)
+        if reason := reason_to_drop(edited, config):
+            counts.dropped[reason] += 1
+        else:
+            kept.append(edited)
+    return kept, counts
 
 
 def test_the_documented_example_holds() -> None:
@@ -261,75 +267,6 @@ def test_shares_are_those_counted_by_hand() -> None:
     assert hangul_share(count_letters("12:30")) == 0
     assert repetition({"노잼": 4, "영화": 1}) == 4 / 5
     assert repetition({"노잼": 4}) == 0
-
-
-def test_the_same_letters_in_other_blanks_marks_and_case_are_a_duplicate_and_the_first_is_kept() -> None:
-    texts = [
-        "KBS 기준금리 동결",
-        "kbs  기준 금리\n동결",
-        "KBS ‘기준금리’ 동결!",
-        "\u200bKBS 기준금리 동결",
-        "KBS 기준금리 2회 동결",
-    ]
-    assert clean(texts)[0] == ["KBS 기준금리 동결", "KBS 기준금리 2회 동결"]
-    assert clean(texts)[1].dropped == {"duplicate": 3}
-    assert len(clean(texts, CleaningConfig(remove_duplicates=False))[0]) == 5
-
-
-def test_a_text_that_went_for_another_reason_is_not_remembered() -> None:
-    cleaner = Cleaner(CONFIG, digests_to_exclude([BODY], CONFIG))
-    list(cleaner.clean([Document(BODY, "1"), Document("ㅋㅋㅋㅋㅋㅋ", "2")], Tally()))
-    assert cleaner.seen == set()
-
-
-SENTENCE = "미래도시 위원회는 17일 노후 청사를 헐기로 했다."
-
-
-def test_an_evaluation_text_does_not_come_through_nor_does_a_text_that_quotes_it(subtests: pytest.Subtests) -> None:
-    for exclude, text in [
-        ("정말 재밌다", "정말재밌다"),
-        (SENTENCE, SENTENCE.replace(" ", "\n")),
-        (SENTENCE, f"{BODY}\n{SENTENCE}\n총재는 말을 아꼈다."),
-        (SENTENCE, f"{BODY} {SENTENCE} 총재는 말을 아꼈다."),
-        (f"{BODY} {SENTENCE}", f"첫 줄이다.\n{BODY} {SENTENCE}\n끝 줄이다."),
-        (f"(서울=물빛통신) 김하늘 기자 = {SENTENCE}", SENTENCE),
-        (SENTENCE, f"(서울=물빛통신) 김하늘 기자 = {SENTENCE}"),
-    ]:
-        with subtests.test(exclude=exclude, text=text):
-            kept, tally = clean([text, "다른 기사다."], exclude=[exclude])
-            assert kept == ["다른 기사다."]
-            assert tally.dropped == {"excluded": 1}
-
-
-def test_an_evaluation_text_in_the_headline_counts_and_a_short_one_inside_a_text_does_not() -> None:
-    tally = Tally()
-    cleaner = Cleaner(CONFIG, digests_to_exclude([SENTENCE, "정말 재밌다."], CONFIG))
-    documents = [Document(BODY, "1", title=SENTENCE), Document("정말 재밌다. 또 보고 싶다.", "2")]
-    assert [document.id for document in cleaner.clean(documents, tally)] == ["2"]
-    assert tally.dropped == {"excluded": 1}
-
-
-def test_drops_and_edits_are_counted_and_nothing_else_of_a_document_changes() -> None:
-    tally = Tally()
-    documents = [
-        Document(
-            f"{BODY}\n김하늘 기자", "1", title=" 금리\u200b  동결 ", date="2024-12-17", section="경제", source="a.jsonl"
-        ),
-        Document(BODY, "2"),
-        Document("짧다", "3"),
-        Document("(끝)", "4"),
-        Document("금리 동결 소식", "5", title="금리 동결 소식"),
-    ]
-    kept = list(Cleaner().clean(documents, tally))
-    assert kept == [
-        Document(BODY, "1", title="금리 동결", date="2024-12-17", section="경제", source="a.jsonl"),
-        Document("금리 동결 소식", "5"),  # a headline that is the text as well is not told twice
-    ]
-    assert tally == Tally(
-        num_read=5,
-        dropped=Counter({"duplicate": 1, "too_short": 1, "empty": 1}),
-        edited=Counter({"byline": 1, "end_mark": 1}),
-    )
 
 
 def test_digests_differ_where_letters_do() -> None:
