@@ -164,10 +164,12 @@ def _sources(recipe: Recipe, cache: Path) -> tuple[Path, Path]:
     if data.corpus != "sample":
         return Path(data.corpus), Path(data.tokenizer)
     from corpora.build import BuildConfig, build
+    from corpora.cleaning import CleaningConfig
     from corpora.corpus import corpus_files, corpus_texts
 
     corpus = cache / "sample-corpus"
-    build([SAMPLE], corpus, BuildConfig(held_out=SAMPLE_HELD_OUT))
+    # The articles are invented, and so are the addresses in them.
+    build([SAMPLE], corpus, BuildConfig(held_out=SAMPLE_HELD_OUT, cleaning=CleaningConfig(privacy=())))
     tokenizer = Path(data.tokenizer) if data.tokenizer else cache / "sample-vocabulary"
     if not (tokenizer / "tokenizer.json").is_file():
         texts = [text for file in corpus_files(corpus) for text in corpus_texts(file)]
