@@ -24,6 +24,7 @@ if not __package__:
 
 import streamlit as st
 
+from apps.demo_pages.comment_models import COMMENT_MODELS
 from apps.demo_pages.frame import PageContext, choose_language, choose_model, shared_models, show_loaded
 from apps.demo_pages.inputs import MAX_UPLOAD_MB
 from corpora.foundation.files import package_path
@@ -42,12 +43,14 @@ class DemoPage:
     icon: str
     kind: Kind | None
     """Kind of its models; None: it needs none."""
+    tasks: tuple[str, ...] = ()
+    """Tasks whose models are offered first."""
 
 
 PAGES = (
     DemoPage("summary", ":material/summarize:", "summarizer"),
     DemoPage("stories", ":material/newspaper:", "embedder"),
-    DemoPage("comments", ":material/forum:", "classifier"),
+    DemoPage("comments", ":material/forum:", "classifier", tuple(entry.task for entry in COMMENT_MODELS)),
     DemoPage("answers", ":material/quiz:", "reader"),
     DemoPage("blanks", ":material/edit_note:", "encoder"),
     DemoPage("leaderboard", ":material/leaderboard:", None),
@@ -80,7 +83,7 @@ def draw(first: str = PAGES[0].name) -> None:
 def run_page(page: DemoPage, texts: Texts) -> None:
     """Draw one page with its sidebar."""
     models = shared_models()
-    choice = choose_model(texts, page.kind) if page.kind is not None else None
+    choice = choose_model(texts, page.kind, page.tasks) if page.kind is not None else None
     # Imported on demand: the first page does not wait for the imports of others.
     import_module(f"apps.demo_pages.{page.name}").show(PageContext(texts, models, choice))
     with st.sidebar:

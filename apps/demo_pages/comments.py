@@ -12,6 +12,7 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
+from apps.demo_pages.comment_models import default_label, on_news, what_it_read
 from apps.demo_pages.frame import (
     Given,
     PageContext,
@@ -33,6 +34,7 @@ from corpora.foundation.errors import SuiteError
 from corpora.foundation.texts import Texts
 from corpora.official import data_root
 from downstream.classify import Classifier
+from downstream.encoders.folder import ModelFolder
 from downstream.task import SAMPLE_ROOT, Task, get_task
 from downstream.thresholds import ThresholdPoint, threshold_points, wilson95
 
@@ -73,7 +75,8 @@ def show(context: PageContext) -> None:
     except SuiteError as error:
         show_error(error, texts)
         return
-    label, threshold = _settings(texts, labels)
+    label, threshold = _settings(texts, labels, default_label(task, labels))
+    _on_news(context, task, label, threshold)
     _cost(context, task, label, threshold)
     st.divider()
     single, batch = texts("comments.single"), texts("comments.batch")
@@ -97,13 +100,13 @@ def label_name(texts: Texts, label: str) -> str:
     return texts.get(f"label.{label}", label)
 
 
-def _settings(texts: Texts, labels: Sequence[str]) -> tuple[str, float]:
+def _settings(texts: Texts, labels: Sequence[str], default: str) -> tuple[str, float]:
     which, where = st.columns([2, 3], gap="large")
     with which:
         label = st.selectbox(
             texts("comments.label"),
             labels,
-            index=len(labels) - 1,
+            index=labels.index(default),
             format_func=partial(label_name, texts),
             key="label",
             bind="query-params",
@@ -115,6 +118,31 @@ def _settings(texts: Texts, labels: Sequence[str]) -> tuple[str, float]:
 
 
 # ---- precision and recall of a threshold ----
+
+
+def _on_news(context: PageContext, task: Task, label: str, threshold: float) -> None:
+    """Tell what the model has read, and how well it finds hateful and offensive comments on news."""
+    texts = context.texts
+    assert context.choice is not None
+    lines = [what_it_read(texts, task)]
+    folder = context.choice.folder
+    if folder is not None and (found := on_news(ModelFolder(folder), label)) is not None:
+        point = found.at(threshold)
+        lines.append(
+            texts(
+                "comments.on_news",
+                source=found.source,
+                count=found.num_comments,
+                label=label_name(texts, label),
+                threshold=point.threshold,
+                precision=point.precision or 0.0,
+                recall=point.recall or 0.0,
+                base=found.num_positive / found.num_comments,
+            )
+        )
+    elif task.official_name != "hate":
+        lines.append(texts("comments.on_news_unknown"))
+    st.info(literal(" ".join(lines)), icon=":material/info:")
 
 
 def measurable_tasks(task: Task) -> list[Task]:

@@ -17,6 +17,7 @@ from corpora.documents import RejectedRecord
 from corpora.foundation.errors import CheckpointError, SuiteError
 from corpora.foundation.texts import LANGUAGES, Texts
 from downstream.encoders.folder import BUNDLED, Kind, ModelFolder, find_models
+from downstream.task import get_task
 
 T = TypeVar("T")
 MODELS = "PRESSBERT_MODELS"
@@ -101,9 +102,18 @@ def choose_language() -> Texts:
     return Texts(language or LANGUAGES[0], "demo")
 
 
-def choose_model(texts: Texts, kind: Kind) -> ModelChoice | None:
-    """Show the choice of model and runtime; returns None if there is no model for the page."""
-    models = {str(model.path): model for model in find_models(_model_folders()) if model.kind == kind}
+def choose_model(texts: Texts, kind: Kind, tasks: Sequence[str] = ()) -> ModelChoice | None:
+    """Show the choice of model and runtime; returns None if there is no model for the page.
+
+    Args:
+        texts: of the visitor's language.
+        kind: of the models.
+        tasks: official tasks whose models are offered first, in this order.
+    """
+    found = [model for model in find_models(_model_folders()) if model.kind == kind]
+    if tasks:
+        found.sort(key=lambda model: _rank(model, tasks))
+    models = {str(model.path): model for model in found}
     options = [*models, *([LETTERS] if kind in MODEL_FREE else [])]
     with st.sidebar:
         st.subheader(texts("sidebar.model"))
@@ -128,6 +138,12 @@ def choose_model(texts: Texts, kind: Kind) -> ModelChoice | None:
     if not options:
         return None
     return ModelChoice(kind, None if chosen == LETTERS else Path(chosen), DEFAULT if kind == "encoder" else runtime)
+
+
+def _rank(model: ModelFolder, tasks: Sequence[str]) -> int:
+    """Return the position of a model's task among tasks; the last for others."""
+    name = get_task(model.task_name).official_name if model.kind in FINETUNED else ""
+    return tasks.index(name) if name in tasks else len(tasks)
 
 
 def _runtime_title(word: str, texts: Texts) -> str:

@@ -10,6 +10,7 @@ import streamlit as st
 from apps.demo_pages.frame import PageContext, download, heading, show_error
 from apps.demo_pages.marking import escaped, one_line
 from corpora.foundation.errors import ResultError, SuiteError
+from corpora.foundation.files import package_path
 from corpora.foundation.texts import Texts
 from corpora.official import data_root
 from downstream.finetuning.result import Result
@@ -23,8 +24,10 @@ from eval.cells.files import find_cells
 from eval.contestants.contestant import load_leaderboard
 
 REPORTS = "PRESSBERT_REPORTS"
-"""Environment variable: the output folder of `eval/run_all.py`; default `reports`."""
+"""Environment variable: the output folder of `eval/run_all.py`; default `reports`, else that of the project."""
 FILE = "leaderboard.json"
+PROJECT_REPORTS = package_path("apps").parent / "docs" / "reports"
+"""Of a checkout; an installed package has none."""
 PER_PAGE = 10
 
 
@@ -32,7 +35,7 @@ def show(context: PageContext) -> None:
     """Draw the page."""
     texts = context.texts
     heading(texts, "leaderboard")
-    folder = Path(os.environ.get(REPORTS) or "reports")
+    folder = reports_folder()
     board_file = None
     if (folder / FILE).is_file():
         try:
@@ -45,8 +48,17 @@ def show(context: PageContext) -> None:
     rows = board_file.rows if board_file is not None else read_reported()
     _table(texts, rows)
     if board_file is not None:
+        if folder == PROJECT_REPORTS:
+            st.caption(texts("leaderboard.project"))
         _report(texts, folder, board_file)
         _mistakes(texts, folder)
+
+
+def reports_folder() -> Path:
+    """Return the folder of the leaderboard: that of the environment, `reports`, or the report of the project."""
+    if named := os.environ.get(REPORTS):
+        return Path(named)
+    return next((folder for folder in (Path("reports"), PROJECT_REPORTS) if (folder / FILE).is_file()), Path("reports"))
 
 
 @st.cache_data(show_spinner=False, max_entries=4)

@@ -1,8 +1,7 @@
-"""Page 오늘의 뉴스 묶음: a day's titles as stories, with map, timeline and copies; editors merge, rename and pin."""
+"""Page 오늘의 뉴스 묶음: a day's titles as stories, with map, timeline and copies; editors change them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,10 +23,11 @@ from apps.demo_pages.frame import (
 )
 from apps.demo_pages.inputs import read_title_file
 from apps.demo_pages.marking import escaped, one_line
+from apps.demo_pages.story_edits import SessionStories, act, show_editor, toggle_editor
 from apps.demo_pages.work import Progress
 from apps.stories.articles import Article, read_articles
 from apps.stories.clusters import Cluster, ClusteringConfig, Clusters
-from apps.stories.duplicates import DuplicateGroup, find_duplicates
+from apps.stories.duplicates import find_duplicates
 from apps.stories.page import (
     MAP_HEIGHT,
     MAP_WIDTH,
@@ -38,10 +38,9 @@ from apps.stories.page import (
     timeline,
     to_html,
 )
-from apps.stories.report import Report, to_csv, to_json
+from apps.stories.report import to_csv, to_json
 from apps.stories.space import Embedder
 from apps.stories.state import Stories
-from corpora.foundation.errors import UsageError
 from corpora.foundation.texts import Texts
 from downstream.task import SAMPLE_ROOT
 
@@ -55,33 +54,6 @@ PLAIN_COLOUR = "#5a7fae"
 SHOWN_MEMBERS, SHOWN_GROUPS, SHOWN_COPIES = 300, 100, 50
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down")
 VIEWS = ("list", "map", "time", "copies")
-
-
-@dataclass
-class SessionStories:
-    """The stories of a session with their edits."""
-
-    stories: Stories
-    clusters: Clusters
-    duplicates: list[DuplicateGroup]
-    positions: dict[str, tuple[float, float]]
-    """Position of each story on the map; edits do not change it."""
-    given: Given
-
-    def report(self, title: str) -> Report:
-        """Return the report to download."""
-        return Report(
-            clusters=self.clusters,
-            duplicates=self.duplicates,
-            title=title,
-            source=self.given.source,
-            num_rejected=len(self.given.rejected),
-            seed=self.stories.config.seed,
-        )
-
-    def map_positions(self) -> NDArray[np.float64]:
-        """Return the positions of the current stories, (K, 2)."""
-        return np.array([self.positions[story.id] for story in self.clusters.stories], np.float64).reshape(-1, 2)
 
 
 class WatchedEmbedder:
@@ -264,32 +236,13 @@ def _tools(texts: Texts, session: SessionStories) -> None:
             icon=":material/merge:",
             disabled=len(chosen) < 2,
             key="merge",
-            on_click=_edit,
+            on_click=act,
             args=(session, "merge", *chosen),
         )
     with undo:
-        last = session.stories.edits[-1].kind if session.stories.edits else ""
+        last = session.last_edit
         label = texts("stories.undo_what", what=texts(f"edit.{last}")) if last else texts("stories.undo")
-        st.button(label, icon=":material/undo:", disabled=not last, key="undo", on_click=_edit, args=(session, "undo"))
-
-
-def _edit(session: SessionStories, action: str, *values: Any) -> None:
-    """Carry out an edit on this session's stories."""
-    try:
-        match action, *values:
-            case "merge", first, *others:
-                session.stories.merge(first, *others)
-                st.session_state["merge-chosen"] = []
-            case "rename", story:
-                session.stories.rename(story, st.session_state[f"name-{story}"])
-            case "pin", story, is_pinned:
-                session.stories.pin(story, is_pinned=is_pinned)
-            case ("undo",):
-                session.stories.undo()
-    except UsageError:
-        # Pressed twice: the story no longer exists, or there is nothing to undo.
-        return
-    session.clusters = session.stories.clusters()
+        st.button(label, icon=":material/undo:", disabled=not last, key="undo", on_click=act, args=(session, "undo"))
 
 
 def _story(texts: Texts, session: SessionStories, story: Cluster) -> None:
@@ -302,7 +255,7 @@ def _story(texts: Texts, session: SessionStories, story: Cluster) -> None:
                 texts("stories.unpin" if story.is_pinned else "stories.pin"),
                 icon=":material/keep:",
                 key=f"pin-{story.id}",
-                on_click=_edit,
+                on_click=act,
                 args=(session, "pin", story.id, not story.is_pinned),
                 type="tertiary",
             )
@@ -311,8 +264,18 @@ def _story(texts: Texts, session: SessionStories, story: Cluster) -> None:
                     texts("stories.name"), story.name, key=f"name-{story.id}", placeholder=story.headline[:60]
                 )
                 st.button(
-                    texts("stories.save"), key=f"save-{story.id}", on_click=_edit, args=(session, "rename", story.id)
+                    texts("stories.save"), key=f"save-{story.id}", on_click=act, args=(session, "rename", story.id)
                 )
+            st.button(
+                texts("stories.edit"),
+                icon=":material/checklist:",
+                key=f"edit-{story.id}",
+                on_click=toggle_editor,
+                args=(story.id,),
+                type="tertiary",
+            )
+        if st.session_state.get("editing") == story.id:
+            show_editor(texts, session, story)
 
 
 def story_html(texts: Texts, story: Cluster, clusters: Clusters) -> str:

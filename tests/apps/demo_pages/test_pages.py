@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,14 +14,23 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import apps.demo_pages.frame
+import apps.demo_pages.leaderboard
 from apps.demo import PAGES
+from apps.demo_pages.comment_models import default_label, measured_on_news, on_news, what_it_read
 from apps.demo_pages.comments import to_csv, to_jsonl, weight_marks
+from apps.demo_pages.leaderboard import board_html, published_order, reports_folder
+from apps.stories.report import to_json
+from benchmarks import comments as comments_benchmark
+from corpora.foundation.errors import UsageError
 from corpora.foundation.files import write_json
 from corpora.foundation.texts import Texts
+from downstream.encoders.folder import TASK_KEY, ModelFolder, find_models
+from downstream.encoders.hub import bundled
 from downstream.finetuning.result import score, write_result
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT, get_task
 from eval.board.rows import LeaderboardFile, build_table
+from eval.board.table import build_board
 from eval.cells.files import cell_path, find_cells
 
 Open = Callable[..., AppTest]
@@ -189,6 +199,89 @@ def test_stories_are_merged_renamed_pinned_and_all_that_is_undone(day: AppTest) 
     assert day.get_by_key("undo").disabled
 
 
+def members(app: AppTest) -> dict[str, list[str]]:
+    """Return the titles of each story on the page, by its id."""
+    session = app.session_state["job-stories"][1].result
+    articles = session.clusters.articles
+    return {story.id: [articles[member.index].title for member in story.members] for story in session.clusters.stories}
+
+
+def test_stories_are_split_and_articles_taken_out_and_moved_and_all_that_is_undone(day: AppTest) -> None:
+    before, shown = members(day), page_html(day)
+    first, second, *_ = before
+    day.get_by_key(f"edit-{first}").click()
+    run(day).get_by_key(f"split-{first}").click()
+    parts = members(run(day))
+    [made] = set(parts) - set(before)
+    assert sorted(parts[first] + parts[made]) == sorted(before[first])
+    assert "나누기" in day.get_by_key("undo").label
+    day.get_by_key("undo").click()
+    assert members(run(day)) == before
+
+    assert list(day.get_by_key(f"articles-{first}").options) == before[first]
+    session = day.session_state["job-stories"][1].result
+    index = session.stories.members(first)[0]
+    title = session.clusters.articles[index].title
+    # Into another story, out of all, and into a story of its own.
+    for action, target in (("move", second), ("take", ""), ("move", "")):
+        day.get_by_key(f"articles-{first}").set_value([index])
+        day.get_by_key(f"target-{first}").set_value(target)
+        run(day).get_by_key(f"{action}-{first}").click()
+        after = members(run(day))
+        assert title not in after[first]
+        holders = [id_ for id_, titles in after.items() if title in titles]
+        expected = {"move": [second] if target else sorted(set(after) - set(before)), "take": []}[action]
+        assert holders == expected, (action, target)
+        session = day.session_state["job-stories"][1].result
+        report = to_json(session.report("오늘"))
+        assert [
+            story["id"] for story in report["stories"] if index in [member["index"] for member in story["members"]]
+        ] == expected
+        assert (index in [article["index"] for article in report["noise"]]) == (action == "take")
+        assert len(session.map_positions()) == len(after)
+        day.get_by_key("undo").click()
+        assert members(run(day)) == before, action
+    day.get_by_key(f"edit-{first}").click()
+    assert page_html(run(day)) == shown
+    assert day.get_by_key("undo").disabled
+
+
+def test_edits_are_kept_while_other_views_and_pages_are_open(day: AppTest) -> None:
+    first, *_ = before = members(day)
+    session = day.session_state["job-stories"][1].result
+    every = session.stories.members(first)
+    day.get_by_key(f"edit-{first}").click()
+    run(day).get_by_key(f"articles-{first}").set_value(every)
+    run(day).get_by_key(f"take-{first}").click()
+    assert set(members(run(day))) == set(before) - {first}
+    for view in ("map", "time", "copies", "list"):
+        day.get_by_key("view").set_value(view)
+        run(day)
+        assert set(members(day)) == set(before) - {first}, view
+    day.get_by_key("undo").click()
+    assert members(run(day)) == before
+
+
+def test_an_impossible_edit_changes_nothing(day: AppTest) -> None:
+    session = day.session_state["job-stories"][1].result
+    first, second, *_ = members(day)
+    of_second = session.stories.members(second)
+    for change in (
+        lambda: session.take_out(first, of_second),
+        lambda: session.take_out(first, []),
+        lambda: session.take_out("s999", of_second),
+        lambda: session.move(first, of_second, second),
+        lambda: session.move(first, session.stories.members(first), "s999"),
+        lambda: session.move(first, of_second, ""),
+        lambda: session.split(first, 1),
+        lambda: session.split(first, 10_000),
+    ):
+        before = (list(session.stories.story_of), dict(session.stories.stories), session.last_edit)
+        with pytest.raises(UsageError):
+            change()
+        assert (list(session.stories.story_of), dict(session.stories.stories), session.last_edit) == before
+
+
 def test_views_of_a_day(day: AppTest) -> None:
     for view, expected in (("map", 1), ("time", 0), ("copies", 0)):
         day.get_by_key("view").set_value(view)
@@ -223,6 +316,57 @@ def test_a_comment_gets_its_probabilities_and_weights(open_page: Open) -> None:
     assert sum(float(value) for value in re.findall(r'pb-value">([\d.]+)%', page_html(app))[-2:]) == pytest.approx(
         100, abs=0.2
     )
+
+
+def test_the_page_says_what_the_model_has_read_and_looks_for_what_is_negative(open_page: Open) -> None:
+    app = open_page("comments")
+    assert app.get_by_key("label").value == "negative"
+    # The tiny model is not the one that was measured.
+    assert "영화평만" in app.info[0].value
+    assert "뉴스 댓글에서 잰 값은 없습니다" in app.info[0].value
+    task = get_task("nsmc")
+    assert default_label(task, ("negative", "positive")) == "negative"
+    assert default_label(get_task("hate-trainsplit"), ("none", "offensive", "hate")) == "hate"
+    assert default_label(task, ("가", "나")) == "나"
+    assert "KLUE-TC" in what_it_read(Texts("ko", "demo"), get_task("klue-tc"))
+
+
+def test_the_first_entry_whose_model_is_there_is_the_default(
+    model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of comments becomes the default by its entry, wherever its folder stands among the others."""
+    shutil.copytree(model_root / "tiny-classifier", tmp_path / "zz-comments")
+    config = json.loads((tmp_path / "zz-comments" / "config.json").read_text())
+    labels = get_task("hate").family.head_config()
+    (tmp_path / "zz-comments" / "config.json").write_text(json.dumps(config | labels | {TASK_KEY: "hate-trainsplit"}))
+    monkeypatch.setattr(apps.demo_pages.frame, "BUNDLED", model_root)
+    monkeypatch.setenv("PRESSBERT_MODELS", str(tmp_path / "zz-comments"))
+    found = [model for model in find_models([model_root, tmp_path / "zz-comments"]) if model.kind == "classifier"]
+    assert [model.name for model in found] == ["tiny-classifier", "zz-comments"]
+    ranked = sorted(found, key=lambda model: apps.demo_pages.frame._rank(model, PAGES[2].tasks))
+    assert [model.name for model in ranked] == ["zz-comments", "tiny-classifier"]
+
+
+def test_what_was_measured_on_news_is_shown_for_these_very_weights_alone(tmp_path: Path) -> None:
+    [found] = measured_on_news()
+    folder = ModelFolder(bundled("classifier"))
+    if found.model == folder.digest():
+        assert on_news(folder, found.label) == found
+    assert on_news(folder, "positive") is None
+    (tmp_path / "config.json").write_text("{}")
+    assert on_news(ModelFolder(tmp_path), found.label) is None
+    # Recall falls with the threshold, and no figure is a share of more than there is.
+    shares = [point.recall for point in found.points]
+    assert shares == sorted(shares, reverse=True)
+    assert all(0 < point.num_right <= point.num_positive == found.num_positive for point in found.points)
+    assert found.at(0.5).threshold == 0.5
+    assert found.num_comments == get_task("hate").num_examples["train"]
+
+
+@pytest.mark.real_data
+def test_what_the_page_says_of_news_comments_is_measured_again(real_data: Path) -> None:
+    found = comments_benchmark.measure(bundled("classifier"), real_data)
+    assert [found] == list(measured_on_news())
 
 
 def test_the_words_that_weigh_most_are_signed_and_light_ones_left_alone() -> None:
@@ -353,6 +497,31 @@ def test_the_leaderboard_is_shown_and_filtered(reports: Path, open_page: Open) -
     assert "91.29" not in page_html(run(app))
     app.get_by_key("models").set_value(["good"])
     assert "&lt;b&gt;bad" not in page_html(run(app)).split('class="pb-mistake"')[0]
+
+
+def test_without_reports_of_ones_own_the_report_of_the_project_is_shown(
+    open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "아직 측정한 결과가 없어" in open_page("leaderboard").info[0].value
+    monkeypatch.delenv("PRESSBERT_REPORTS")
+    monkeypatch.chdir(tmp_path)
+    for folder in ("project", "reports", "named"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.setattr(apps.demo_pages.leaderboard, "PROJECT_REPORTS", tmp_path / "project")
+        (tmp_path / folder / "leaderboard.json").write_text("{}")
+        if folder == "named":
+            monkeypatch.setenv("PRESSBERT_REPORTS", str(tmp_path / "named"))
+        assert reports_folder().name == folder
+
+
+def test_the_project_s_report_has_measured_scores_before_published_ones() -> None:
+    folder = apps.demo_pages.leaderboard.PROJECT_REPORTS
+    if not (folder / "leaderboard.json").is_file():
+        pytest.skip("an installed package has no docs")
+    board = LeaderboardFile.model_validate_json((folder / "leaderboard.json").read_text(encoding="utf-8"))
+    shown = board_html(Texts("ko", "demo"), build_board(board.rows, published_order()))
+    measured, published = (shown.index(Texts("ko", "report.block")(name)) for name in ("measured", "reported"))
+    assert 0 < measured < published
 
 
 def test_columns_are_ordered_as_in_the_published_comparison(open_page: Open) -> None:

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from apps.demo import PAGES
+from apps.demo_pages.comment_models import COMMENT_MODELS
 from apps.demo_pages.comments import label_name
 from apps.demo_pages.inputs import KNOWN
 from apps.demo_pages.model_cache import OPENERS
@@ -57,7 +58,9 @@ def test_names_that_come_from_elsewhere_have_texts() -> None:
     keys += [f"{prefix}.{kind}" for kind in OPENERS for prefix in ("kind", "missing")]
     keys += [f"{page.name}.{part}" for page in PAGES for part in ("title", "lead")]
     keys += [key for _, key in KNOWN]
-    keys += [f"edit.{kind}" for kind in ("merge", "split", "rename", "pin")]
+    keys += [f"comments.read_{entry.task}" for entry in COMMENT_MODELS]
+    keys += [f"label.{entry.label}" for entry in COMMENT_MODELS]
+    keys += [f"edit.{kind}" for kind in ("merge", "split", "rename", "pin", "take", "move")]
     assert [key for key in keys if key not in KOREAN] == []
 
 
