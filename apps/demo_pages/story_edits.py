@@ -13,8 +13,9 @@ from apps.demo_pages.frame import Given
 from apps.demo_pages.marking import one_line
 from apps.stories.clusters import Cluster, Clusters
 from apps.stories.duplicates import DuplicateGroup
+from apps.stories.records import Story
 from apps.stories.report import Report
-from apps.stories.state import Stories, Story
+from apps.stories.state import Stories
 from corpora.foundation.errors import UsageError
 from corpora.foundation.texts import Texts
 
