@@ -180,24 +180,31 @@ class MaskFiller:
             position += 1
             if glued[-1] != self._tokenizer.mask_token_id or (found := GLUED.match(next(behind))) is None:
                 continue
-            begun = self._tokenizer(found[0])["input_ids"][1:-1]
-            subwords = self._continuation(found[0])
+            subwords, spelt = self._continuation(found[0])
+            begun = self._tokenizer(spelt)["input_ids"][1:-1]
             # Words of other alphabets may be split differently on their own; then they are left unchanged.
             if subwords and ids[position : position + len(begun)] == begun:
                 glued += subwords
                 position += len(begun)
         return glued
 
-    def _continuation(self, letters: str) -> list[int]:
-        """Split letters inside a word into subwords as WordPiece does, the longest first; none if it cannot."""
+    def _continuation(self, letters: str) -> tuple[list[int], str]:
+        """Split letters inside a word into subwords as WordPiece does, the longest first.
+
+        Returns:
+            The subwords, and what they spell: LETTERS as far as the vocabulary goes.
+        """
         subwords: list[int] = []
-        while letters:
-            ends = (end for end in range(len(letters), 0, -1) if CONTINUATION + letters[:end] in self._vocabulary)
+        start = 0
+        while start < len(letters):
+            ends = (
+                end for end in range(len(letters), start, -1) if CONTINUATION + letters[start:end] in self._vocabulary
+            )
             if not (end := next(ends, 0)):
-                return []
-            subwords.append(self._vocabulary[CONTINUATION + letters[:end]])
-            letters = letters[end:]
-        return subwords
+                break
+            subwords.append(self._vocabulary[CONTINUATION + letters[start:end]])
+            start = end
+        return subwords, letters[:start]
 
     def _candidate(self, id_: int, probability: float) -> Candidate:
         subword = str(self._tokenizer.convert_ids_to_tokens(id_))

@@ -28,6 +28,7 @@ from downstream.families.tagging import Tagging
 from downstream.metrics import FloatArray
 from downstream.task import Features, Split, Task, all_tasks, get_task
 from eval.contestants.contestant import Contestant, choose_models, load_leaderboard
+from pretraining.vocabulary.tokenizer import load_wordpiece
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -91,10 +92,7 @@ def open_tokenizer(model: Contestant) -> "PreTrainedTokenizerBase":
         raise UsageError("--models", f"'{model.name}' is not an encoder", "give encoders, or NAME=FOLDER")
     if ModelFolder(folder).has_config or not (folder / "tokenizer.json").is_file():
         return load_tokenizer(folder)
-    from transformers import AutoTokenizer
-
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
-    return tokenizer
+    return load_wordpiece(folder)
 
 
 def table(rows: Sequence[tuple[Task, str, Ceiling]]) -> str:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import quiet_transformers
 from downstream.encoders.folder import PIPELINE_FILE, ModelFolder
+from downstream.encoders.tokenizers import check_reads_hangul, load_tokenizer
 from downstream.encoders.weights import PICKLED_WEIGHTS
+from pretraining.vocabulary.splitting import add_rules
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -88,13 +90,8 @@ def is_mean_pooling(settings: dict[str, Any]) -> bool:
 
 
 def open_tokenizer(folder: Path, settings: dict[str, Any]) -> "PreTrainedTokenizerBase":
-    """Open the tokenizer of a sentence-transformers folder as it was saved, with no quirks to correct."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
-        raise CheckpointError(folder, f"the tokenizer files are damaged ({error})", "download them again") from error
+    """Open the tokenizer of a sentence-transformers folder."""
+    tokenizer = load_tokenizer(folder)
     tokenizer.model_max_length = pipeline_max_length(folder, settings)
     return tokenizer
 
@@ -131,6 +128,9 @@ def open_sentence_transformer(folder: Path, device: str) -> Any:
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, ImportError) as error:
         raise CheckpointError(folder, f"the model cannot be read ({error})", "download the folder again") from error
     _check_complete(folder, model.transformers_model)
+    if (backend := getattr(model.tokenizer, "backend_tokenizer", None)) is not None:
+        add_rules(backend)
+        check_reads_hangul(folder, backend, model.tokenizer.unk_token_id)
     return model
 
 

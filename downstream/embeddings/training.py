@@ -31,7 +31,7 @@ from downstream.encoders.folder import PIPELINE_FILE
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import halve_weights, load_model
-from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.tokenizer import TOKENIZER_FILE, name_plain_class, save_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +164,8 @@ def _save(model: Any, target: Path, record: dict[str, Any], suite: EvaluationSui
 
 def _write_model(model: Any, folder: Path) -> None:
     model.save_pretrained(str(folder), create_model_card=False)
+    for file in folder.rglob(TOKENIZER_FILE):
+        name_plain_class(file.parent, model.tokenizer.model_input_names)
     for file in folder.rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)
 

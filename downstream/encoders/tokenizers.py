@@ -1,27 +1,35 @@
 """Tokenizers of all compared encoders, as fast tokenizers with the ids that each model was trained with."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError, SuiteError
-from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS
+from downstream.encoders.folder import KORBERT_VOCAB, ModelFolder
+from pretraining.vocabulary.splitting import add_rules
+from pretraining.vocabulary.tokenizer import CONFIG_FILE, PLAIN_CLASSES, SPECIAL_TOKENS, TOKENIZER_FILE, with_rules
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
-from downstream.encoders.folder import KORBERT_VOCAB, ModelFolder
 
+VOCAB_FILE = "vocab.txt"
 SENTENCEPIECE_BPE = 2  # TrainerSpec.ModelType
 TYPED_MODELS = {"bert", "xlnet", "electra"}
 DEFAULT_MAX_LENGTH = 512
 TYPED_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
+HANGUL_LINE = "이 나라의 한 기자가 이런 일을 다시 보고 그 사실을 알리는 글이다"
+"""Common syllables; a vocabulary that lacks most of them is not one of Korean."""
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """Load the tokenizer of an encoder folder, always a fast one: span answers need its offsets.
 
+    It composes Hangul and splits off characters that its vocabulary lacks; see `pretraining.vocabulary.splitting`.
+
     Raises:
-        CheckpointError: the folder holds no supported vocabulary, or a damaged one.
+        CheckpointError: the folder holds no supported vocabulary, or a damaged one, or none of Hangul.
     """
     model = ModelFolder(folder)
     model_type = model.model_type
@@ -31,6 +39,8 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
         raise
     except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
         raise CheckpointError(folder, f"the tokenizer files are damaged ({error})", "download them again") from error
+    add_rules(tokenizer.backend_tokenizer)
+    check_reads_hangul(folder, tokenizer.backend_tokenizer, tokenizer.unk_token_id)
     if model_type in TYPED_MODELS:
         tokenizer.model_input_names = TYPED_INPUTS
     else:
@@ -47,28 +57,71 @@ def _open_tokenizer(folder: Path, model_type: str) -> "PreTrainedTokenizerBase":
         return _korbert_tokenizer(folder / KORBERT_VOCAB)
     if sentencepiece_files and model_type == "bert" and not _is_plain(folder):
         return _sentencepiece_tokenizer(sentencepiece_files[0])
+    has_vocab, has_json = ((folder / name).is_file() for name in (VOCAB_FILE, TOKENIZER_FILE))
+    if not has_vocab and not has_json:
+        raise CheckpointError(folder, "no vocab.txt, tokenizer.json or *.model in it", "copy the tokenizer files in")
+    vocab = _read_vocab(folder / VOCAB_FILE) if has_vocab else {}
+    bert = _bert_normalizer(folder) if has_json else {}
     tokenizer: PreTrainedTokenizerBase
-    if (folder / "vocab.txt").is_file():
-        listed = set((folder / "vocab.txt").read_text(encoding="utf-8").split("\n"))
-        # BertTokenizer would append missing tokens, with ids that the model has no embedding for.
-        if missing := [token for token in SPECIAL_TOKENS if token not in listed]:
-            what = f"the vocabulary lacks {', '.join(missing)}"
-            raise CheckpointError(folder / "vocab.txt", what, "use the model's own files")
-        tokenizer = BertTokenizer.from_pretrained(folder, do_lower_case=False, strip_accents=False)
-    elif (folder / "tokenizer.json").is_file():
+    if has_json and (_is_plain(folder) or not (has_vocab or bert)):
         tokenizer = AutoTokenizer.from_pretrained(folder)
     else:
-        raise CheckpointError(folder, "no vocab.txt, tokenizer.json or *.model in it", "copy the tokenizer files in")
+        # The library reads a byte order mark in vocab.txt as part of the first token.
+        given: dict[str, Any] = {} if has_json else {"vocab": vocab}
+        tokenizer = with_rules(BertTokenizer.from_pretrained(folder, **_casing(folder, bert), **given))
     return tokenizer
+
+
+def _read_vocab(path: Path) -> dict[str, int]:
+    """Read the subwords of a `vocab.txt`, with their ids.
+
+    Raises:
+        CheckpointError: it lacks one of BERT's special tokens.
+    """
+    lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    vocab = {line: id_ for id_, line in enumerate(lines)}
+    # BertTokenizer would append missing tokens, with ids that the model has no embedding for.
+    if missing := [token for token in SPECIAL_TOKENS if token not in vocab]:
+        raise CheckpointError(path, f"the vocabulary lacks {', '.join(missing)}", "use the model's own files")
+    return vocab
+
+
+def _bert_normalizer(folder: Path) -> dict[str, Any]:
+    """Return the settings of BERT's normalizer in a folder's `tokenizer.json`; empty if it has none."""
+    normalizer = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8")).get("normalizer") or {}
+    steps: list[dict[str, Any]] = normalizer.get("normalizers", [normalizer])
+    return next((step for step in steps if step.get("type") == "BertNormalizer"), {})
+
+
+def _casing(folder: Path, bert: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a folder says of letter case and accents: its config first, then its normalizer; else cased."""
+    stated = {"do_lower_case": bert.get("lowercase"), "strip_accents": bert.get("strip_accents")}
+    if (folder / CONFIG_FILE).is_file():
+        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        stated |= {key: config[key] for key in stated if config.get(key) is not None}
+    lowers, strips = bool(stated["do_lower_case"]), stated["strip_accents"]
+    return {"do_lower_case": lowers, "strip_accents": lowers if strips is None else bool(strips)}
+
+
+def check_reads_hangul(folder: Path, tokenizer: "Tokenizer", unknown_id: int | None) -> None:
+    """Refuse a tokenizer that makes [UNK] of most of a line of Hangul.
+
+    Raises:
+        CheckpointError: it does.
+    """
+    ids = tokenizer.encode(HANGUL_LINE, add_special_tokens=False).ids
+    if unknown_id is not None and 2 * ids.count(unknown_id) > len(ids):
+        what = f"its tokenizer makes [UNK] of {ids.count(unknown_id)} of {len(ids)} tokens of a line of Hangul"
+        fix = "use a Korean model; if it is cased, set do_lower_case and strip_accents to false in " + CONFIG_FILE
+        raise CheckpointError(folder, what, fix)
 
 
 def _is_plain(folder: Path) -> bool:
     """Whether the folder was saved by this suite: its tokenizer.json needs no model-specific handling."""
-    path = folder / "tokenizer_config.json"
-    if not path.is_file() or not (folder / "tokenizer.json").is_file():
+    path = folder / CONFIG_FILE
+    if not path.is_file() or not (folder / TOKENIZER_FILE).is_file():
         return False
-    name = str(json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class", ""))
-    return name in {"PreTrainedTokenizerFast", "TokenizersBackend"}
+    return str(json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class", "")) in PLAIN_CLASSES
 
 
 def _wrap(tokenizer: Any, path: Path) -> "PreTrainedTokenizerBase":

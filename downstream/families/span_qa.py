@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from corpora.characters import compose
 from corpora.foundation.errors import DataError
-from downstream.task import Answer, Features, Prediction, QuestionExample
+from downstream.task import Features, Prediction, QuestionExample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,9 +62,10 @@ class SpanQA:
         """
         # At least half of a short input is left for the context.
         query_length = min(self.max_query_length, max_length // 2)
+        contexts = [compose(example.context) for example in examples]
         encoded = tokenizer(
             [_shorten(example.question, tokenizer, query_length) for example in examples],
-            [example.context for example in examples],
+            [composed for composed, _ in contexts],
             truncation="only_second",
             max_length=max_length,
             # The overlap must leave room to advance, also for tiny models with short inputs.
@@ -76,17 +78,17 @@ class SpanQA:
         features: list[Features] = []
         for k, owner in enumerate(owners):
             in_context = [side == 1 for side in encoded.sequence_ids(k)]
-            context = examples[owner].context
             spans = [
-                _trim(context, *span) if inside else None for span, inside in zip(offsets[k], in_context, strict=True)
+                _source_span(*contexts[owner], *span) if inside else None
+                for span, inside in zip(offsets[k], in_context, strict=True)
             ]
-            feature: Features = {key: encoded[key][k] for key in encoded}
-            feature |= {"_example": owner, "_offsets": spans}
-            if with_labels:
+            features.append({key: encoded[key][k] for key in encoded} | {"_example": owner, "_offsets": spans})
+        if with_labels:
+            golds = _covered_golds(features, examples)
+            for feature in features:
                 null = feature["input_ids"].index(tokenizer.cls_token_id)
-                start, end = _answer_tokens(spans, examples[owner].answers) or (null, null)
+                start, end = _answer_tokens(feature["_offsets"], golds[feature["_example"]]) or (null, null)
                 feature |= {"start_positions": start, "end_positions": end}
-            features.append(feature)
         return features
 
     def logits(self, model: "PreTrainedModel", batch: Mapping[str, Any]) -> "Tensor":
@@ -135,21 +137,40 @@ def _shorten(question: str, tokenizer: "PreTrainedTokenizerBase", length: int) -
     return question[: offsets[-1][1]] if offsets else question
 
 
-def _trim(context: str, start: int, end: int) -> tuple[int, int]:
-    """Exclude the blank that SentencePiece counts as part of the following subword."""
-    while start < end and context[start].isspace():
+def _source_span(composed: str, source_offsets: list[int] | None, start: int, end: int) -> tuple[int, int]:
+    """Return the place of a token in the context as it was given, without the blank that SentencePiece counts to it."""
+    while start < end and composed[start].isspace():
         start += 1
-    return start, end
+    return (start, end) if source_offsets is None else (source_offsets[start], source_offsets[end])
 
 
-def _answer_tokens(spans: Sequence[tuple[int, int] | None], answers: Sequence[Answer]) -> tuple[int, int] | None:
-    """Return the first and last token that cover the first gold, or None if the window does not contain all of it."""
-    if not answers:
+def _covered_golds(features: Sequence[Features], examples: Sequence[QuestionExample]) -> list[tuple[int, int] | None]:
+    """Return the first gold of each example, from its first to its last character that has a token; else None.
+
+    Blanks, zero-width and control characters have none; a few golds of KorQuAD begin or end with one.
+    """
+    golds = [
+        (answer.start, answer.start + len(answer.text)) if answer is not None else None
+        for answer in (next(iter(example.answers), None) for example in examples)
+    ]
+    found: list[tuple[int, int] | None] = [None] * len(examples)
+    for feature in features:
+        owner = feature["_example"]
+        gold = golds[owner]
+        for low, high in filter(None, feature["_offsets"]):
+            if gold is None or high <= low or high <= gold[0] or low >= gold[1]:
+                continue
+            start, end = max(low, gold[0]), min(high, gold[1])
+            before = found[owner] or (start, end)
+            found[owner] = min(start, before[0]), max(end, before[1])
+    return found
+
+
+def _answer_tokens(spans: Sequence[tuple[int, int] | None], gold: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return the first and last token that cover a gold, or None if the window does not contain all of it."""
+    if gold is None:
         return None
-    # A few golds of KorQuAD begin or end with a blank, which belongs to no token.
-    stripped = answers[0].text.strip()
-    low = answers[0].start + answers[0].text.index(stripped)
-    high = low + len(stripped)
+    low, high = gold
     covering = [k for k, span in enumerate(spans) if span is not None and span[0] < high and span[1] > low]
     if not covering:
         return None

@@ -4,9 +4,10 @@ A text has one tag for every character except the blank. A model tags tokens; th
 offsets, which works for [UNK] and for every tokenizer. A text longer than the input is split into windows that overlap
 by `stride` tokens; no part is dropped.
 
-Source: Park et al. 2021, KLUE, and KLUE-benchmark/KLUE-baseline: a token is trained on the tag of its first character;
-in an eojeol with an [UNK], on the tag of the eojeol's first character. The first character of a token gets the
-predicted tag, the others the I- tag of its type.
+Source: Park et al. 2021, KLUE, and KLUE-benchmark/KLUE-baseline: a token is trained on the tag of its first character.
+The first character of a token gets the predicted tag, the others the I- tag of its type. KLUE-baseline trains an eojeol
+with an [UNK] on the tag of its first character alone; here an [UNK] hides no more than the characters that the
+vocabulary lacks, and is a token like others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,30 +86,15 @@ class Tagging:
             ]
             features.append({key: encoded[key][k] for key in encoded} | {"_example": owner, "_characters": characters})
         if with_labels:
-            self._add_labels(features, examples, tokenizer.unk_token_id)
+            self._add_labels(features, examples)
         return features
 
-    def _add_labels(
-        self, features: Sequence[Features], examples: Sequence[TextExample], unk_token_id: int | None
-    ) -> None:
-        eojeol = [_eojeol_starts(example.text) for example in examples]
-        # An eojeol may span two windows, so [UNK]s are collected over all of them.
-        unknown = {
-            (feature["_example"], eojeol[feature["_example"]][character])
-            for feature in features
-            for token, characters in zip(feature["input_ids"], feature["_characters"], strict=True)
-            for character in characters
-            if token == unk_token_id
-        }
+    def _add_labels(self, features: Sequence[Features], examples: Sequence[TextExample]) -> None:
         for feature in features:
-            owner = feature["_example"]
-            tags = str(examples[owner].label).split()
-            labels = []
-            for characters in feature["_characters"]:
-                start = eojeol[owner][characters[0]] if characters else -1
-                tag = OUTSIDE if not characters else tags[start] if (owner, start) in unknown else tags[characters[0]]
-                labels.append(self.tags.index(tag))
-            feature["labels"] = labels
+            tags = str(examples[feature["_example"]].label).split()
+            feature["labels"] = [
+                self.tags.index(tags[characters[0]] if characters else OUTSIDE) for characters in feature["_characters"]
+            ]
 
     def logits(self, model: "PreTrainedModel", batch: Mapping[str, Any]) -> "Tensor":
         """Return float (B, T, C)."""
@@ -139,11 +125,3 @@ class Tagging:
 def _character_indices(text: str) -> dict[int, int]:
     """Return code point offset → index of the character among those that are not blanks."""
     return {point: index for index, point in enumerate(p for p, c in enumerate(text) if c != BLANK)}
-
-
-def _eojeol_starts(text: str) -> list[int]:
-    """Return for every character except blanks the index of its eojeol's first character."""
-    starts: list[int] = []
-    for word in text.split(BLANK):
-        starts += [len(starts)] * len(word)
-    return starts

@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from corpora.characters import nfc
 from corpora.foundation.errors import CheckpointError
 from downstream.encoders.folder import ModelFolder
+from downstream.encoders.tokenizers import check_reads_hangul
 from downstream.runtimes.weights import unsupported_reason
+from pretraining.vocabulary.splitting import add_rules, without_composing
 
 if TYPE_CHECKING:
     import tokenizers
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 TOKENIZER_FILE = "tokenizer.json"
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 PLAIN_NORMALIZER = {"type": "BertNormalizer", "strip_accents": False, "lowercase": False}
-"""What every tokenizer of ours does before it splits, besides `clean_text` and spaces around Chinese characters."""
+"""What every tokenizer of ours does to composed text, besides `clean_text` and spaces around Chinese characters."""
 
 
 def is_plain_bert(folder: Path) -> bool:
@@ -38,6 +41,8 @@ def is_plain_bert(folder: Path) -> bool:
     if not isinstance(tokenizer, dict):
         return False
     normalizer = tokenizer.get("normalizer") or {}
+    if [step.get("type") for step in normalizer.get("normalizers", ())] == ["NFC", "BertNormalizer"]:
+        normalizer = normalizer["normalizers"][1]
     return (
         ModelFolder(folder).model_type == "bert"
         and (tokenizer.get("model") or {}).get("type") == "WordPiece"
@@ -74,6 +79,10 @@ class PlainTokenizer:
             what = f"the tokenizer files are damaged ({error})"
             raise CheckpointError(folder, what, "download the folder again") from error
         tokenizer.no_padding()
+        add_rules(tokenizer)
+        check_reads_hangul(folder, tokenizer, tokenizer.token_to_id("[UNK]"))
+        # Python composes faster, for it sees at once that a text is composed.
+        tokenizer.normalizer = without_composing(tokenizer)
         loaded = cls(tokenizer, model.max_positions or 512)
         if loaded.pad_token_id is None or loaded.mask_token_id is None:
             raise CheckpointError(folder / TOKENIZER_FILE, "it lacks [PAD] or [MASK]", "use the model's own files")
@@ -100,15 +109,15 @@ class PlainTokenizer:
             max_length: tokens from which on it is cut, special ones included; default: what the model reads.
             add_special_tokens: put [CLS] and [SEP] around.
         """
-        rows: list[Any] = [texts] if isinstance(texts, str) else list(texts)
+        rows: list[Any] = [nfc(text) for text in ([texts] if isinstance(texts, str) else texts)]
         if pairs is not None:
-            rows = list(zip(rows, pairs, strict=True))
+            rows = list(zip(rows, map(nfc, pairs), strict=True))
         with self._lock:  # truncation is a setting of the one tokenizer
             if truncation:
                 self._tokenizer.enable_truncation(max_length or self.model_max_length, strategy="longest_first")
             else:
                 self._tokenizer.no_truncation()
-            found = self._tokenizer.encode_batch(rows, add_special_tokens=add_special_tokens)
+            found = self._tokenizer.encode_batch_fast(rows, add_special_tokens=add_special_tokens)
         columns = ([e.ids for e in found], [e.type_ids for e in found], [e.attention_mask for e in found])
         return {
             name: column[0] if isinstance(texts, str) else column for name, column in zip(INPUTS, columns, strict=True)

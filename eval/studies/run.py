@@ -32,7 +32,7 @@ from eval.studies.page import ArmRecord
 from eval.studies.recipe import QUARTERS, Study
 from pretraining.recipe import DataConfig, Recipe
 from pretraining.training.dataset import prepare
-from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.tokenizer import load_wordpiece, save_tokenizer
 from pretraining.vocabulary.wordpiece import VocabConfig, train_wordpiece
 
 logger = logging.getLogger(__name__)
@@ -256,7 +256,6 @@ class StudyRun:
     def save_random_weights(self, recipe: Recipe, folder: Path) -> int:
         """Save a randomly initialized encoder, and return the number of its parameters."""
         import torch
-        from transformers import BertTokenizer
 
         from corpora.foundation.machine import no_file_bars
         from pretraining.training.run import Run
@@ -266,7 +265,7 @@ class StudyRun:
         with torch.no_grad(), no_file_bars():
             network = model.export(dict(model.named_parameters()))
             network.save_pretrained(folder)
-        save_tokenizer(BertTokenizer.from_pretrained(run.data.tokenizer), folder)
+        save_tokenizer(load_wordpiece(run.data.tokenizer), folder)
         return int(network.num_parameters())
 
     def _held_out(self, encoder: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pretraining.data.packing import expand_spans
 from pretraining.data.shards import IntArray, Ragged, Sharded, read_shard, run_jobs, write_shard
 from pretraining.vocabulary.tokenizer import open_wordpiece
 
-FORMAT = 1
+FORMAT = 2
 """Incremented when the tokenization of the same corpus changes."""
 MAX_KNOWN_EOJEOL = 1_000_000
 """Distinct eojeol cached by one process; about 200 MB."""

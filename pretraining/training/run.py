@@ -19,7 +19,7 @@ from pretraining.training.dataset import Prepared, prepare
 from pretraining.training.estimate import Estimate, sample_corpus
 from pretraining.training.positions import row_length
 from pretraining.training.report import draw_curves, render_pretraining_card
-from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.tokenizer import load_wordpiece, save_tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -271,7 +271,6 @@ class Run:
     def _save(self, model: Any, parts: "Mapping[str, Tensor]", folder: Path) -> None:
         """Save model, parts of the objective and tokenizer to FOLDER; files are written elsewhere and renamed."""
         from safetensors.torch import save_file
-        from transformers import BertTokenizer
 
         from pretraining.model import OBJECTIVE_PARTS_FILE
 
@@ -280,7 +279,7 @@ class Run:
             if parts:
                 contiguous = {name: part.contiguous() for name, part in parts.items()}
                 save_file(contiguous, scratch / OBJECTIVE_PARTS_FILE, metadata={"format": "pt"})
-            tokenizer = BertTokenizer.from_pretrained(self.data.tokenizer)
+            tokenizer = load_wordpiece(self.data.tokenizer)
             tokenizer.model_max_length = self.num_positions
             save_tokenizer(tokenizer, scratch)
             for file in sorted(scratch.iterdir()):

@@ -25,7 +25,7 @@ from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, save_tokenizer
 from pretraining.vocabulary.wordpiece import VocabConfig, WordCounts, alphabet, count_words, train_wordpiece
 
 if TYPE_CHECKING:
-    from transformers import BertTokenizer
+    from transformers import PreTrainedTokenizerFast
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,9 @@ def corpus_sha256(path: Path) -> str:
     return sha256(path / CORPUS_MANIFEST)
 
 
-def train_vocabulary(corpus: Corpus, config: VocabConfig, *, allow_smaller: bool) -> tuple["BertTokenizer", WordCounts]:
+def train_vocabulary(
+    corpus: Corpus, config: VocabConfig, *, allow_smaller: bool
+) -> tuple["PreTrainedTokenizerFast", WordCounts]:
     """Train a vocabulary of exactly the configured size.
 
     Raises:

@@ -1,16 +1,22 @@
 """WordPiece tokenizers on disk: BERT's special tokens, saving, and opening for pretraining."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError
-from corpora.foundation.files import write_text
+from corpora.foundation.files import write_json, write_text
+from pretraining.vocabulary.splitting import add_rules
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+PLAIN_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Names in `tokenizer_config.json` for a tokenizer that is all of its `tokenizer.json`, of transformers 4 and 5."""
 PROBE = "각 Éa"
 """Text that a normalizer fit for Korean leaves unchanged: composed Hangul, an accent, upper and lower case."""
 
@@ -18,15 +24,68 @@ PROBE = "각 Éa"
 def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
     """Save a tokenizer as `tokenizer.json` and, for WordPiece, as the plain `vocab.txt` that older tools read.
 
+    The file composes Hangul and splits off characters that the vocabulary lacks (`pretraining.vocabulary.splitting`),
+    so that transformers gives the same tokens as the suite.
+
     Raises:
         ResultError: the folder cannot be written.
     """
-    from transformers import BertTokenizer
+    from tokenizers import models
 
+    backend: Any = tokenizer.backend_tokenizer
+    add_rules(backend)
     tokenizer.save_pretrained(folder)
-    if isinstance(tokenizer, BertTokenizer):
+    name_plain_class(folder, tokenizer.model_input_names)
+    if isinstance(backend.model, models.WordPiece) and backend.model.continuing_subword_prefix:
         vocab = tokenizer.get_vocab()
         write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in sorted(vocab, key=vocab.__getitem__)))
+
+
+def name_plain_class(folder: Path, model_input_names: Sequence[str]) -> None:
+    """Let transformers open a saved tokenizer as it stands in `tokenizer.json`.
+
+    A `BertTokenizer` takes no more than the vocabulary from there, and so would lose the rules.
+    """
+    config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    names = {"tokenizer_class": PLAIN_CLASSES[0], "model_input_names": list(model_input_names)}
+    write_json(folder / CONFIG_FILE, config | names)
+
+
+def cased_tokenizer(vocab: dict[str, int]) -> "PreTrainedTokenizerFast":
+    """Return the tokenizer of a cased WordPiece vocabulary, with the rules of `pretraining.vocabulary.splitting`."""
+    from transformers import BertTokenizer
+
+    return with_rules(BertTokenizer(vocab=vocab, do_lower_case=False, strip_accents=False))
+
+
+def load_wordpiece(folder: Path) -> "PreTrainedTokenizerFast":
+    """Load the tokenizer of a folder that `open_wordpiece` opens, as a tokenizer of transformers."""
+    from transformers import BertTokenizer
+
+    return with_rules(BertTokenizer.from_pretrained(folder, do_lower_case=False, strip_accents=False))
+
+
+def with_rules(tokenizer: "BertTokenizer") -> "PreTrainedTokenizerFast":
+    """Return a tokenizer with the rules of `pretraining.vocabulary.splitting`, which keeps them when it is saved.
+
+    A `BertTokenizer` takes no more than the vocabulary from its `tokenizer.json`.
+    """
+    import transformers
+
+    library: Any = transformers  # annotates only parts of itself
+    backend: Any = tokenizer.backend_tokenizer
+    add_rules(backend)
+    names = ("unk_token", "pad_token", "cls_token", "sep_token", "mask_token")
+    # Settings for tools that open vocab.txt by itself.
+    kept = {name: getattr(tokenizer, name) for name in (*names, "do_lower_case", "strip_accents")}
+    plain: PreTrainedTokenizerFast = library.PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        padding_side="right",
+        model_input_names=tokenizer.model_input_names,
+        model_max_length=tokenizer.model_max_length,
+        **kept,
+    )
+    return plain
 
 
 def open_wordpiece(tokenizer_json: Path) -> Any:
@@ -52,6 +111,7 @@ def open_wordpiece(tokenizer_json: Path) -> Any:
     if tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(PROBE) != PROBE:
         what = "its normalizer lower-cases or decomposes letters"
         raise CheckpointError(tokenizer_json, what, "set do_lower_case and strip_accents to false")
+    add_rules(tokenizer)
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))  # some files have them in the vocabulary only
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -23,10 +23,11 @@ from corpora.characters import nfc
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
 from corpora.readers.records import TextUnit
-from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS
+from pretraining.vocabulary.splitting import stands_alone
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, cased_tokenizer
 
 if TYPE_CHECKING:
-    from transformers import BertTokenizer
+    from transformers import PreTrainedTokenizerFast
 
 Segmentation: TypeAlias = Literal["eojeol", "morpheme"]
 
@@ -145,7 +146,7 @@ def train_wordpiece(
     limit_alphabet: int = 3000,
     num_unused: int = 0,
     segmentation: Segmentation = "eojeol",
-) -> "BertTokenizer":
+) -> "PreTrainedTokenizerFast":
     """Train a WordPiece vocabulary. The same text gives the same subwords, in NFC or NFD.
 
     Args:
@@ -157,14 +158,12 @@ def train_wordpiece(
         segmentation: unit that no subword crosses; ignored for `WordCounts`.
 
     Returns:
-        A cased `BertTokenizer` with `[PAD] 0 [UNK] 1 [CLS] 2 [SEP] 3 [MASK] 4`, the ids of the Korean BERTs.
+        A cased tokenizer with `[PAD] 0 [UNK] 1 [CLS] 2 [SEP] 3 [MASK] 4`, the ids of the Korean BERTs.
 
     Raises:
         DataError: the texts contain no characters.
         ValueError: the vocabulary has no room beyond the special tokens and unused slots.
     """
-    from transformers import BertTokenizer
-
     reserved = [*SPECIAL_TOKENS, *(f"[unused{k}]" for k in range(num_unused))]
     if num_unused < 0:
         raise ValueError(f"num_unused {num_unused} is negative")
@@ -184,23 +183,16 @@ def train_wordpiece(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
         limit_alphabet=0,
-        special_tokens=[*reserved, *kept, *(f"##{c}" for c in kept if not _is_own_word(c))],
+        special_tokens=[*reserved, *kept, *(f"##{c}" for c in kept if not stands_alone(c))],
         show_progress=False,
     )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     repeated = (word for word, count in counts.words.items() for word in itertools.repeat(word, count))
     tokenizer.train_from_iterator(repeated, trainer)
-    return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=False, strip_accents=False)
+    return cased_tokenizer(tokenizer.get_vocab())
 
 
 def alphabet(counts: Mapping[str, int], limit: int) -> list[str]:
     """Return the LIMIT most frequent characters, control characters left out, in code point order."""
     characters = [c for c in counts if not unicodedata.category(c).startswith("C")]
     return sorted(sorted(characters, key=lambda c: (-counts[c], c))[:limit])
-
-
-def _is_own_word(character: str) -> bool:
-    """Whether BERT's pre-tokenizer makes CHARACTER a word of its own: punctuation and Hanja."""
-    ascii_symbol = character.isascii() and not character.isalnum()
-    hanja = unicodedata.name(character, "").startswith("CJK ")
-    return ascii_symbol or hanja or unicodedata.category(character).startswith("P")

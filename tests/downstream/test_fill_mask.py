@@ -19,10 +19,10 @@ from transformers import (
 )
 
 from corpora.foundation.errors import CheckpointError
-from downstream.encoders.tokenizers import load_tokenizer
-from downstream.fill_mask import Blank, Candidate, MaskFiller, filled
+from downstream.encoders.tokenizers import HANGUL_LINE, load_tokenizer
+from downstream.fill_mask import CONTINUATION, Blank, Candidate, MaskFiller, filled
 from downstream.runtimes.weights import FloatArray
-from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, save_tokenizer
 
 TEXT = "시의회가 내년 [MASK]을 의결했다. 주민은 □했다."
 
@@ -71,15 +71,18 @@ def seen_ids(filler: MaskFiller, text: str) -> list[str]:
         ("□은 [MASK]에는 □.", "[MASK] ##은 [MASK] ##에 ##는 [MASK] ."),
         ("[MASK]은[MASK]", "[MASK] ##은 [MASK]"),
         ("[MASK]쀍 본다", "[MASK] [UNK] 본 ##다"),
+        ("[MASK]은쀍에는", "[MASK] ##은 [UNK] 에는"),
         ("[MASK], 본다", "[MASK] , 본 ##다"),
     ],
-    ids=["particle", "word", "several", "between", "unknown", "punctuation"],
+    ids=["particle", "word", "several", "between", "unknown", "unknown behind", "punctuation"],
 )
 def test_what_follows_a_blank_without_a_space_goes_on_with_its_word(
     tmp_path: Path, text: str, pieces: str, kind: type[PreTrainedModel]
 ) -> None:
     words, endings = [",", ".", "내년", "은", "본", "에", "에는"], ["##은", "##다", "##에", "##는"]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *endings]
+    syllables = sorted(set(HANGUL_LINE) - {" ", *words})
+    others = [f"{mark}{syllable}" for syllable in syllables for mark in ("", CONTINUATION)]
+    vocabulary = [*SPECIAL_TOKENS, *words, *dict.fromkeys([*endings, *others])]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     save_tokenizer(BertTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=False), tmp_path)
     config = BertConfig(

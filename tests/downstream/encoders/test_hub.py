@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel, BertTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 from transformers.convert_slow_tokenizer import convert_slow_tokenizer
 
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
@@ -27,6 +29,7 @@ from downstream.encoders.hub import (
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import convert, load_model
 from downstream.task import get_task
+from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS
 
 Fails = Callable[..., AbstractContextManager[None]]
 Copy = Callable[..., Path]
@@ -227,25 +230,31 @@ def read_korbert_vocab(folder: Path) -> dict[str, int]:
 
 
 def korbert_reference(text: str, vocab: dict[str, int]) -> list[int]:
-    """Take from every eojeol, marked `_` at its end, the longest known piece; one [UNK] where nothing is known."""
+    """Take from every eojeol, marked `_` at its end, the longest known piece; one [UNK] for a run of unknown ones.
+
+    An eojeol is cut behind every 100 characters.
+    """
+    known = {character for piece in vocab if piece[0] != "[" for character in piece}
     ids = []
     for eojeol in (f"{eojeol}_" for eojeol in text.split()):
-        pieces, rest = [], eojeol if len(eojeol) <= 100 else ""
-        while rest:
-            end = next((end for end in range(len(rest), 0, -1) if rest[:end] in vocab), 0)
-            if not end:
-                pieces = []
-                break
-            pieces.append(vocab[rest[:end]])
-            rest = rest[end:]
-        ids += pieces or [vocab["[UNK]"]]
+        for first in range(0, len(eojeol), 100):
+            rest = eojeol[first : first + 100]
+            while rest:
+                end = next((end for end in range(len(rest), 0, -1) if rest[:end] in vocab), 0)
+                if end:
+                    ids.append(vocab[rest[:end]])
+                else:
+                    ids.append(vocab["[UNK]"])
+                    end = next((k for k, character in enumerate(rest) if character in known), len(rest))
+                    end += rest[end:] == "_"
+                rest = rest[end:]
     return [vocab["[CLS]"], *ids, vocab["[SEP]"]]
 
 
 def test_korbert_takes_the_longest_piece_of_the_eojeol(standins: dict[str, Path], news_lines: list[str]) -> None:
     tokenizer, vocab = load_tokenizer(standins["korbert"]), read_korbert_vocab(standins["korbert"])
     assert tokenizer.get_vocab() == vocab
-    for text in [*news_lines, *ODD_TEXTS, "가" * 98, "가" * 99, "가" * 100, "가\r\n나", "가\u00a0나\u3000다"]:
+    for text in [*news_lines, *ODD_TEXTS, "가" * 98, "가" * 99, "가" * 250, "가\r\n나", "가\u00a0나\u3000다"]:
         assert tokenizer(text)["input_ids"] == korbert_reference(text, vocab)
 
 
@@ -261,19 +270,69 @@ def test_korbert_keeps_its_end_mark_out_of_the_text(standins: dict[str, Path]) -
 
 def test_a_korbert_piece_listed_twice_does_not_shift_the_others(copy: Copy) -> None:
     vocab = "n_iters=1\nmax_length=2\n" + "".join(
-        f"{piece}\t1\n" for piece in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "가", "가", "나", "_")
+        f"{piece}\t1\n"
+        for piece in (*SPECIAL_TOKENS, "가", "가", "나", "_", *"이라의한기자런일을다시보고그사실알리는글")
     )
     tokenizer = load_tokenizer(copy("korbert", {KORBERT_VOCAB: vocab}))
     assert tokenizer("나")["input_ids"] == [2, 7, 8, 3]  # the line is the row of the embeddings
 
 
-def test_lower_casing_in_the_folder_does_not_win(copy: Copy) -> None:
-    folder = copy(files={"tokenizer_config.json": {"tokenizer_class": "BertTokenizer", "do_lower_case": True}})
-    tokenizer = load_tokenizer(folder)
-    BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True).save_pretrained(folder)  # and a tokenizer.json
-    for loaded in (tokenizer, load_tokenizer(folder)):
-        assert loaded.tokenize("시의회가 KTX")[0].startswith("시")
-        assert loaded.tokenize("KTX") != loaded.tokenize("ktx")
+JAMO = [
+    chr(point)
+    for first, last in ((0x1100, 0x1112), (0x1161, 0x1175), (0x11A8, 0x11C2))
+    for point in range(first, last + 1)
+]
+DECOMPOSED = "".join(
+    f"{piece}\n" for piece in [*SPECIAL_TOKENS, *"abkstx.", *JAMO, *(f"##{p}" for p in [*"abkstx", *JAMO])]
+)
+"""A vocabulary of decomposed Hangul without capital letters, as those of KR-BERT and multilingual-uncased."""
+
+
+def test_the_folder_decides_on_case(copy: Copy, subtests: pytest.Subtests) -> None:
+    normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+    uncased = normalizer | {"lowercase": True, "strip_accents": None}
+    cases: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool]] = [
+        ("its config", {"do_lower_case": True}, None, True),
+        ("its config before its normalizer", {"do_lower_case": False}, uncased, False),
+        ("its normalizer", {}, uncased, True),
+        ("nothing", {}, None, False),
+    ]
+    for name, stated, inner, is_uncased in cases:
+        with subtests.test(name):
+            folder = copy(files={"vocab.txt": DECOMPOSED, "tokenizer_config.json": stated})
+            if inner is not None:
+                vocab = {piece: k for k, piece in enumerate(DECOMPOSED.splitlines())}
+                backend = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+                backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+                content = json.loads(backend.to_str()) | {"normalizer": inner}
+                (folder / "tokenizer.json").write_text(json.dumps(content))
+            for text in ("시장은 ktx", unicodedata.normalize("NFD", "시장은 ktx")):
+                assert "[UNK]" not in load_tokenizer(folder).tokenize(text)
+            assert ("[UNK]" not in load_tokenizer(folder).tokenize("KTX")) == is_uncased
+
+
+def test_a_tokenizer_without_hangul_is_refused_with_the_reason(
+    copy: Copy, fails: Fails, subtests: pytest.Subtests
+) -> None:
+    english = "".join(f"{piece}\n" for piece in [*SPECIAL_TOKENS, "news", "##paper", *"abc", "##a"])
+    cases: dict[str, tuple[str, dict[str, Any]]] = {
+        "of English": ("klue-bert", {"vocab.txt": english}),
+        "cased and said to be uncased": ("klue-bert", {"tokenizer_config.json": {"do_lower_case": True}}),
+        "of KorBERT's kind": ("korbert", {KORBERT_VOCAB: "".join(f"{piece}\t1\n" for piece in [*SPECIAL_TOKENS, "a"])}),
+    }
+    for name, (kind, files) in cases.items():
+        with subtests.test(name):
+            folder = copy(kind, files)
+            with fails(CheckpointError, folder, "[UNK] of", "line of Hangul", "do_lower_case"):
+                load_tokenizer(folder)
+
+
+def test_a_byte_order_mark_in_a_vocabulary_is_no_character(copy: Copy) -> None:
+    folder = copy()
+    before = load_tokenizer(folder).get_vocab()
+    path = folder / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_tokenizer(folder).get_vocab() == before
 
 
 def test_models_without_segments_get_no_token_type_ids(copy: Copy, subtests: pytest.Subtests) -> None:

@@ -1,6 +1,7 @@
 """Span question answering: windows, labels and answers as exact slices, with tokenizers built on the spot."""
 
 import string
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -14,6 +15,7 @@ from transformers import BertTokenizer, PreTrainedTokenizerFast
 from downstream.families.span_qa import SpanQA
 from downstream.metrics import FloatArray
 from downstream.task import Answer, Features, QuestionExample, get_task
+from pretraining.vocabulary.splitting import add_rules
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LONG = "0123456789 " * 60
@@ -141,6 +143,45 @@ def test_a_gold_with_blanks_at_its_edges_is_labelled_all_the_same(subtests: pyte
         with subtests.test(answer=answer, start=start):
             (feature,) = featurize([ask(" 나다 라", answer, start=start)], tokenizer_of("나다라"), 96)
             assert labelled_slice(feature, " 나다 라") == "나다"
+
+
+def test_a_gold_is_labelled_from_its_first_to_its_last_token(subtests: pytest.Subtests) -> None:
+    """Characters that the tokenizer drops are no part of a label, wherever they stand."""
+    tokenizer = tokenizer_of("가나다라")
+    add_rules(tokenizer.backend_tokenizer)
+    for dropped in ("\u200b", "\u200e", "\ufeff", "\u00ad", "\x08", "\u3000", "\n\u200b "):
+        for answer in (
+            f"{dropped}나다",
+            f"나다{dropped}",
+            f"{dropped}나{dropped}다{dropped}{dropped}",
+            f"{dropped}나다\U0001f600",
+        ):
+            for before in ("", "가 "):
+                with subtests.test(answer=answer, before=before):
+                    context = f"{before}{answer} 라"
+                    (feature,) = featurize([ask(context, answer, start=len(before))], tokenizer, 96)
+                    assert labelled_slice(feature, context) == answer.strip(dropped)
+
+
+def test_offsets_are_those_of_the_context_as_it_was_given() -> None:
+    tokenizer = tokenizer_of("가강나남")
+    add_rules(tokenizer.backend_tokenizer)
+    context, answer = (unicodedata.normalize("NFD", text) for text in ("가 강남 나", "강남"))
+    (feature,) = featurize([ask(context, answer)], tokenizer, 96)
+    assert labelled_slice(feature, context) == answer
+    assert FAMILY.decode(one_hot([feature]), [feature], [ask(context)]) == [answer]
+
+
+def test_a_gold_without_a_token_is_no_answer() -> None:
+    (feature,) = featurize([ask("가\u200b 나", "\u200b")], tokenizer_of("가나"), 96)
+    assert labelled_slice(feature, "가\u200b 나") is None
+
+
+def test_a_window_that_ends_inside_a_trimmed_gold_points_at_cls() -> None:
+    context = "0 " * 20 + "\u200b1 2 3\u200b" + " 0" * 20
+    features = featurize([ask(context, "\u200b1 2 3\u200b")], tokenizer_of(string.digits), 20)
+    assert len(features) > 2
+    assert {labelled_slice(feature, context) for feature in features} == {None, "1 2 3"}
 
 
 def test_the_first_gold_of_several_is_the_label() -> None:

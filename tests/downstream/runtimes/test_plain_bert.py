@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -34,6 +35,9 @@ TEXTS = [
     "",
     "경기는 연장 끝에 2대1로 끝났다. " * 30,
     "café 漢字 \u200b [MASK] x",
+    "재미있다😀 👨‍👩‍👧최고 ❤️",
+    unicodedata.normalize("NFD", "시의회가 [MASK] 각"),
+    "가나다" * 100,
     "뷁쀍",
 ]
 
@@ -87,7 +91,8 @@ def edit(path: Path, **changes: object) -> None:
 
 def normalize_otherwise(folder: Path) -> None:
     normalizer = json.loads((folder / "tokenizer.json").read_text())["normalizer"]
-    edit(folder / "tokenizer.json", normalizer=normalizer | {"lowercase": True})
+    steps = [step | ({"lowercase": True} if "lowercase" in step else {}) for step in normalizer["normalizers"]]
+    edit(folder / "tokenizer.json", normalizer=normalizer | {"normalizers": steps})
 
 
 def store_in_bfloat16(folder: Path) -> None:

@@ -22,6 +22,7 @@ from corpora.sentences import split_by_rules
 from downstream.task import SAMPLE_ROOT
 from pretraining.data.shards import write_shard
 from pretraining.data.tokens import EojeolTokenizer, TokenShard, tokenize_corpus
+from pretraining.vocabulary.splitting import add_rules
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, open_wordpiece
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -204,10 +205,13 @@ def test_a_shard_may_be_empty(by_eojeol: EojeolTokenizer, tmp_path: Path, subtes
             assert len(TokenShard.from_columns(pretraining.data.tokens.read_shard(folder / "empty.arrow"))) == 0
 
 
-def test_a_long_word_is_unknown_as_it_is_to_the_library(by_eojeol: EojeolTokenizer, whole: Tokenizer) -> None:
-    text = f"{'가' * 101} {'다' * 100}"
+def test_a_long_word_and_an_unknown_character_are_split_as_the_library_does(
+    by_eojeol: EojeolTokenizer, whole: Tokenizer
+) -> None:
+    add_rules(whole)
+    text = f"{'가' * 101} {'다' * 100} 한국😀은행 100㎢"
     assert documents_of(by_eojeol.encode([text])) == [encode(whole, text)]
-    assert by_eojeol.encode([text]).ids[0][0] == whole.token_to_id("[UNK]")
+    assert encode(whole, text).count(whole.token_to_id("[UNK]")) == 1
 
 
 def test_resetting_the_cache_changes_nothing(

@@ -138,7 +138,6 @@ def test_case_and_accents_are_kept() -> None:
     assert {"N", "n", "A", "##A", "##a", "##é"} <= pieces
     assert rejoin(tokenizer.tokenize("Naver NAVER naver Café")) == "NaverNAVERnaverCafé"
     assert tokenizer.tokenize("NAVER") != tokenizer.tokenize("naver")
-    assert tokenizer.do_lower_case is False
 
 
 def test_punctuation_and_hanja_are_words_of_their_own() -> None:
