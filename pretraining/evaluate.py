@@ -18,6 +18,7 @@ import numpy as np
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from corpora.foundation.machine import keep_freed_memory
+from pretraining.architectures import ARCHITECTURES
 from pretraining.data.tokens import tokenize_corpus
 from pretraining.objective import RowLayout, get_objective
 from pretraining.training.batches import BatchSource
@@ -104,19 +105,21 @@ def _row_length(asked: int | None, positions: int) -> int:
 
 
 def _load(folder: Path) -> Any:
-    from transformers import BertConfig
+    from transformers import AutoConfig
 
     from pretraining.model import MaskedLanguageModel, read_weights
 
     if not (folder / "config.json").is_file():
         raise CheckpointError(folder, "no config.json in it", "give a folder made by python -m pretraining.run")
-    config = BertConfig.from_pretrained(folder)
-    if config.is_decoder:
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    if config.model_type not in ARCHITECTURES:
+        raise CheckpointError(folder, f"a {config.model_type}", f"give one of: {', '.join(ARCHITECTURES)}")
+    if getattr(config, "is_decoder", False):
         what = "a left-to-right model cannot fill masks"
         raise CheckpointError(folder, what, "see the held-out loss in its metrics.jsonl")
     model = MaskedLanguageModel(config, next_sentence=False)
     try:
-        missing = model.load(read_weights(folder))
+        missing = model.load(read_weights(folder, model.architecture.prefix))
     except ValueError as error:
         raise CheckpointError(folder, str(error), "give the weights that belong to the config") from error
     if missing:

@@ -1,6 +1,6 @@
-"""A transformers BERT for pretraining: packed rows in, losses out.
+"""An encoder of transformers for pretraining: packed rows in, losses out.
 
-The network is transformers' own (`BertForPreTraining` or `BertForMaskedLM`), so that the result is a plain checkpoint.
+The network is transformers' own (`pretraining.architectures`), so that the result is a plain checkpoint.
 Pretraining adds attention that is limited to the sequences of a packed row, and a vocabulary layer that computes the
 masked positions only, slice by slice.
 """
@@ -15,15 +15,15 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from corpora.foundation.errors import CheckpointError
+from pretraining.architectures import ARCHITECTURES
 
 if TYPE_CHECKING:
-    from transformers import BertConfig, PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 VOCAB_MULTIPLE = 64
 """The vocabulary is padded to a multiple of it, which matrix kernels need to be fast; export removes the padding."""
-VOCAB_PARAMETERS = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias", "generator.bias")
-"""Parameters with a row for every vocabulary entry."""
-POSITIONS = "bert.embeddings.position_embeddings.weight"
+GENERATOR_BIAS = "generator.bias"
+"""Parameter of an objective with a value for every vocabulary entry."""
 SLICE = 256
 """Masked positions whose vocabulary scores are computed at a time."""
 OBJECTIVE_PARTS_FILE = "objective.safetensors"
@@ -62,24 +62,32 @@ class PretrainingModel(nn.Module):
     `forward` takes a batch from the objective's `inputs`, and returns `NAME_loss` and `NAME_correct` for each loss
     term: float32 scalars, summed over the term's predictions. The caller divides by the number of predictions.
 
-    Shapes: B rows, T tokens, D hidden, M masked positions, Q sequences, V vocabulary.
+    Shapes: B rows, T tokens, D hidden, E embedding, M masked positions, Q sequences, V vocabulary.
     """
 
-    def __init__(self, config: "BertConfig", *, next_sentence: bool) -> None:
+    def __init__(self, config: "PreTrainedConfig", *, next_sentence: bool) -> None:
         """Build the network with random weights.
 
         Args:
             config: of the network as it will be saved; `vocab_size` is padded here.
             next_sentence: whether to add a next-sentence head.
         """
-        from transformers import BertForMaskedLM, BertForPreTraining
-
         super().__init__()
+        self.architecture = ARCHITECTURES[config.model_type]
         self.vocab_size = int(config.vocab_size)
         self.next_sentence = next_sentence
         padded_size = -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
         padded = type(config).from_dict(config.to_dict() | {"vocab_size": padded_size})
-        self.network: Any = (BertForPreTraining if next_sentence else BertForMaskedLM)(padded)
+        self.network: Any = self.architecture.build(padded, next_sentence=next_sentence)
+
+    @property
+    def encoder(self) -> Any:
+        """The network without heads."""
+        return self.architecture.encoder(self.network)
+
+    def _has_vocabulary(self, name: str) -> bool:
+        """Whether a parameter has a row for every vocabulary entry."""
+        return name == GENERATOR_BIAS or name in self.architecture.vocab_parameters
 
     def load(self, weights: Mapping[str, Tensor]) -> list[str]:
         """Load the weights of a saved network, padding the vocabulary; return the names of missing parameters.
@@ -100,8 +108,8 @@ class PretrainingModel(nn.Module):
                     missing.append(name)
                     continue
                 given = weights[name]
-                length = self.vocab_size if name in VOCAB_PARAMETERS else len(parameter)
-                if name == POSITIONS:
+                length = self.vocab_size if self._has_vocabulary(name) else len(parameter)
+                if name == self.architecture.positions:
                     length = min(length, len(given))
                 if tuple(given.shape) != (length, *parameter.shape[1:]):
                     raise ValueError(f"{name} is {tuple(given.shape)}, not {(length, *parameter.shape[1:])}")
@@ -118,17 +126,21 @@ class PretrainingModel(nn.Module):
 
     def encode(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
         """Return the last hidden states, (B, T, D), of rows of packed sequences."""
-        hidden: Tensor = self.network.bert(
-            input_ids=input_ids,
-            attention_mask=self.attention_mask(sequence_ids),
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-        ).last_hidden_state
-        return hidden
+        visible = self.visible(sequence_ids)
+        return self.architecture.encode(
+            self.network, input_ids, token_type_ids, position_ids, visible, self._attention_mask
+        )
+
+    def visible(self, sequence_ids: Tensor) -> Tensor:
+        """Return which tokens attend to which, bool (B, 1, T, T): those of the same sequence."""
+        return sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]
 
     def attention_mask(self, sequence_ids: Tensor) -> Tensor:
-        """Return a mask, (B, 1, T, T), that limits attention to the own sequence."""
-        visible = sequence_ids[:, None, :, None] == sequence_ids[:, None, None, :]  # (B, 1, T, T)
+        """Return the mask of `visible` in the form that the attention implementation takes, (B, 1, T, T)."""
+        return self._attention_mask(self.visible(sequence_ids))
+
+    def _attention_mask(self, visible: Tensor) -> Tensor:
+        """Return a mask in the form that the attention implementation takes, (B, 1, T, T)."""
         mask = visible
         if self.network.config._attn_implementation == "eager":
             # The eager implementation adds the mask to the scores.
@@ -144,8 +156,8 @@ class PretrainingModel(nn.Module):
             states: (M, D), last hidden states of the masked positions.
             masked_ids: int64 (M,), the original tokens.
         """
-        head = self.network.cls.predictions
-        loss, correct, _ = self.vocabulary_loss(head.transform(states), head.decoder.bias, masked_ids)
+        transform, bias = self.architecture.head(self.network)
+        loss, correct, _ = self.vocabulary_loss(transform(states), bias, masked_ids)
         return {"mlm_loss": loss, "mlm_correct": correct}
 
     def pair_scores(self, states: Tensor) -> Tensor:
@@ -166,7 +178,7 @@ class PretrainingModel(nn.Module):
         """Return the summed cross-entropy over the vocabulary, the number of correct predictions, and sampled tokens.
 
         Args:
-            states: (M, D), multiplied with the word embeddings.
+            states: (M, E), multiplied with the word embeddings.
             bias: (V,), padded.
             labels: int64 (M,).
             draws: (M,), uniform in [0, 1); each selects a token from the predicted distribution.
@@ -175,7 +187,7 @@ class PretrainingModel(nn.Module):
             Scalar, scalar, int64 (M,); the last is empty without draws.
         """
         function: Any = _VocabularyLoss.apply  # not annotated
-        weight = self.network.bert.embeddings.word_embeddings.weight
+        weight = self.network.get_input_embeddings().weight
         result: tuple[Tensor, Tensor, Tensor] = function(
             states, weight, bias, labels, draws, self.vocab_size, torch.is_grad_enabled()
         )
@@ -184,8 +196,11 @@ class PretrainingModel(nn.Module):
     def flops(self) -> Flops:
         """Return the floating-point operations of a training step."""
         config = self.network.config
-        head = 6.0 * config.hidden_size * (config.hidden_size + self.vocab_size)
-        layers = layer_flops(self.network.bert.encoder)
+        width = self.network.get_input_embeddings().embedding_dim
+        head = 6.0 * width * (config.hidden_size + self.vocab_size)
+        layers = layer_flops(self.architecture.stack(self.network))
+        # Layers that share their weights are computed as often as if they did not.
+        layers *= config.num_hidden_layers / getattr(config, "num_hidden_groups", config.num_hidden_layers)
         return Flops(layers, 12.0 * config.num_hidden_layers * config.hidden_size, {"mlm": head})
 
     def export(self, state: Mapping[str, Tensor], num_positions: int | None = None) -> "PreTrainedModel":
@@ -196,10 +211,9 @@ class PretrainingModel(nn.Module):
             num_positions: positions that were trained; None: all.
         """
         config = self.network.config
-        sizes = {
-            "vocab_size": self.vocab_size,
-            "max_position_embeddings": num_positions or config.max_position_embeddings,
-        }
+        sizes: dict[str, int] = {"vocab_size": self.vocab_size}
+        if num_positions:
+            sizes["max_position_embeddings"] = num_positions
         config = type(config).from_dict(config.to_dict() | sizes)
         exported: PreTrainedModel = type(self.network)(config)
         with torch.no_grad():
@@ -211,11 +225,11 @@ class PretrainingModel(nn.Module):
     def objective_parts(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the parameters that `export` leaves out, without padding; a run with `model.init` loads them."""
         parts = {name: tensor for name, tensor in state.items() if not name.startswith("network.")}
-        return {name: part[: self.vocab_size] if name in VOCAB_PARAMETERS else part for name, part in parts.items()}
+        return {name: part[: self.vocab_size] if self._has_vocabulary(name) else part for name, part in parts.items()}
 
 
 class MaskedLanguageModel(PretrainingModel):
-    """A BERT that predicts masked tokens and, optionally, the next sentence."""
+    """An encoder that predicts masked tokens and, as a BERT, optionally the next sentence."""
 
     def forward(
         self,
@@ -337,10 +351,14 @@ class _VocabularyLoss(torch.autograd.Function):
         return hidden_gradient * scale, weight_gradient * scale, bias_gradient * scale, None, None, None, None
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read the safetensors weights of a transformers folder, by the names of `BertForPreTraining`.
+def read_weights(folder: Path, prefix: str = "bert") -> dict[str, Tensor]:
+    """Read the safetensors weights of a transformers folder, by the names of the network with its heads.
 
     Parameters of `OBJECTIVE_PARTS_FILE` keep their names.
+
+    Args:
+        folder: of the network, or of a bare encoder.
+        prefix: name of the encoder in the network.
 
     Raises:
         CheckpointError: there are none, or they are damaged.
@@ -359,6 +377,6 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         except (SafetensorError, OSError) as error:
             raise CheckpointError(file, f"damaged ({error})", "get the file again") from error
         (parts if file.name == OBJECTIVE_PARTS_FILE else weights).update(found)
-    if not any(name.startswith("bert.") for name in weights):
-        weights = {f"bert.{name}": tensor for name, tensor in weights.items()}  # a bare encoder
+    if not any(name.startswith(f"{prefix}.") for name in weights):
+        weights = {f"{prefix}.{name}": tensor for name, tensor in weights.items()}  # a bare encoder
     return weights | parts

@@ -19,8 +19,6 @@ from pretraining.data.shards import IntArray
 from pretraining.data.tokens import TokenizedCorpus
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from pretraining.model import PretrainingModel
 
 
@@ -142,6 +140,8 @@ class Objective(abc.ABC):
     name: ClassVar[str]
     paper: ClassVar[str]
     settings: ClassVar[type[ObjectiveConfig]]
+    architectures: ClassVar[tuple[str, ...]] = ("bert",)
+    """Values of `model.architecture` that it can train."""
 
     def __init__(self, config: ObjectiveConfig, layout: RowLayout) -> None:
         """Create the objective; CONFIG is of the type `settings`."""
@@ -187,8 +187,12 @@ class Objective(abc.ABC):
             "masked_ids": masked.masked_ids,
         }
 
-    def build_model(self, config: "BertConfig") -> "PretrainingModel":
-        """Return a network of CONFIG's shape with random weights and the heads of this objective."""
+    def build_model(self, config: Any) -> "PretrainingModel":
+        """Return a network with random weights and the heads of this objective.
+
+        Args:
+            config: of transformers, for one of `architectures`.
+        """
         from pretraining.model import MaskedLanguageModel
 
         return MaskedLanguageModel(config, next_sentence=NSP in self.terms)

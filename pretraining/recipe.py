@@ -16,23 +16,32 @@ from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import RecipeError, suggest
 from corpora.foundation.files import package_path
 from corpora.foundation.machine import Precision
+from pretraining.architectures import ARCHITECTURES
 from pretraining.objective import Objective, ObjectiveConfig, get_objective
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
+    from transformers import PreTrainedConfig
 
 RECIPES = package_path("pretraining", "recipes")
 SAMPLE = package_path("corpora", "sample", "news.jsonl")
 
 
 class ModelConfig(Config):
-    """Shape of the BERT. Defaults: BERT-base (Devlin et al. 2019, section 3)."""
+    """Shape of the encoder. Defaults: BERT-base (Devlin et al. 2019, section 3)."""
 
+    architecture: Literal["bert", "electra", "albert", "modernbert"] = "bert"
+    """See `pretraining.architectures`."""
     hidden_size: int = Field(default=768, ge=8)
     num_hidden_layers: int = Field(default=12, ge=1)
     num_attention_heads: int = Field(default=12, ge=1)
     intermediate_size: int | None = Field(default=None, ge=8)
-    """Width of the feed-forward layer; default 4 × `hidden_size`."""
+    """Width of the feed-forward layer; default 4 × `hidden_size`, two thirds of it in ModernBERT."""
+    embedding_size: int | None = Field(default=None, ge=8)
+    """Width of the embeddings of `electra` and `albert`; default `hidden_size`."""
+    num_hidden_groups: int = Field(default=1, ge=1)
+    """Sets of weights that the layers of `albert` share; as many as layers: nothing is shared."""
+    local_attention: int = Field(default=128, ge=2)
+    """Tokens that the local layers of `modernbert` see, half of them on either side."""
     max_position_embeddings: int = Field(default=512, ge=8)
     """Positions of the network in training; the saved model has those that were trained: `data.max_length`, and those
     of `init`."""
@@ -42,17 +51,9 @@ class ModelConfig(Config):
     init: str = ""
     """Folder of a model to initialise from, e.g. after a first phase on shorter rows; default: random weights."""
 
-    def bert_config(self, vocab_size: int, pad_token_id: int) -> "BertConfig":
-        """Return transformers' configuration of the model."""
-        from transformers import BertConfig
-
-        values = self.model_dump(exclude={"init", "intermediate_size"})
-        return BertConfig(
-            vocab_size=vocab_size,
-            pad_token_id=pad_token_id,
-            intermediate_size=self.intermediate_size or 4 * self.hidden_size,
-            **values,
-        )
+    def network_config(self, vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return transformers' configuration of the network."""
+        return ARCHITECTURES[self.architecture].config(self, vocab_size, pad_token_id)
 
 
 class DataConfig(Config):
@@ -184,7 +185,7 @@ def check_recipe(values: Mapping[str, Any], where: object) -> Recipe:
         values = {**values, "objective": {"name": values["objective"]}}
     recipe = validate(Recipe, dict(values), where)
     _, config = recipe.objective_parts(where)
-    for what, fix in _contradictions(recipe, config):
+    for what, fix in _contradictions(recipe, config) + _misfits(recipe):
         raise RecipeError(where, what, fix)
     # With all defaults filled in.
     return recipe.model_copy(update={"objective": {"name": recipe.objective["name"]} | config.model_dump()})
@@ -220,6 +221,38 @@ def set_value(values: dict[str, Any], override: str) -> None:
             )
         values = inner
     values[key] = value
+
+
+def _misfits(recipe: Recipe) -> list[tuple[str, str]]:
+    """Return settings that the architecture or the objective has no use for."""
+    model = recipe.model
+    objective, config = recipe.objective_parts()
+    is_pair = bool(getattr(config, "next_sentence", False))
+    suited = ("bert",) if is_pair else objective.architectures
+    rules = [
+        (
+            model.architecture not in suited,
+            f"objective {objective.name} with model.architecture={model.architecture}",
+            f"it takes {', '.join(suited)}",
+        ),
+        (
+            model.embedding_size is not None and model.architecture not in {"electra", "albert"},
+            f"model.embedding_size={model.embedding_size} with model.architecture={model.architecture}",
+            "electra and albert have factorised embeddings",
+        ),
+        (
+            model.num_hidden_groups > 1 and model.architecture != "albert",
+            f"model.num_hidden_groups={model.num_hidden_groups} with model.architecture={model.architecture}",
+            "only the layers of albert share weights",
+        ),
+        (
+            model.num_hidden_groups > model.num_hidden_layers,
+            f"model.num_hidden_groups={model.num_hidden_groups} exceeds model.num_hidden_layers="
+            f"{model.num_hidden_layers}",
+            "give at most one set of weights to each layer",
+        ),
+    ]
+    return [(what, fix) for broken, what, fix in rules if broken]
 
 
 def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, str]]:

@@ -53,6 +53,7 @@ class Distillation(DynamicMlm):
     """See the module."""
 
     name = "distillation"
+    architectures = ("bert",)
     paper = "Sanh et al. 2019 (DistilBERT)"
     settings = DistillationConfig
 
@@ -75,7 +76,7 @@ class Distillation(DynamicMlm):
         """Add the positions of ordinary tokens."""
         return super().inputs(batch) | {"text_positions": np.flatnonzero(batch.kinds != SPECIAL)}
 
-    def build_model(self, config: "BertConfig") -> PretrainingModel:
+    def build_model(self, config: Any) -> PretrainingModel:
         """Return a student with layers of its teacher.
 
         Raises:

@@ -12,7 +12,7 @@ BiLSTM on top (`features = "last"` and `frozen = false` in fine-tuning), as in s
 Source: Devlin et al. 2019, section 5.1; Radford et al. 2018.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ class LeftToRight(DynamicMlm):
     """See the module; the masking settings are ignored."""
 
     name = "left_to_right"
+    architectures = ("bert",)
     paper = "Devlin et al. 2019, section 5.1 (LTR)"
     settings = ObjectiveConfig
 
@@ -47,7 +48,7 @@ class LeftToRight(DynamicMlm):
         is_predicted = (batch.sequence_ids > 0) & (batch.position_ids > 0)
         return MaskedBatch(batch.input_ids, np.flatnonzero(is_predicted), batch.input_ids[is_predicted])
 
-    def build_model(self, config: "BertConfig") -> PretrainingModel:
+    def build_model(self, config: Any) -> PretrainingModel:
         """Return a network with causal attention."""
         return LeftToRightModel(config)
 
@@ -59,14 +60,11 @@ class LeftToRightModel(PretrainingModel):
         """Build it with random weights."""
         super().__init__(config, next_sentence=False)
 
-    def attention_mask(self, sequence_ids: Tensor) -> Tensor:
-        """Return a mask, (B, 1, T, T), that limits attention to earlier tokens of the own sequence."""
-        mask = super().attention_mask(sequence_ids)
+    def visible(self, sequence_ids: Tensor) -> Tensor:
+        """Return which tokens attend to which: each to itself and to earlier ones of its sequence."""
         length = sequence_ids.shape[1]
-        future = torch.ones(length, length, dtype=torch.bool, device=mask.device).triu(1)
-        if mask.dtype == torch.bool:
-            return mask & ~future
-        return mask.masked_fill(future, torch.finfo(mask.dtype).min)
+        earlier = torch.ones(length, length, dtype=torch.bool, device=sequence_ids.device).tril()
+        return super().visible(sequence_ids) & earlier
 
     def forward(
         self,

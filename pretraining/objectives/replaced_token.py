@@ -59,6 +59,7 @@ class ReplacedToken(DynamicMlm):
     """See the module."""
 
     name = "replaced_token"
+    architectures = ("bert",)
     paper = "Clark et al. 2020 (ELECTRA)"
     settings = ReplacedTokenConfig
 
@@ -98,7 +99,7 @@ class ReplacedToken(DynamicMlm):
             inputs |= {"masked_positions": np.flatnonzero(masked), "masked_ids": batch.input_ids[masked]}
         return inputs
 
-    def build_model(self, config: "BertConfig") -> PretrainingModel:
+    def build_model(self, config: Any) -> PretrainingModel:
         """Return an encoder and its generator."""
         return ReplacedTokenModel(config, self.config, mask_id=self.layout.specials.mask)
 

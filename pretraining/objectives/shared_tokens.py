@@ -40,7 +40,7 @@ from pretraining.objectives.dynamic_mlm import SPECIALS_PER_ROW, DynamicMlm
 from pretraining.objectives.static_mlm_nsp import SPECIALS_PER_PAIR, SeededRandom
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
+    from transformers import PreTrainedConfig
 
 MIN_EOJEOL = 3
 """Shorter segments stay single: there is hardly anything to replace or to rotate."""
@@ -65,6 +65,7 @@ class SharedTokens(DynamicMlm):
     """See the module."""
 
     name = "shared_tokens"
+    architectures = ("bert",)
     paper = "ours, after Lample and Conneau 2019 (XLM)"
     settings = SharedTokensConfig
 
@@ -130,7 +131,7 @@ class SharedTokens(DynamicMlm):
             "shares": shared[is_pair] / counts[is_pair],
         }
 
-    def build_model(self, config: "BertConfig") -> "SharedTokensModel":
+    def build_model(self, config: Any) -> "SharedTokensModel":
         """Return an encoder with heads for masked tokens, for `[CLS]`, and for every token of a pair."""
         return SharedTokensModel(config)
 
@@ -222,7 +223,7 @@ def _is_found(
 class SharedTokensModel(MaskedLanguageModel):
     """A BERT that compares two texts token by token. Shapes as in `PretrainingModel`; J judged tokens, P pairs."""
 
-    def __init__(self, config: "BertConfig") -> None:
+    def __init__(self, config: "PreTrainedConfig") -> None:
         """Build the network with random weights; CONFIG is that of the encoder as it will be saved."""
         super().__init__(config, next_sentence=True)
         self.judge = nn.Linear(config.hidden_size, 1)

@@ -124,7 +124,7 @@ class Trainer:
         self._flops = model.flops()
         self._names = [name for name, _ in model.named_parameters()]
         if config.compile:
-            model.network.bert.compile()
+            model.encoder.compile()
         self._model: Any
         self._optimizers: list[Any]
         self._model, *self._optimizers = accelerator.prepare(model, *make_optimizers(model, config))

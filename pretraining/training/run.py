@@ -70,9 +70,10 @@ class Run:
         own, init = self.recipe.data.max_length, Path(self.recipe.model.init)
         if not self.recipe.model.init or not (init / "config.json").is_file():
             return own
-        from transformers import BertConfig
+        from transformers import AutoConfig
 
-        return max(own, row_length(init) or BertConfig.from_pretrained(init).max_position_embeddings)
+        config = AutoConfig.from_pretrained(init, trust_remote_code=False, local_files_only=True)
+        return max(own, row_length(init) or int(config.max_position_embeddings))
 
     def build_model(self) -> "PretrainingModel":
         """Return the model with its initial weights: random by the recipe's seed, or those of `model.init`.
@@ -85,7 +86,7 @@ class Run:
         objective = self.data.train.objective
         specials = objective.layout.specials
         torch.manual_seed(self.recipe.seed)
-        model = objective.build_model(self.recipe.model.bert_config(specials.vocab_size, specials.pad))
+        model = objective.build_model(self.recipe.model.network_config(specials.vocab_size, specials.pad))
         if self.recipe.model.init:
             _load_initial_weights(model, Path(self.recipe.model.init))
         return model
@@ -307,13 +308,14 @@ def _load_initial_weights(model: "PretrainingModel", folder: Path) -> None:
     from pretraining.model import read_weights
 
     try:
-        missing = model.load(read_weights(folder))
+        missing = model.load(read_weights(folder, model.architecture.prefix))
     except ValueError as error:
         raise CheckpointError(folder, str(error), "use the shape and the vocabulary of that model") from error
     # Heads that the checkpoint lacks keep their random weights.
-    encoder = [name for name in missing if name.startswith("bert.") and "pooler" not in name]
+    encoder = [name for name in missing if name.startswith(f"{model.architecture.prefix}.") and "pooler" not in name]
     if encoder:
-        raise CheckpointError(folder, f"{encoder[0]} is missing", "set model.init to a BERT of the same shape")
+        fix = f"set model.init to an encoder of the same shape and architecture ({model.architecture.name})"
+        raise CheckpointError(folder, f"{encoder[0]} is missing", fix)
 
 
 def _without_reporting(recipe: dict[str, Any]) -> dict[str, Any]:

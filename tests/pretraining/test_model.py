@@ -496,7 +496,7 @@ def test_weights_of_another_shape_are_refused(subtests: pytest.Subtests) -> None
 def sizes(config: ModelConfig, vocab_size: int, *, next_sentence: bool) -> dict[str, int]:
     """Return the number of parameters of the parts of an exported network, which is never filled with numbers."""
     with torch.device("meta"):
-        model = MaskedLanguageModel(config.bert_config(vocab_size, 0), next_sentence=next_sentence)
+        model = MaskedLanguageModel(config.network_config(vocab_size, 0), next_sentence=next_sentence)
         exported: Any = model.export(dict(model.named_parameters()))
     assert {parameter.device.type for parameter in exported.parameters()} == {"meta"}
     pooler = sum(p.numel() for name, p in exported.named_parameters() if "pooler" in name)

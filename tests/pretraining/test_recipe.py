@@ -74,11 +74,11 @@ def test_defaults_of_a_recipe_are_the_values_of_the_papers(write: Write) -> None
 
 def test_the_network_has_the_shape_of_the_recipe(small: Path) -> None:
     model = read_recipe(small).model
-    config = model.bert_config(vocab_size=123, pad_token_id=1)
+    config = model.network_config(vocab_size=123, pad_token_id=1)
     assert (config.vocab_size, config.pad_token_id) == (123, 1)
     assert (config.hidden_size, config.intermediate_size, config.num_hidden_layers) == (64, 256, 2)
     wide = read_recipe(small, ["model.intermediate_size=100"]).model
-    assert wide.bert_config(123, 0).intermediate_size == 100
+    assert wide.network_config(123, 0).intermediate_size == 100
 
 
 def test_a_recipe_read_again_from_what_was_resolved_is_the_same(small: Path) -> None:

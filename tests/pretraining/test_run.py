@@ -31,7 +31,7 @@ import pretraining.training.run
 from corpora.documents import read_documents
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
-from pretraining.model import POSITIONS
+from pretraining.architectures import ARCHITECTURES
 from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
 from pretraining.run import main
 from pretraining.training.accelerator import make_accelerator
@@ -481,7 +481,9 @@ def test_positions_that_were_not_trained_are_not_exported(
                 assert model(**inputs).last_hidden_state.shape[1] == trained
             assert f"| {trained} |" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
             if before:
-                given, found = (weights(Path(folder))[POSITIONS] for folder in (before, tmp_path / name))
+                given, found = (
+                    weights(Path(folder))[ARCHITECTURES["bert"].positions] for folder in (before, tmp_path / name)
+                )
                 torch.testing.assert_close(found[: len(given)], given, rtol=0, atol=1e-12)
             before = str(tmp_path / name)
 

@@ -1,0 +1,230 @@
+"""Encoders of transformers that can be pretrained: their settings, and the parts that pretraining needs of them.
+
+| `model.architecture` | classes | beside BERT |
+| --- | --- | --- |
+| `bert` | `BertForMaskedLM`, `BertForPreTraining` | |
+| `electra` | `ElectraForMaskedLM` | `embedding_size`: factorised embeddings, layers of their own |
+| `albert` | `AlbertForMaskedLM` | `embedding_size`; `num_hidden_groups`: sets of weights that the layers share |
+| `modernbert` | `ModernBertForMaskedLM` | rotary positions, GeGLU, local attention in two of three layers |
+
+Sources: Devlin et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024.
+"""
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from transformers import PreTrainedConfig
+
+    from pretraining.recipe import ModelConfig
+
+AddMask: TypeAlias = "Callable[[Tensor], Tensor]"
+"""Visible pairs of tokens, bool (B, 1, T, T) → mask in the form that the attention implementation takes."""
+
+
+class Architecture(abc.ABC):
+    """The parts of a network with a masked-LM head.
+
+    Shapes: B rows, T tokens, D hidden, E embedding, M masked positions, V vocabulary.
+    """
+
+    name: ClassVar[str]
+    """`model_type` in transformers."""
+    prefix: ClassVar[str]
+    """Attribute of the network that is the encoder."""
+    layers: ClassVar[str]
+    """Attribute of the encoder that is the stack of layers."""
+    masked_lm: ClassVar[str]
+    """Class of the network in transformers."""
+    vocab_parameters: ClassVar[tuple[str, ...]]
+    """Parameters with a row for every vocabulary entry."""
+    positions: ClassVar[str | None]
+    """Parameter with a row for every position, if there is one."""
+
+    @abc.abstractmethod
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return transformers' configuration of a recipe's shape."""
+
+    def build(self, config: Any, *, next_sentence: bool) -> Any:
+        """Return a network with random weights.
+
+        Raises:
+            ValueError: the architecture has no head for pairs.
+        """
+        import transformers
+
+        if next_sentence:
+            raise ValueError(f"{self.name} has no next-sentence head")
+        return getattr(transformers, self.masked_lm)(config)
+
+    def encoder(self, network: Any) -> "nn.Module":
+        """Return the encoder of a network."""
+        encoder: nn.Module = getattr(network, self.prefix)
+        return encoder
+
+    def stack(self, network: Any) -> "nn.Module":
+        """Return the layers of a network."""
+        stack: nn.Module = getattr(self.encoder(network), self.layers)
+        return stack
+
+    def encode(
+        self,
+        network: Any,
+        input_ids: "Tensor",
+        token_type_ids: "Tensor",
+        position_ids: "Tensor",
+        mask: "Tensor",
+        add: AddMask,
+    ) -> "Tensor":
+        """Return the last hidden states, (B, T, D).
+
+        Args:
+            network: of this architecture.
+            input_ids: int64 (B, T).
+            token_type_ids: int64 (B, T).
+            position_ids: int64 (B, T).
+            mask: bool (B, 1, T, T), visible pairs.
+            add: makes a mask for the attention implementation.
+        """
+        hidden: Tensor = self.encoder(network)(
+            input_ids=input_ids, attention_mask=add(mask), token_type_ids=token_type_ids, position_ids=position_ids
+        ).last_hidden_state
+        return hidden
+
+    @abc.abstractmethod
+    def head(self, network: Any) -> "tuple[nn.Module | Callable[[Tensor], Tensor], Tensor]":
+        """Return the masked-LM head: what comes before the product with the word embeddings, and a bias.
+
+        The first is a function (M, D) → (M, E); the bias is that of the scores, (V,).
+        """
+
+
+def _bert_settings(shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> dict[str, Any]:
+    names = {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "type_vocab_size"}
+    names |= {"hidden_dropout_prob", "attention_probs_dropout_prob"}
+    settings = shape.model_dump(include=names)
+    settings["intermediate_size"] = shape.intermediate_size or 4 * shape.hidden_size
+    return settings | {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
+
+
+class Bert(Architecture):
+    """See the module."""
+
+    name = "bert"
+    prefix, layers, masked_lm = "bert", "encoder", "BertForMaskedLM"
+    vocab_parameters = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
+    positions = "bert.embeddings.position_embeddings.weight"
+
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return a `BertConfig`."""
+        from transformers import BertConfig
+
+        return BertConfig(**_bert_settings(shape, vocab_size, pad_token_id))
+
+    def build(self, config: Any, *, next_sentence: bool) -> Any:
+        """Return a `BertForPreTraining` or a `BertForMaskedLM`."""
+        from transformers import BertForPreTraining
+
+        return BertForPreTraining(config) if next_sentence else super().build(config, next_sentence=False)
+
+    def head(self, network: Any) -> "tuple[nn.Module, Tensor]":
+        """Return transform and bias."""
+        predictions = network.cls.predictions
+        return predictions.transform, predictions.decoder.bias
+
+
+class Electra(Architecture):
+    """See the module."""
+
+    name = "electra"
+    prefix, layers, masked_lm = "electra", "encoder", "ElectraForMaskedLM"
+    vocab_parameters = ("electra.embeddings.word_embeddings.weight", "generator_lm_head.bias")
+    positions = "electra.embeddings.position_embeddings.weight"
+
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return an `ElectraConfig`."""
+        from transformers import ElectraConfig
+
+        size = shape.embedding_size or shape.hidden_size
+        return ElectraConfig(embedding_size=size, **_bert_settings(shape, vocab_size, pad_token_id))
+
+    def head(self, network: Any) -> "tuple[nn.Module, Tensor]":
+        """Return the projection to the embeddings' size, and the bias."""
+        return network.generator_predictions, network.generator_lm_head.bias
+
+
+class Albert(Architecture):
+    """See the module."""
+
+    name = "albert"
+    prefix, layers, masked_lm = "albert", "encoder", "AlbertForMaskedLM"
+    vocab_parameters = ("albert.embeddings.word_embeddings.weight", "predictions.bias")
+    positions = "albert.embeddings.position_embeddings.weight"
+
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return an `AlbertConfig`."""
+        from transformers import AlbertConfig
+
+        return AlbertConfig(
+            embedding_size=shape.embedding_size or shape.hidden_size,
+            num_hidden_groups=shape.num_hidden_groups,
+            hidden_act="gelu",
+            **_bert_settings(shape, vocab_size, pad_token_id),
+        )
+
+    def head(self, network: Any) -> "tuple[Callable[[Tensor], Tensor], Tensor]":
+        """Return the projection to the embeddings' size, and the bias."""
+        predictions = network.predictions
+        return lambda states: predictions.LayerNorm(predictions.activation(predictions.dense(states))), predictions.bias
+
+
+class ModernBert(Architecture):
+    """See the module."""
+
+    name = "modernbert"
+    prefix, layers, masked_lm = "model", "layers", "ModernBertForMaskedLM"
+    vocab_parameters = ("model.embeddings.tok_embeddings.weight", "decoder.bias")
+    positions = None
+
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return a `ModernBertConfig`; its GeGLU has three matrices, so its width is two thirds of BERT's."""
+        from transformers import ModernBertConfig
+
+        settings = _bert_settings(shape, vocab_size, pad_token_id)
+        dropout: dict[str, Any] = {"embedding_dropout": settings.pop("hidden_dropout_prob")}
+        dropout |= {"mlp_dropout": dropout["embedding_dropout"]}
+        dropout |= {"attention_dropout": settings.pop("attention_probs_dropout_prob")}
+        del settings["type_vocab_size"]
+        settings["intermediate_size"] = shape.intermediate_size or -(-8 * shape.hidden_size // 3 // 64) * 64
+        others: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+        return ModernBertConfig(local_attention=shape.local_attention, **settings, **dropout, **others)
+
+    def encode(
+        self,
+        network: Any,
+        input_ids: "Tensor",
+        token_type_ids: "Tensor",  # noqa: ARG002
+        position_ids: "Tensor",
+        mask: "Tensor",
+        add: AddMask,
+    ) -> "Tensor":
+        """Return the last hidden states; segments are not told apart, and most layers see near tokens alone."""
+        import torch
+
+        length = input_ids.shape[1]
+        places = torch.arange(length, device=input_ids.device)
+        near = (places[:, None] - places[None, :]).abs() <= network.config.sliding_window
+        masks: Mapping[str, Tensor] = {"full_attention": add(mask), "sliding_attention": add(mask & near)}
+        hidden: Tensor = network.model(
+            input_ids=input_ids, attention_mask=masks, position_ids=position_ids
+        ).last_hidden_state
+        return hidden
+
+    def head(self, network: Any) -> "tuple[nn.Module, Tensor]":
+        """Return the prediction head and the bias."""
+        return network.head, network.decoder.bias
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {kind.name: kind() for kind in (Bert, Electra, Albert, ModernBert)}
