@@ -372,7 +372,7 @@ def test_our_own_models_read_what_they_were_trained_on_and_compute_in_single_pre
 
 def test_our_own_recipe_is_sound_and_small_enough(tmp_path: Path) -> None:
     bundle = Bundle(read_bundle_recipe(BUNDLED / RECIPE), root=tmp_path, work=tmp_path)
-    config = bundle.phases[0].model.bert_config(bundle.recipe.vocabulary.vocab_size, 0)
+    config = bundle.phases[0].model.network_config(bundle.recipe.vocabulary.vocab_size, 0)
     assert bundle.corpus_recipe.licence == "CC-BY-SA-4.0"
     per_layer = 12 * config.hidden_size**2
     size = config.num_hidden_layers * per_layer + config.vocab_size * config.hidden_size

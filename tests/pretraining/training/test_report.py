@@ -102,6 +102,7 @@ MANIFEST: Mapping[str, Any] = {
     "num_parameters": 1_234_567,
     "num_documents": 2_500,
     "tokens": 9_876_543,
+    "num_positions": 1_128,
     "steps": 4_000,
     "skipped": 3,
     "elapsed_s": 5_400.0,
@@ -125,6 +126,7 @@ def test_the_card_says_what_the_run_was_whatever_its_name(tmp_path: Path, subtes
             assert card.text.lstrip().startswith(f"# {title}\n")
             told = (
                 "1,234,567",
+                "1,128",
                 "2,500",
                 "9,876,543",
                 "4,000 (3)",
