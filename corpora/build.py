@@ -46,7 +46,7 @@ from corpora.official import data_root
 from corpora.pipeline.executors import EXECUTORS, run_build
 from corpora.pipeline.finishing import DROPPED
 from corpora.pipeline.plan import Build, BuildConfig, Plan, make_plan
-from corpora.privacy import DEFAULT_KINDS, KINDS, Kind
+from corpora.pipeline.privacy import DEFAULT_KINDS, KINDS, Kind
 from corpora.readers.decoding import ENCODINGS
 from corpora.sources import (
     TEXT_UNITS,

@@ -23,7 +23,7 @@ from corpora.boilerplate import remove_boilerplate
 from corpora.characters import collapse_blanks, nfc, remove_invisible
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
-from corpora.privacy import DEFAULT_KINDS, Kind
+from corpora.pipeline.privacy import DEFAULT_KINDS, Kind
 from corpora.readers.decoding import format_of, read_lines, read_text
 from corpora.readers.records import FORMATS, parse_json_object
 
@@ -46,7 +46,7 @@ class CleaningConfig(Config):
     repeated_lines: float = Field(default=0.005, ge=0, le=1)
     """Share of a source's documents from which on a line that they have in common is removed; 0 keeps such lines."""
     privacy: tuple[Kind, ...] = DEFAULT_KINDS
-    """Kinds of personal data that are masked; see `corpora.privacy`."""
+    """Kinds of personal data that are masked; see `corpora.pipeline.privacy`."""
 
 
 # ---- texts that are the same ----

@@ -16,8 +16,8 @@ from corpora.documents import Document
 from corpora.foundation.files import fingerprint
 from corpora.pipeline.duplicates import write_keys
 from corpora.pipeline.plan import Build
+from corpora.pipeline.privacy import mask
 from corpora.pipeline.reading import DOCUMENTS, LINES, MIN_LINES, READ, REPEATED
-from corpora.privacy import mask
 
 FILTER = "filter"
 VICTIMS = "victims.jsonl"

@@ -14,7 +14,7 @@ from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
 from corpora.foundation.files import fingerprint
 from corpora.pipeline.plan import Build, Unit
-from corpora.privacy import mask
+from corpora.pipeline.privacy import mask
 
 logger = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-import corpora.privacy
-from corpora.privacy import DEFAULT_KINDS, KINDS, PLACEHOLDERS, Kind, find, has_check_digit, is_luhn, mask
+import corpora.pipeline.privacy
+from corpora.pipeline.privacy import DEFAULT_KINDS, KINDS, PLACEHOLDERS, Kind, find, has_check_digit, is_luhn, mask
 
 
 def test_the_documented_example_holds() -> None:
-    assert doctest.testmod(corpora.privacy).failed == 0
+    assert doctest.testmod(corpora.pipeline.privacy).failed == 0
 
 
 def test_check_digits_are_those_of_worked_examples() -> None:
