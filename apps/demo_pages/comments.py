@@ -142,7 +142,7 @@ def _on_news(context: PageContext, task: Task, label: str, threshold: float) -> 
         )
     elif task.official_name != "hate":
         lines.append(texts("comments.on_news_unknown"))
-    st.info(literal(" ".join(lines)), icon=":material/info:")
+    st.info("\n\n".join(map(literal, lines)), icon=":material/info:")
 
 
 def measurable_tasks(task: Task) -> list[Task]:

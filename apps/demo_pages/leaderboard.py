@@ -124,15 +124,24 @@ def _table(texts: Texts, rows: Sequence[Row]) -> None:
     if not kept:
         st.info(texts("leaderboard.nothing"), icon=":material/filter_alt_off:")
         return
-    board, report = build_board(kept, published_order()), Texts(texts.language, "report")
-    st.html(board_html(texts, board))
-    if board.footnotes:
-        with st.expander(texts("leaderboard.notes", count=len(board.footnotes)), icon=":material/notes:"):
-            lines = "".join(f"<li>{escaped(note.text(texts.language))}</li>" for note in board.footnotes)
-            st.html(f'<ol class="pb-notes" lang="ko">{lines}</ol>')
+    report = Texts(texts.language, "report")
+    for key, board in boards_of(kept).items():
+        st.subheader(report(key), anchor=False)
+        st.caption(report(f"{key}_text"))
+        st.html(board_html(texts, board))
+        if board.footnotes:
+            with st.expander(texts("leaderboard.notes", count=len(board.footnotes)), icon=":material/notes:"):
+                lines = "".join(f"<li>{escaped(note.text(texts.language))}</li>" for note in board.footnotes)
+                st.html(f'<ol class="pb-notes" lang="ko">{lines}</ol>')
     with st.expander(texts("leaderboard.how"), icon=":material/help:"):
         st.html(f'<p lang="ko">{escaped(report("how_to_read"))}</p>')
-    _chart(texts, board)
+    _chart(texts, build_board(kept, published_order()))
+
+
+def boards_of(rows: Sequence[Row]) -> dict[str, Board]:
+    """Return the tables with their keys: measured beside published scores of official tasks, and then substitutes."""
+    file = LeaderboardFile(schema=1, created="", manifest={}, rows=list(rows))
+    return Report(file, published_order()).boards
 
 
 def board_html(texts: Texts, board: Board) -> str:

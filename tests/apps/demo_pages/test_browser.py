@@ -7,7 +7,6 @@ with an empty folder as `PRESSBERT_MODELS`, which leaves the bundled models, and
 import http.client
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from apps.demo import PAGES
 from apps.summarize import read_items, to_record
 from corpora.documents import read_documents
 from corpora.foundation.texts import Texts
@@ -35,8 +35,6 @@ BREATH_MS = 250
 """From a click to the moment the page knows that it has work to do."""
 texts = Texts("ko", "demo")
 ARTICLE = next(iter(read_documents(SAMPLE_ROOT / "news.jsonl")))
-PROBES = re.compile(r"/_stcore/(?:health|host-config)$")
-"""What Streamlit asks for below every page's address before it finds its root."""
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +106,15 @@ class Visitor:
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(f"dialog {dialog.message}"))
+        self.page.on("response", self._on_response)
         self.page.on("request", lambda request: self.requests.append(request.url))
 
+    def _on_response(self, response: Any) -> None:
+        if response.status >= 400:
+            self.errors.append(f"{response.status} {response.url}")
+
     def _on_console(self, message: Any) -> None:
-        if message.type == "error" and not PROBES.search(message.location.get("url", "")):
+        if message.type == "error":
             self.errors.append(message.text)
 
     def open(self, page: str = "", **query: str) -> "Visitor":
@@ -343,6 +346,34 @@ def test_the_address_brings_back_page_settings_and_language(visit: Callable[...,
     visitor.page.wait_for_selector(f"h1:has-text('{texts('summary.title')}')")
     assert "sentences=5" in visitor.page.url
     assert "lang" not in visitor.page.url
+
+
+def test_every_page_opens_by_its_address_without_an_error(visit: Callable[..., Visitor]) -> None:
+    visitor = visit()
+    for demo_page in PAGES:
+        for address in (demo_page.name, f"{demo_page.name}/"):
+            visitor.open(address)
+            assert visitor.texts("h1") == [texts(f"{demo_page.name}.title")], address
+            assert visitor.errors == [], address
+            shown = "" if demo_page is PAGES[0] else demo_page.name
+            assert visitor.page.url.partition("?")[0].rstrip("/") == f"{visitor.address}/{shown}".rstrip("/"), address
+
+
+def test_a_story_is_split_and_whole_again(visit: Callable[..., Visitor], titles: Callable[[int], list[str]]) -> None:
+    visitor = visit().open("stories")
+    visitor.upload("오늘.txt", "\n".join(titles(40)).encode())
+    visitor.page.wait_for_selector(".pb-story")
+    visitor.idle()
+    before = visitor.texts(".pb-story h3")
+    visitor.press(texts("stories.edit"))
+    visitor.press(texts("stories.split"))
+    assert len(visitor.texts(".pb-story h3")) == len(before) + 1
+    with visitor.page.expect_download() as caught:
+        visitor.page.get_by_role("button", name=texts("download.json")).click()
+    saved = json.loads(Path(caught.value.path()).read_text(encoding="utf-8"))
+    assert len(saved["stories"]) == len(before) + 1
+    visitor.press(texts("stories.undo_what", what=texts("edit.split")))
+    assert visitor.texts(".pb-story h3") == before
 
 
 def test_it_can_be_used_with_the_keyboard(visit: Callable[..., Visitor]) -> None:

@@ -15,10 +15,10 @@ from streamlit.testing.v1 import AppTest
 
 import apps.demo_pages.frame
 import apps.demo_pages.leaderboard
-from apps.demo import PAGES
+from apps.demo import PAGES, with_root
 from apps.demo_pages.comment_models import default_label, measured_on_news, on_news, what_it_read
 from apps.demo_pages.comments import to_csv, to_jsonl, weight_marks
-from apps.demo_pages.leaderboard import board_html, published_order, reports_folder
+from apps.demo_pages.leaderboard import board_html, boards_of, reports_folder
 from apps.stories.report import to_json
 from benchmarks import comments as comments_benchmark
 from corpora.foundation.errors import UsageError
@@ -30,7 +30,6 @@ from downstream.finetuning.result import score, write_result
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT, get_task
 from eval.board.rows import LeaderboardFile, build_table
-from eval.board.table import build_board
 from eval.cells.files import cell_path, find_cells
 
 Open = Callable[..., AppTest]
@@ -519,9 +518,30 @@ def test_the_project_s_report_has_measured_scores_before_published_ones() -> Non
     if not (folder / "leaderboard.json").is_file():
         pytest.skip("an installed package has no docs")
     board = LeaderboardFile.model_validate_json((folder / "leaderboard.json").read_text(encoding="utf-8"))
-    shown = board_html(Texts("ko", "demo"), build_board(board.rows, published_order()))
+    boards = boards_of(board.rows)
+    assert list(boards) == ["official", "substitutes"]
+    shown = board_html(Texts("ko", "demo"), boards["official"])
     measured, published = (shown.index(Texts("ko", "report.block")(name)) for name in ("measured", "reported"))
     assert 0 < measured < published
+    assert Texts("ko", "report.block")("on_other") not in shown
+    # No figure of the report is in neither table, or in both.
+    figures = [row for found in boards.values() for _, lines in found.blocks for line in lines for row in line.rows]
+    assert sum(row is not None for row in figures) == len(board.rows)
+
+
+def test_pages_name_their_root() -> None:
+    page = with_root(b"<html><head><title>x</title></head></html>").decode()
+    [pattern] = re.findall(r"replace\(/(.*?)/,", page)
+    pattern = pattern.replace("\\/", "/")
+    for path, root in (
+        ("/", "/"),
+        ("/stories", "/"),
+        ("/stories/", "/"),
+        ("/below/comments", "/below/"),
+        ("/below/", "/below/"),
+    ):
+        assert re.sub(pattern, "/", path) == root, path
+    assert with_root(b"no page") == b"no page"
 
 
 def test_columns_are_ordered_as_in_the_published_comparison(open_page: Open) -> None:
