@@ -26,7 +26,7 @@ from apps.demo_pages.frame import (
     show_refusal,
     take,
 )
-from apps.demo_pages.inputs import MAX_COMMENT, check_text, read_comment_file
+from apps.demo_pages.inputs import MAX_COMMENT, ReadFile, check_text, comment_columns, read_comment_file
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
 from apps.demo_pages.work import Progress
 from apps.stories.report import spreadsheet_text
@@ -325,7 +325,8 @@ def weight_marks(texts: Texts, weights: Sequence[tuple[int, int, float]]) -> lis
 
 def _batch(context: PageContext, label: str, threshold: float) -> None:
     texts = context.texts
-    file_field(texts, "comments", read_comment_file)
+    file_field(texts, "comments", _read_upload)
+    _column_field(texts)
     if st.button(texts("comments.sample"), icon=":material/forum:"):
         take("comments", lambda: Given(_sample(), "sample"))
     show_refusal("comments", texts)
@@ -340,6 +341,38 @@ def _batch(context: PageContext, label: str, threshold: float) -> None:
     found = run_job(texts, "comments", (context.choice, given), work)
     if found is not None and label in found[0]:
         _table(texts, given.records, *found, label, threshold)
+
+
+def _read_upload(name: str, content: bytes) -> ReadFile:
+    """Read a file, and keep the names of its columns also where none is recognized."""
+    st.session_state["comments-columns"] = ((), None)
+    st.session_state["comments-columns"] = comment_columns(name, content)
+    return read_comment_file(name, content)
+
+
+def _column_field(texts: Texts) -> None:
+    """Let the visitor choose the column of the uploaded file that holds the comments."""
+    file = st.session_state.get("comments-file")
+    columns, found = st.session_state.get("comments-columns", ((), None))
+    if file is None or len(columns) < 2:
+        return
+    key = f"comments-column-{file.file_id}"
+
+    def chosen() -> None:
+        def given() -> Given:
+            read = read_comment_file(file.name, file.getvalue(), st.session_state[key])
+            return Given(read.records, file.name, read.rejected)
+
+        take("comments", given)
+
+    st.selectbox(
+        texts("comments.column"),
+        columns,
+        index=None if found is None else columns.index(found),
+        key=key,
+        placeholder=texts("comments.column_placeholder"),
+        on_change=chosen,
+    )
 
 
 @st.cache_data(show_spinner=False)

@@ -17,6 +17,8 @@ from apps.summarize import Item, read_items
 from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import CheckpointError, DataError, SuiteError, UsageError
 from corpora.foundation.texts import Texts
+from corpora.readers.fields import candidates
+from corpora.readers.records import read_records
 
 MAX_UPLOAD_MB = 20
 MAX_ARTICLE, MAX_PASSAGE, MAX_COMMENT, MAX_BLANKS = 2_000_000, 100_000, 5_000, 1_000
@@ -121,19 +123,37 @@ def read_title_file(name: str, content: bytes) -> ReadFile:
     return ReadFile(tuple(articles), tuple(rejected))
 
 
-def read_comment_file(name: str, content: bytes) -> ReadFile:
+def read_comment_file(name: str, content: bytes, column: str | None = None) -> ReadFile:
     """Read comments, one per line or record, as texts.
+
+    Args:
+        name: of the file.
+        content: its bytes.
+        column: that holds the comments; None: the one that `corpora.readers.fields` finds.
 
     Raises:
         InputError: see `as_file`; too many comments, or none.
         DataError: the file cannot be read.
     """
     rejected: list[RejectedRecord] = []
+    fields = {"text": column} if column else None
     with as_file(name, content, COMMENT_TYPES) as path:
-        documents = _limited(read_documents(path, text_unit="line", rejected=rejected), MAX_COMMENTS)
+        documents = _limited(read_documents(path, fields=fields, text_unit="line", rejected=rejected), MAX_COMMENTS)
         texts = tuple(document.text[:MAX_COMMENT] for document in documents)
     _check_any(texts, rejected)
     return ReadFile(texts, tuple(rejected))
+
+
+def comment_columns(name: str, content: bytes) -> tuple[tuple[str, ...], str | None]:
+    """Return the columns of a file of comments, and the one that is read if no other is chosen; None if there is none.
+
+    Raises:
+        InputError: see `as_file`.
+        DataError: the file cannot be read.
+    """
+    with as_file(name, content, COMMENT_TYPES) as path:
+        columns = next((tuple(record.values) for record in read_records(path, "line") if record.error is None), ())
+    return columns, next(iter(candidates(columns)["text"]), None)
 
 
 def _check_any(found: Sequence[object], rejected: Sequence[RejectedRecord]) -> None:
@@ -154,9 +174,11 @@ def _limited(records: Iterator[Any], limit: int) -> Iterator[Any]:
 
 # ---- errors ----
 
+COLUMNS = re.compile(r"no \w+ column \(its columns are (.+?)\)")
 KNOWN: Sequence[tuple[str, str]] = (
     ("zero bytes", "error.empty_file"),
     ("not UTF-8", "error.not_utf8"),
+    (COLUMNS.pattern, "error.no_column_seen"),
     ("no text column|no titles|no text in it", "error.no_column"),
     ("not valid JSON|an object is expected|an array is expected", "error.json"),
     ("not valid CSV|where the header has", "error.csv"),
@@ -196,6 +218,7 @@ def explain_rejected(record: RejectedRecord, texts: Texts) -> str:
 
 def _reader_error(where: str, what: str, texts: Texts) -> str:
     key = next((key for pattern, key in KNOWN if re.search(pattern, what)), "error.unreadable")
-    sentence = texts(key, name=Path(where.rsplit(":", 1)[0]).name, what=what)
+    columns = found[1] if (found := COLUMNS.search(what)) else ""
+    sentence = texts(key, name=Path(where.rsplit(":", 1)[0]).name, what=what, columns=columns)
     line = re.search(r":(\d+)$", where)
     return f"{texts('error.line', line=int(line[1]))} {sentence}" if line else sentence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import DataError, suggest
-from downstream.task import Features, Prediction, TextExample
+from downstream.task import Family, Features, Prediction, TextExample
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,3 +110,14 @@ class Regression(_SequenceHead):
         """Return the raw output per example."""
         assert len(outputs) == len(features) == len(examples)
         return [float(row[0]) for row in outputs]
+
+
+def check_labels_differ(family: Family, examples: Sequence[Any], where: str) -> None:
+    """Raise DataError for a training split of labels that has only one of them."""
+    if isinstance(family, Classification) and len({example.label for example in examples}) < 2:
+        what = (
+            f"all {len(examples):,} training examples have one label ('{examples[0].label}')"
+            if examples
+            else "it is empty"
+        )
+        raise DataError(where, what, "train on a split with at least two labels")

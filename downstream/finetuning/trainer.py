@@ -17,6 +17,7 @@ from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import no_file_bars, training_precision, versions
 from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
+from downstream.families.classification import check_labels_differ
 from downstream.finetuning.arguments import last_checkpoint, training_arguments
 from downstream.finetuning.batches import FeatureDataset, LengthGroupedSampler, PaddingCollator, subsample
 from downstream.finetuning.cards import render_model_card
@@ -105,6 +106,8 @@ def _train(run: TrainingRun) -> Result:
 
     if not logger.isEnabledFor(logging.INFO):
         logging.getLogger("transformers").setLevel(logging.ERROR)
+    examples = subsample(run.splits.train.examples, run.config.train_examples)
+    check_labels_differ(run.task.family, examples, f"{run.task.name}, training split")
     set_seed(run.seed)
     tokenizer = load_tokenizer(run.encoder)
     model = run.method.build(run.encoder, tokenizer, run.task.family)

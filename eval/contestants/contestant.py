@@ -19,6 +19,7 @@ from corpora.foundation.errors import RecipeError, UsageError, suggest
 from corpora.foundation.files import code_digest, fingerprint, package_path
 from corpora.foundation.machine import versions
 from downstream.encoders.hub import HUB_ID
+from downstream.families.classification import check_labels_differ
 from downstream.families.retrieval import Retrieval
 from downstream.finetuning.result import Result, score
 from downstream.finetuning.search import Grid
@@ -244,6 +245,7 @@ class Baseline(Contestant):
     def run(self, job: "Job", work: Path) -> Outcome:
         """Learn the training split and predict the evaluation split."""
         started = time.perf_counter()
+        check_labels_differ(job.task.family, job.data.train.examples, f"{job.task.name}, training split")
         fitted = self.fit(job.task, job.data.train.examples)
         return self.predict_and_score(job, fitted, train_s=time.perf_counter() - started)
 

@@ -404,6 +404,28 @@ def test_many_comments_make_a_table(open_page: Open) -> None:
     assert len(app.get("download_button")) == 2
 
 
+def test_the_column_of_the_comments_can_be_chosen(open_page: Open) -> None:
+    app = open_page("comments", mode="여러 건")
+    rows = "번호,댓글,답글\n1,좋아요,싫어요\n2,최고다,별로다\n"
+    app.file_uploader[0].set_value(("댓글.csv", rows.encode(), "text/csv"))
+    assert sorted(run(app).dataframe[0].value["댓글"]) == ["좋아요", "최고다"]
+    [field] = [box for box in app.selectbox if box.label == "댓글이 든 열"]
+    assert (field.options, field.value) == (["번호", "댓글", "답글"], "댓글")
+    field.set_value("답글")
+    assert sorted(run(app).dataframe[0].value["댓글"]) == ["별로다", "싫어요"]
+
+
+def test_columns_that_are_not_recognized_are_named_and_offered(open_page: Open) -> None:
+    app = open_page("comments", mode="여러 건")
+    app.file_uploader[0].set_value(("댓글.csv", "가,나\n좋아요,싫어요\n".encode(), "text/csv"))
+    run(app)
+    assert any("'가', '나'" in error.value for error in app.error)
+    assert not app.dataframe
+    [field] = [box for box in app.selectbox if box.label == "댓글이 든 열"]
+    field.set_value("나")
+    assert list(run(app).dataframe[0].value["댓글"]) == ["싫어요"]
+
+
 # --- 질문과 답, 빈칸 채우기 -----------------------------------------------------------------------------------------
 
 

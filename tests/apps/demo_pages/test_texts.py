@@ -42,7 +42,7 @@ def test_korean_texts_are_korean_and_english_ones_are_not() -> None:
     examples = {key for key in KOREAN if ".example_" in key}
     assert [k for k, ko in KOREAN.items() if not re.search("[가-힣]", ko) and not k.startswith("download.")] == []
     hangul = {k for k, en in ENGLISH.items() if re.search("[가-힣]", en)} - examples
-    assert hangul == {"summary.focus_hint", "answers.question_hint", "error.no_column"}
+    assert hangul == {"summary.focus_hint", "answers.question_hint", "error.no_column", "error.no_column_seen"}
 
 
 def test_every_text_that_is_asked_for_exists_and_no_other() -> None:

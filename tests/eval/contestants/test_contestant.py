@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from corpora.foundation import files
-from corpora.foundation.errors import RecipeError, UsageError
+from corpora.foundation.errors import DataError, RecipeError, UsageError
 from corpora.foundation.files import fingerprint
 from downstream import task as task_module
+from downstream.encoders.folder import BUNDLED
 from downstream.encoders.hub import ENCODERS
+from downstream.finetune import finetune
 from downstream.task import SAMPLE_ROOT, FinetuneConfig, Split, TaskData, TextExample, get_task, read_task
 from eval.contestants import tfidf
 from eval.contestants.contestant import Contestant, Job, all_kinds, choose_models, load_leaderboard, read_entry
@@ -234,6 +236,16 @@ def test_seeds_of_a_cell_share_their_recipe() -> None:
     results = [model.run(Job(model, NSMC, seed, data, recipe), NOWHERE).result for seed in (0, 1)]
     assert [result.seed for result in results] == [0, 1]
     assert {result.recipe_sha256 for result in results} == {fingerprint(recipe)}
+
+
+def test_a_training_split_of_one_label_is_one_line_for_every_trained_model(tmp_path: Path, fails: Fails) -> None:
+    data = data_of("정말 좋은 영화", "재미있다", "또 보고 싶다")
+    for name, model in {name: KNOWN[name] for name in ("majority", "tfidf", "pressbert-scratch")}.items():
+        job = Job(model, NSMC, 0, data, model.recipe(NSMC, data))
+        with fails(DataError, "nsmc-sample, training split", "all 3 training examples have one label ('positive')"):
+            model.run(job, tmp_path / name)
+    with fails(DataError, "nsmc-sample, training split", "one label"):
+        finetune(NSMC, BUNDLED / "encoder", out=tmp_path / "out", data=data)
 
 
 def test_a_misspelt_setting_of_a_model_is_one_line(fails: Fails) -> None:
