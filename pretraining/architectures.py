@@ -174,6 +174,12 @@ class Albert(Architecture):
             **_bert_settings(shape, vocab_size, pad_token_id),
         )
 
+    def build(self, config: Any, *, next_sentence: bool) -> Any:
+        """Return an `AlbertForPreTraining`, whose head tells the order of two segments, or an `AlbertForMaskedLM`."""
+        from transformers import AlbertForPreTraining
+
+        return AlbertForPreTraining(config) if next_sentence else super().build(config, next_sentence=False)
+
     def head(self, network: Any) -> "tuple[Callable[[Tensor], Tensor], Tensor]":
         """Return the projection to the embeddings' size, and the bias."""
         predictions = network.predictions

@@ -65,10 +65,11 @@ def sources(corpus: Path, small_vocabulary: Path) -> Sources:
 def make_recipe(sources: Sources, objective: str = "dynamic_mlm", **sections: Mapping[str, Any]) -> Recipe:
     """Return a tiny recipe with changes to its sections."""
     corpus, tokenizer = sources
-    settings = all_objectives()[objective].settings(**sections.get("settings", {}))
+    kind = all_objectives()[objective]
+    settings = kind.settings(**sections.get("settings", {}))
     return Recipe(
         objective={"name": objective} | settings.model_dump(),
-        model={**SIZE, **sections.get("model", {})},
+        model={**SIZE, "architecture": kind.architectures[0], **sections.get("model", {})},
         data={"corpus": str(corpus), "tokenizer": str(tokenizer), "max_length": 32, **sections.get("data", {})},
         loop={**LOOP, **sections.get("loop", {})},
         seed=3,
