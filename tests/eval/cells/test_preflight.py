@@ -138,7 +138,7 @@ def test_the_list_names_every_task_and_model_and_whether_it_is_here(
         assert ("있음" if task.is_sample else "없음: ") in line
     for name in KNOWN:
         assert any(f"│ {name} " in line for line in lines)
-    assert sum("=FOLDER" in line for line in lines) == 5
+    assert sum("=FOLDER" in line for line in lines) == 6
 
 
 def test_an_embedder_is_checked_by_its_files(tmp_path: Path, tiny_encoder: Path) -> None:

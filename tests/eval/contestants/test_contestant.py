@@ -62,7 +62,7 @@ def test_the_five_published_encoders_and_three_baselines_are_compared_on_five_ta
     kinds = {name: model.kind for name, model in leaderboard.models.items()}
     baseline_kinds = {"majority": "majority", "tfidf": "tfidf", "pressbert-scratch": "scratch"}
     assert {
-        name: kind for name, kind in kinds.items() if kind not in {"summary", "finetuned"}
+        name: kind for name, kind in kinds.items() if kind not in {"summary", "finetuned", "embedder"}
     } == baseline_kinds | dict.fromkeys(("pressbert-mini", *PUBLISHED), "encoder")
     assert leaderboard.tasks == ["nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc"]
     assert leaderboard.seeds >= 1
@@ -72,7 +72,7 @@ def test_the_five_published_encoders_and_three_baselines_are_compared_on_five_ta
 
 def test_only_models_that_learn_nothing_by_chance_run_one_seed() -> None:
     for name, model in KNOWN.items():
-        assert model.is_deterministic == (model.kind in {"majority", "tfidf", "summary", "finetuned"}), name
+        assert model.is_deterministic == (model.kind in {"majority", "tfidf", "summary", "finetuned", "embedder"}), name
 
 
 def test_departures_of_every_model_are_settings_of_every_task() -> None:
@@ -156,7 +156,7 @@ def test_a_name_that_is_no_model_is_one_line(fails: Fails) -> None:
     for names, what in (
         (["kpfbrt"], "unknown model 'kpfbrt'; did you mean 'kpfbert'?"),
         (["tfidf", "tf-idf"], "unknown model 'tf-idf'; did you mean 'tfidf'?"),
-        (["zzz"], "unknown model 'zzz'; choose from: klue-bert, kobert, korbert"),
+        (["zzz"], "unknown model 'zzz'; choose from: e5-small, klue-bert, kobert"),
         (["mine=/nonexistent"], "'/nonexistent' of 'mine=/nonexistent' is not a folder"),
         (["tfidf", "tfidf"], "two models are called 'tfidf'"),
         (["klue/bert-base", "google/bert-base"], "two models are called 'bert-base'; name one of them with KEY=FOLDER"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,14 @@ def test_retrieval_is_for_models_with_vectors_and_for_no_others(tiny_encoder: Pa
     data = TaskData(Split(tuple(examples), "0"), Split(tuple(examples), "0"))
     with pytest.raises(UsageError, match="cannot be fine-tuned on retrieval"):
         finetune(task, tiny_encoder, out=tmp_path / "out", data=data)
+
+
+def test_a_prompt_is_written_before_every_text_and_is_part_of_the_recipe(tiny_encoder: Path) -> None:
+    embedder, pairs = Embedder.load(tiny_encoder), STS.read_split(STS.eval_split, NOWHERE).examples[:3]
+    prompted = [replace(pair, text=f"query: {pair.text}", pair=f"query: {pair.pair}") for pair in pairs]
+    found = similarities(embedder, STS, pairs, prompt="query: ")
+    assert found == pytest.approx(similarities(embedder, STS, prompted), abs=1e-6)
+    assert found != pytest.approx(similarities(embedder, STS, pairs), abs=1e-3)
+    plain, model = (SentenceEmbedder(name="e", encoder=str(tiny_encoder), prompt=p) for p in ("", "query: "))
+    assert "prompt" not in plain.settings(STS)
+    assert SentenceEmbedder.from_recipe("e", model.source, model.settings(STS)) == model
