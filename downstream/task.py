@@ -6,6 +6,7 @@ score on substitute data is never taken for the official one.
 """
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 SAMPLE_ROOT = Path(str(files("corpora"))) / "sample"
 SAMPLE_SUFFIX = "-sample"
+FEW_SHOT_NAME = re.compile(rf"(?P<task>.+)-(?P<number>\d+)shot(?P<sample>{SAMPLE_SUFFIX})?")
+FEW_SHOT_BATCH = 16
+FEW_SHOT_STEPS = 200
+"""Optimizer steps on few examples."""
 
 
 class FinetuneConfig(Config):
@@ -192,6 +197,8 @@ class Task:
     """Name of the official task, for a task on a sample or on substitute data."""
     division: "Division | None" = None
     """For a task on one divided file: how it is divided."""
+    few_shot: int | None = None
+    """Number of labelled examples that are trained on, drawn by the training seed; None: the whole training split."""
     derive: Callable[[str, Sequence[Any]], list[Any]] | None = None
     """For a task derived from other texts: split name and what was read for it → the task's own examples, counted by
     `num_examples`. A file is divided first, so that no text of one part occurs in the other."""
@@ -330,8 +337,67 @@ def read_task(task: Task, root: Path) -> TaskData:
     return TaskData(task.read_split(task.train_split, root), reported)
 
 
+class TaskRegistry(dict[str, Task]):
+    """Tasks by name. Few-shot tasks such as `nsmc-16shot` are made when asked for, and are not iterated over."""
+
+    def __missing__(self, name: str) -> Task:
+        """Return a few-shot task."""
+        match = FEW_SHOT_NAME.fullmatch(name)
+        full = dict.get(self, match["task"]) if match else None
+        is_sample = match is not None and match["sample"] is not None
+        if match is None or full is None or full.is_sample or (is_sample and not full.sample_num_examples):
+            raise KeyError(name)
+        few = few_shot_task(full, int(match["number"]))
+        return few.sample() if is_sample else few
+
+    def __contains__(self, name: object) -> bool:
+        """Whether NAME is a task or makes a few-shot task."""
+        if super().__contains__(name):
+            return True
+        try:
+            return isinstance(name, str) and self[name] is not None
+        except KeyError:
+            return False
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        """Return the task called NAME, few-shot tasks included, else DEFAULT."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+def few_shot_name(task: Task, number: int) -> str:
+    """Return the name of a task with NUMBER labelled training examples, e.g. `nsmc-16shot-sample` of `nsmc-sample`."""
+    return f"{task.base}-{number}shot{SAMPLE_SUFFIX}" if task.is_sample else f"{task.name}-{number}shot"
+
+
+def few_shot_task(task: Task, number: int) -> Task:
+    """Return TASK with NUMBER labelled training examples, e.g. `nsmc-16shot`; the evaluation split is the same.
+
+    Few examples are trained on for `FEW_SHOT_STEPS` steps: three epochs would be a handful (Zhang et al. 2021,
+    Revisiting few-sample BERT fine-tuning).
+
+    Raises:
+        UsageError: NUMBER is less than one.
+    """
+    if number < 1:
+        raise UsageError("--few-shot", f"{number} labelled examples", "give 1 or more")
+    batch_size = min(FEW_SHOT_BATCH, task.finetune.batch_size)
+    epochs = max(task.finetune.epochs, FEW_SHOT_STEPS * batch_size / number)
+    return replace(
+        task,
+        name=f"{task.name}-{number}shot",
+        title=f"{task.title} {number}개 학습",
+        finetune=task.finetune.model_copy(update={"epochs": float(epochs), "batch_size": batch_size}),
+        source=f"{task.source}; {number} labelled training examples",
+        few_shot=number,
+        substitute=None,
+    )
+
+
 @functools.cache
-def all_tasks() -> dict[str, Task]:
+def all_tasks() -> TaskRegistry:
     """Return every task by name, samples and substitutes included."""
     from downstream import tasks
     from downstream.tasks import derived, klue, kobest, paraphrases
@@ -342,7 +408,7 @@ def all_tasks() -> dict[str, Task]:
     official = dict(sorted(found.items()))
     samples = [task.sample() for task in official.values() if task.sample_num_examples]
     substitutes = [task.substitute.substitute_task(task) for task in official.values() if task.substitute is not None]
-    return official | {task.name: task for task in (*samples, *substitutes)}
+    return TaskRegistry(official | {task.name: task for task in (*samples, *substitutes)})
 
 
 def get_task(name: str) -> Task:

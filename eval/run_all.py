@@ -42,7 +42,7 @@ from corpora.official import data_root
 from downstream.finetuning.arguments import parse_overrides
 from downstream.finetuning.result import Result
 from downstream.finetuning.search import GRIDS
-from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, get_task, read_task
+from downstream.task import SAMPLE_SUFFIX, FinetuneConfig, all_tasks, few_shot_name, get_task, read_task
 from eval.board.clean_scores import find_touched, with_clean_scores
 from eval.board.clusters import with_clusters
 from eval.board.disagreement import find_disagreements
@@ -68,6 +68,13 @@ def _parser() -> ArgumentParser:
         "--models", nargs="+", metavar="MODEL", help="keys of leaderboard.toml, KEY=FOLDER, folders or hub ids"
     )
     what.add_argument("--tasks", nargs="+", metavar="TASK", help="e.g. nsmc korquad nsmc-sample")
+    what.add_argument(
+        "--few-shot",
+        type=_numbers,
+        default=[],
+        metavar="N,N",
+        help="also with N labelled training examples, drawn by the seed: 16,64,256",
+    )
     what.add_argument(
         "--plan", type=Path, metavar="FILE", help="file with tasks, models and seeds (default: eval/leaderboard.toml)"
     )
@@ -118,6 +125,13 @@ def _parser() -> ArgumentParser:
     # For --jobs; its format may change with any version.
     instead.add_argument("--cell", help=argparse.SUPPRESS)
     return parser
+
+
+def _numbers(text: str) -> list[int]:
+    """Read `16,64,256`."""
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers such as 16,64,256")
+    return sorted({int(part) for part in text.split(",")})
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -178,6 +192,9 @@ def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -
     suffix = "" if is_whole else SAMPLE_SUFFIX
     names = arguments.tasks or [name + suffix for name in leaderboard.tasks]
     tasks = list({task.name: task for task in map(get_task, names)}.values())
+    if arguments.few_shot and arguments.grid:
+        raise UsageError("--grid", "it would choose on more labels than --few-shot allows", "leave one of them out")
+    tasks = [few for task in tasks for few in (task, *(get_task(few_shot_name(task, n)) for n in arguments.few_shot))]
     quick = [name for name, entry in leaderboard.models.items() if entry.is_bundled]
     models = choose_models(arguments.models or (list(leaderboard.models) if is_whole else quick), leaderboard.models)
     seeds = leaderboard.seeds if arguments.seeds is None else _at_least_one("--seeds", arguments.seeds)

@@ -1,14 +1,16 @@
 """Batches of features: which examples are trained on, in which order, and how they are padded."""
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from corpora.foundation.files import fingerprint
-from downstream.families.multiple_choice import pad_choices
+from downstream.families.classification import Classification
+from downstream.families.multiple_choice import MultipleChoice, pad_choices
 from downstream.finetuning.subword_dropout import SubwordDropout
-from downstream.task import Features
+from downstream.task import Features, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +31,25 @@ def subsample(examples: Sequence[Any], number: int | None) -> Sequence[Any]:
         return examples
     ranked = sorted(range(len(examples)), key=lambda k: fingerprint(f"training part {examples[k].id}"))
     return [examples[k] for k in sorted(ranked[:number])]
+
+
+def draw_few(task: Task, examples: Sequence[Any], seed: int) -> Sequence[Any]:
+    """Return the labelled examples that a few-shot task is trained on with SEED, in their order; else all of them.
+
+    Labels of a classification or choice are drawn equally often, as far as there are examples; other examples are drawn
+    whatever their gold. A hash of seed and id decides, and smaller numbers are part of larger ones.
+    """
+    number = task.few_shot
+    if number is None or number >= len(examples):
+        return examples
+    is_balanced = isinstance(task.family, Classification | MultipleChoice)
+    classes: dict[str, list[int]] = {}
+    for k in sorted(range(len(examples)), key=lambda k: fingerprint(f"few-shot {seed} {examples[k].id}")):
+        classes.setdefault(str(examples[k].label) if is_balanced else "", []).append(k)
+    # One of each class in turn, so that classes differ by one example at most.
+    turns = zip_longest(*(classes[label] for label in sorted(classes)))
+    chosen = [k for turn in turns for k in turn if k is not None][:number]
+    return [examples[k] for k in sorted(chosen)]
 
 
 class FeatureDataset:

@@ -19,7 +19,7 @@ from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.families.classification import check_labels_differ
 from downstream.finetuning.arguments import last_checkpoint, training_arguments
-from downstream.finetuning.batches import FeatureDataset, LengthGroupedSampler, PaddingCollator, subsample
+from downstream.finetuning.batches import FeatureDataset, LengthGroupedSampler, PaddingCollator, draw_few, subsample
 from downstream.finetuning.cards import render_model_card
 from downstream.finetuning.method import TrainingMethod
 from downstream.finetuning.prediction import predict
@@ -152,7 +152,8 @@ def _warn_of_length(encoder: str, asked: int, trained: int, length: int) -> None
 
 
 def _training_set(run: TrainingRun, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> FeatureDataset:
-    examples = subsample(run.splits.train.examples, run.config.train_examples)
+    examples = draw_few(run.task, run.splits.train.examples, run.seed)
+    examples = subsample(examples, run.config.train_examples)
     features = run.task.family.featurize(examples, tokenizer, max_length, with_labels=True)
     features = run.method.prepare(features, run.checkpoints)
     if not run.config.subword_dropout:

@@ -101,10 +101,12 @@ def build_board(rows: Sequence[Row], order: Sequence[str] = (), *, by_official: 
             otherwise substitutes have columns of their own.
     """
     tasks = all_tasks()
-    names = [name for name in tasks if name == _official_name(name)]
+    few_shot = dict.fromkeys(row.task for row in rows if row.task in tasks and tasks[row.task].few_shot)
+    known = [*tasks, *few_shot]
+    names = [name for name in known if name == _official_name(name)]
     names = [*order, *(name for name in names if name not in order)]
     if not by_official:
-        names = [task for name in names for task in tasks if _official_name(task) == name]
+        names = [task for name in names for task in known if _official_name(task) == name]
     column_of = {name: _official_name(name) if by_official else name for name in {row.task for row in rows}}
     columns = tuple(
         Column(

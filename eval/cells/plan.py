@@ -10,14 +10,15 @@ from eval.contestants.contestant import Cell, Contestant
 def plan_cells(models: Sequence[Contestant], tasks: Sequence[Task], seeds: int) -> list[Cell]:
     """Return the cells of models × tasks × seeds, task by task.
 
-    A deterministic model has one seed; a model has no cells on tasks that it cannot do.
+    A deterministic model has one seed, but for a few-shot task, whose examples the seed draws; a model has no cells on
+    tasks that it cannot do.
     """
     return [
         Cell(model, task, seed)
         for task in tasks
         for model in models
         if model.applies_to(task)
-        for seed in range(1 if model.is_deterministic else seeds)
+        for seed in range(1 if model.is_deterministic and task.few_shot is None else seeds)
     ]
 
 

@@ -21,6 +21,7 @@ from corpora.foundation.machine import versions
 from downstream.encoders.hub import HUB_ID
 from downstream.families.classification import check_labels_differ
 from downstream.families.retrieval import Retrieval
+from downstream.finetuning.batches import draw_few
 from downstream.finetuning.result import Result, score
 from downstream.finetuning.search import Grid
 from downstream.summaries.family import SentenceChoice
@@ -245,8 +246,9 @@ class Baseline(Contestant):
     def run(self, job: "Job", work: Path) -> Outcome:
         """Learn the training split and predict the evaluation split."""
         started = time.perf_counter()
-        check_labels_differ(job.task.family, job.data.train.examples, f"{job.task.name}, training split")
-        fitted = self.fit(job.task, job.data.train.examples)
+        train = draw_few(job.task, job.data.train.examples, job.seed)
+        check_labels_differ(job.task.family, train, f"{job.task.name}, training split")
+        fitted = self.fit(job.task, train)
         return self.predict_and_score(job, fitted, train_s=time.perf_counter() - started)
 
 
