@@ -28,7 +28,7 @@ from apps.serving.services import Settings, load_services
 from apps.serving.tool import BUNDLED, Tool, all_tools
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
-from corpora.foundation.errors import UsageError
+from corpora.foundation.errors import UsageError, suggest
 from downstream.runtimes.backends import WORDS, backends_for, unsupported_reason
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -85,6 +85,7 @@ def serve(worker_config: WorkerConfig, num_workers: int) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         log_event("starting", tools=sorted(worker_config.settings.tools), workers=num_workers)
         served = pool.submit(prepare, worker_config.settings, worker_config.is_verbose).result()
+    log_event("starting_workers", workers=num_workers)
     figures = tempfile.mkdtemp(prefix="pressbert-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = figures
     try:
@@ -101,6 +102,8 @@ def supported_words() -> list[str]:
 
 def _check_runtime(word: str) -> None:
     """Refuse a backend that does not exist or that this machine does not support, before anything is loaded."""
+    if word not in WORDS:
+        raise UsageError("--runtime", f"unknown runtime '{word}'", suggest(word, supported_words()))
     names = backends_for(word)
     if all(reasons := [unsupported_reason(name) for name in names]):
         raise UsageError("--runtime", f"{word}: {reasons[0]}", f"choose from {', '.join(supported_words())}")
@@ -182,6 +185,10 @@ def main(argv: list[str] | None = None) -> int:
         raise UsageError("--workers", f"{arguments.workers} is less than 1", "give 1 or more")
     if missing := [package for package in PACKAGES if importlib.util.find_spec(package) is None]:
         raise UsageError("apps.serve", f"{', '.join(missing)} not installed", "pip install 'pressbert[serve]'")
+    for option, values in (("host", [arguments.host]), ("allow-host", arguments.allow_host)):
+        if not all(value.strip() for value in values):
+            # An empty address would mean every network of this machine.
+            raise UsageError(f"--{option}", "an empty name", "give a name or an address, e.g. localhost")
     log_lines(is_verbose=arguments.verbose)
     local = LOCAL_NAMES if is_loopback(arguments.host) and not arguments.allow_host else ()
     hosts = (*local, *(name.lower() for name in arguments.allow_host))

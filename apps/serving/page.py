@@ -14,6 +14,7 @@ STYLE = (
     "code{padding:.1em .3em}pre{padding:1rem;overflow:auto}table{border-collapse:collapse;width:100%}"
     "td,th{border:1px solid #ccc;padding:.3rem .6rem;text-align:left;vertical-align:top;word-break:keep-all}"
     "pre{white-space:pre-wrap;overflow-wrap:anywhere}.wide{overflow-x:auto}th{background:#f7f7f7}"
+    ".wide td:nth-child(2){white-space:nowrap}.wide td:last-child{min-width:14rem}"
     "nav ul{display:flex;flex-wrap:wrap;gap:.3rem 1rem;padding:0;list-style:none}summary{cursor:pointer;margin:.7rem 0}"
 )
 
@@ -115,13 +116,18 @@ def kind_of(schema: Mapping[str, Any], description: Mapping[str, Any]) -> str:
     if kind == "array":
         kind = f"[{kind_of(schema['items'], description)}]"
     low, high = (
-        next((str(schema[name]) for name in names if name in schema), "")
+        next((_number(schema[name]) for name in names if name in schema), "")
         for names in (
             ("minimum", "exclusiveMinimum", "minItems", "minLength"),
             ("maximum", "exclusiveMaximum", "maxItems", "maxLength"),
         )
     )
     return f"{kind} {low}…{high}" if low or high else kind
+
+
+def _number(value: float) -> str:
+    """Return a limit as it is written: pydantic gives 50 as 50.0."""
+    return str(int(value)) if float(value).is_integer() else str(value)
 
 
 def _resolved(schema: Mapping[str, Any], description: Mapping[str, Any]) -> Mapping[str, Any]:

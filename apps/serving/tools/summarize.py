@@ -31,7 +31,10 @@ from downstream.summarize import RUNTIMES, Summarizer, Summary, summarize
 class Article(Strict):
     """An article to summarize."""
 
-    text: ArticleText = Field(examples=["새 다리가 열렸다. 시는 다음 달 버스 노선을 바꿀 계획이다. 주민들은 반겼다."])
+    text: ArticleText = Field(
+        examples=["새 다리가 열렸다. 시는 다음 달 버스 노선을 바꿀 계획이다. 주민들은 반겼다."],
+        description=describe_field("text"),
+    )
     title: Text = Field(default="", description=describe_field("title"))
 
 

@@ -492,6 +492,10 @@ def test_a_mistake_is_reported_before_anything_starts(monkeypatch: pytest.Monkey
         (["--summarize", "--runtime", "onx"], "unknown runtime 'onx'"),
         (["--summarize", "--port", "99999"], "99999"),
         (["--summarize", "--host", "no such host"], "cannot listen"),
+        (["--summarize", "--host", ""], "--host: an empty name"),
+        (["--summarize", "--allow-host", " "], "--allow-host: an empty name"),
+        (["--classify", ""], "--classify: an empty folder"),
+        (["--stories", " "], "--stories: an empty folder"),
     ]:
 
         def never(*_: object) -> None:

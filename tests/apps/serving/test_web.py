@@ -852,6 +852,7 @@ def test_the_page_shows_every_field_with_default_and_meaning() -> None:
             for name, part in service.request.model_fields.items():
                 assert f"<td><code>{name}</code></td>" in page, name
                 assert html.escape(str(part.description)) in page, name
+        assert "integer 1…1000" in page
 
     run(scenario)
 
