@@ -8,6 +8,7 @@ import json
 import logging
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,7 @@ def _train(run: TrainingRun) -> Result:
 
     if not logger.isEnabledFor(logging.INFO):
         logging.getLogger("transformers").setLevel(logging.ERROR)
-    examples = subsample(run.splits.train.examples, run.config.train_examples)
+    examples = _labelled(run)
     check_labels_differ(run.task.family, examples, f"{run.task.name}, training split")
     set_seed(run.seed)
     tokenizer = load_tokenizer(run.encoder)
@@ -151,10 +152,13 @@ def _warn_of_length(encoder: str, asked: int, trained: int, length: int) -> None
     logger.warning("max_length=%d: %s was pretrained on inputs of up to %d tokens; %s", asked, encoder, trained, what)
 
 
+def _labelled(run: TrainingRun) -> Sequence[Any]:
+    """Return the labelled examples that are trained on."""
+    return subsample(draw_few(run.task, run.splits.train.examples, run.seed), run.config.train_examples)
+
+
 def _training_set(run: TrainingRun, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> FeatureDataset:
-    examples = draw_few(run.task, run.splits.train.examples, run.seed)
-    examples = subsample(examples, run.config.train_examples)
-    features = run.task.family.featurize(examples, tokenizer, max_length, with_labels=True)
+    features = run.task.family.featurize(_labelled(run), tokenizer, max_length, with_labels=True)
     features = run.method.prepare(features, run.checkpoints)
     if not run.config.subword_dropout:
         return FeatureDataset(features)
