@@ -347,6 +347,8 @@ class TaskRegistry(dict[str, Task]):
         is_sample = match is not None and match["sample"] is not None
         if match is None or full is None or full.is_sample or (is_sample and not full.sample_num_examples):
             raise KeyError(name)
+        if full.train_split == full.eval_split:
+            raise KeyError(name)  # nothing is trained
         few = few_shot_task(full, int(match["number"]))
         return few.sample() if is_sample else few
 

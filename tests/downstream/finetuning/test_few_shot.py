@@ -30,7 +30,7 @@ def test_a_few_shot_task_is_made_when_it_is_asked_for_and_differs_in_its_trainin
     assert "nsmc-16shot" in tasks
     assert tasks.get("nsmc-16shot") == few
     assert [name for name in tasks if name.endswith("shot")] == []
-    for name in ("nsmc-shot", "nope-16shot", "korsts-16shot-sample", "nsmc-sample-16shot"):
+    for name in ("nsmc-shot", "nope-16shot", "parakqc-16shot", "korsts-16shot-sample", "nsmc-sample-16shot"):
         assert name not in tasks
         assert tasks.get(name) is None
         with pytest.raises(UsageError, match="unknown task"):

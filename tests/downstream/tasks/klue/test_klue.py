@@ -91,7 +91,9 @@ def test_a_stand_in_is_trained_and_scored(
 POOL = "title\ttopic\tseen_in\n" + "".join(f"제목 {k}\t{'경제' if k % 2 else '정치'}\tdacon:train\n" for k in range(40))
 
 
-def test_headlines_of_the_pool_are_divided_by_their_text(write: Callable[[str, str], Path], tmp_path: Path) -> None:
+def test_headlines_of_the_pool_are_divided_by_their_text(
+    write: Callable[[str, str], Path], tmp_path: Path, train_and_score: Callable[[str, Split], Result]
+) -> None:
     task = get_task("klue-tc-pool")
     doubled = POOL + "".join(f"제목{k}\t사회\tx\n" for k in range(40)) + "가\t나 \t\t세계\tx\n"
     examples = task.read(write(task.files["train"].path, doubled))
@@ -104,6 +106,8 @@ def test_headlines_of_the_pool_are_divided_by_their_text(write: Callable[[str, s
     assert not keys[0] & keys[1]
     assert len(keys[0]) + len(keys[1]) == 41
     assert 0 < len(keys[1]) < 20
+    result = train_and_score("klue-tc-pool", data.eval)
+    assert set(result.predictions) <= set(getattr(task.family, "labels", ()))
 
 
 def test_a_file_without_an_address_of_its_own_says_how_it_is_made(tmp_path: Path) -> None:
