@@ -1,4 +1,4 @@
-"""Encoders of transformers that can be pretrained: their settings, and the parts that pretraining needs of them.
+"""Networks of transformers that can be pretrained: their settings, and the parts that pretraining needs of them.
 
 | `model.architecture` | classes | beside BERT |
 | --- | --- | --- |
@@ -6,8 +6,9 @@
 | `electra` | `ElectraForMaskedLM` | `embedding_size`: factorised embeddings, layers of their own |
 | `albert` | `AlbertForMaskedLM` | `embedding_size`; `num_hidden_groups`: sets of weights that the layers share |
 | `modernbert` | `ModernBertForMaskedLM` | rotary positions, GeGLU, local attention in two of three layers |
+| `gpt2` | `GPT2LMHeadModel` | a decoder: LayerNorm before each part, no segments, no bias of the scores |
 
-Sources: Devlin et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024.
+Sources: Devlin et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024; Radford et al. 2019.
 """
 
 import abc
@@ -42,6 +43,8 @@ class Architecture(abc.ABC):
     """Parameters with a row for every vocabulary entry."""
     positions: ClassVar[str | None]
     """Parameter with a row for every position, if there is one."""
+    is_causal: ClassVar[bool] = False
+    """Whether a token sees no later one."""
 
     @abc.abstractmethod
     def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
@@ -233,4 +236,55 @@ class ModernBert(Architecture):
         return network.head, network.decoder.bias
 
 
-ARCHITECTURES: Mapping[str, Architecture] = {kind.name: kind() for kind in (Bert, Electra, Albert, ModernBert)}
+class Gpt2(Architecture):
+    """See the module."""
+
+    name = "gpt2"
+    prefix, layers, masked_lm = "transformer", "h", "GPT2LMHeadModel"
+    vocab_parameters = ("transformer.wte.weight",)
+    positions = "transformer.wpe.weight"
+    is_causal = True
+
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return a `GPT2Config`; whoever knows the vocabulary sets the tokens at which a text begins and ends."""
+        from transformers import GPT2Config
+
+        hidden, attention = shape.hidden_dropout_prob, shape.attention_probs_dropout_prob
+        settings: dict[str, Any] = {"resid_pdrop": hidden, "embd_pdrop": hidden, "attn_pdrop": attention}
+        settings |= dict.fromkeys(("bos_token_id", "eos_token_id"))
+        return GPT2Config(
+            vocab_size=vocab_size,
+            pad_token_id=pad_token_id,
+            n_embd=shape.hidden_size,
+            n_layer=shape.num_hidden_layers,
+            n_head=shape.num_attention_heads,
+            n_positions=shape.max_position_embeddings,
+            n_inner=shape.intermediate_size or 4 * shape.hidden_size,
+            **settings,
+        )
+
+    def encode(
+        self,
+        network: Any,
+        input_ids: "Tensor",
+        token_type_ids: "Tensor",  # noqa: ARG002
+        position_ids: "Tensor",
+        mask: "Tensor",
+        add: AddMask,
+    ) -> "Tensor":
+        """Return the last hidden states; GPT-2 would add the word embeddings of its segments' numbers."""
+        hidden: Tensor = network.transformer(
+            input_ids=input_ids, attention_mask=add(mask), position_ids=position_ids, use_cache=False
+        ).last_hidden_state
+        return hidden
+
+    def head(self, network: Any) -> "tuple[Callable[[Tensor], Tensor], Tensor]":
+        """Return nothing but the states themselves, and zeros."""
+        weight = network.transformer.wte.weight
+        return lambda states: states, weight.new_zeros(len(weight))
+
+
+KINDS: tuple[type[Architecture], ...] = (Bert, Electra, Albert, ModernBert, Gpt2)
+ARCHITECTURES: Mapping[str, Architecture] = {kind.name: kind() for kind in KINDS}
+ENCODERS = tuple(name for name, architecture in ARCHITECTURES.items() if not architecture.is_causal)
+"""Architectures that see both sides of a token."""

@@ -18,7 +18,7 @@ import numpy as np
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from corpora.foundation.machine import keep_freed_memory
-from pretraining.architectures import ARCHITECTURES
+from pretraining.architectures import ENCODERS
 from pretraining.data.tokens import tokenize_corpus
 from pretraining.objective import RowLayout, get_objective
 from pretraining.training.batches import BatchSource
@@ -112,8 +112,9 @@ def _load(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         raise CheckpointError(folder, "no config.json in it", "give a folder made by python -m pretraining.run")
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    if config.model_type not in ARCHITECTURES:
-        raise CheckpointError(folder, f"a {config.model_type}", f"give one of: {', '.join(ARCHITECTURES)}")
+    if config.model_type not in ENCODERS:
+        what = f"a {config.model_type} model, which predicts no masked tokens as pretrained here"
+        raise CheckpointError(folder, what, f"give one of: {', '.join(ENCODERS)}")
     if getattr(config, "is_decoder", False):
         what = "a left-to-right model cannot fill masks"
         raise CheckpointError(folder, what, "see the held-out loss in its metrics.jsonl")

@@ -29,7 +29,7 @@ SAMPLE = package_path("corpora", "sample", "news.jsonl")
 class ModelConfig(Config):
     """Shape of the encoder. Defaults: BERT-base (Devlin et al. 2019, section 3)."""
 
-    architecture: Literal["bert", "electra", "albert", "modernbert"] = "bert"
+    architecture: Literal["bert", "electra", "albert", "modernbert", "gpt2"] = "bert"
     """See `pretraining.architectures`."""
     hidden_size: int = Field(default=768, ge=8)
     num_hidden_layers: int = Field(default=12, ge=1)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pretraining.architectures import ARCHITECTURES
+from pretraining.architectures import ENCODERS
 from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
 from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, TokenSpan
 from pretraining.data.tokens import TokenizedCorpus, TokenShard
@@ -30,7 +30,7 @@ class DynamicMlm(Objective):
     name = "dynamic_mlm"
     paper = "Liu et al. 2019 (RoBERTa)"
     settings = ObjectiveConfig
-    architectures = tuple(ARCHITECTURES)
+    architectures = ENCODERS
 
     @property
     def row_settings(self) -> list[Any]:

@@ -25,7 +25,7 @@ from pretraining.objectives.dynamic_mlm import DynamicMlm
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from transformers import BertConfig, PreTrainedModel
+    from transformers import PreTrainedModel
 
 CLM = LossTerm("clm", "causal LM", "masked_positions")
 
@@ -53,10 +53,10 @@ class LeftToRight(DynamicMlm):
         return LeftToRightModel(config)
 
 
-class LeftToRightModel(PretrainingModel):
-    """A BERT with causal attention. Shapes as in `PretrainingModel`."""
+class CausalModel(PretrainingModel):
+    """A network with causal attention. Shapes as in `PretrainingModel`."""
 
-    def __init__(self, config: "BertConfig") -> None:
+    def __init__(self, config: Any) -> None:
         """Build it with random weights."""
         super().__init__(config, next_sentence=False)
 
@@ -94,6 +94,10 @@ class LeftToRightModel(PretrainingModel):
         """Return the floating-point operations of a training step; the masked half of the scores is computed too."""
         own = super().flops()
         return Flops(own.per_token, own.per_position, {"clm": own.per_prediction["mlm"]})
+
+
+class LeftToRightModel(CausalModel):
+    """A BERT with causal attention."""
 
     def export(self, state: "Mapping[str, Tensor]", num_positions: int | None = None) -> "PreTrainedModel":
         """Return a decoder, whose attention transformers keeps causal."""

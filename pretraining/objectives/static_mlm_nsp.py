@@ -24,7 +24,7 @@ import numpy.typing as npt
 from pydantic import AliasChoices, Field
 
 from corpora.foundation.errors import DataError
-from pretraining.architectures import ARCHITECTURES
+from pretraining.architectures import ENCODERS
 from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
 from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, TokenSpan
 from pretraining.data.shards import Ragged
@@ -60,7 +60,7 @@ class StaticMlmNsp(Objective):
     name = "static_mlm_nsp"
     paper = "Devlin et al. 2019 (BERT)"
     settings = StaticMlmNspConfig
-    architectures = tuple(ARCHITECTURES)
+    architectures = ENCODERS
 
     @property
     def terms(self) -> tuple[LossTerm, ...]:

@@ -11,6 +11,7 @@ Liu et al. 2025, “Muon is Scalable for LLM Training”, section 2.2, which all
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -26,6 +27,8 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 ADAMW_RMS = 0.2
 """Root mean square of AdamW's updates, in units of its learning rate; measured by Liu et al. 2025."""
+EMBEDDING = re.compile(r"embeddings\.|embedding\.|\.w[tp]e\.")
+"""Names of embeddings; GPT-2's are wte and wpe."""
 SMALLEST_SIDE = 8
 """Layers with fewer outputs, such as a binary classifier, gain nothing from orthogonal updates."""
 
@@ -55,8 +58,8 @@ def make_optimizers(model: torch.nn.Module, config: LoopConfig) -> list[torch.op
     matrices = [p for name, p in trained if config.optimizer == "muon" and is_hidden_matrix(name, p)]
     taken = {id(p) for p in matrices}
     rest = [(name, p) for name, p in trained if id(p) not in taken]
-    decayed = [p for name, p in rest if not _is_undecayed(name)]
-    others = [p for name, p in rest if _is_undecayed(name)]
+    decayed = [p for _, p in rest if p.ndim > 1]
+    others = [p for _, p in rest if p.ndim <= 1]  # biases and the weights of norms
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     adamw = torch.optim.AdamW(
         groups, lr=0.0, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_epsilon, fused=True
@@ -67,13 +70,9 @@ def make_optimizers(model: torch.nn.Module, config: LoopConfig) -> list[torch.op
     return [Muon(matrices, momentum=config.momentum, weight_decay=config.weight_decay, dtype=dtype), adamw]
 
 
-def _is_undecayed(name: str) -> bool:
-    return name.endswith("bias") or "LayerNorm" in name
-
-
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     """Whether a parameter is a matrix between hidden layers."""
-    return parameter.ndim == 2 and "embedding" not in name and min(parameter.shape) >= SMALLEST_SIDE
+    return parameter.ndim == 2 and not EMBEDDING.search(name) and min(parameter.shape) >= SMALLEST_SIDE
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:

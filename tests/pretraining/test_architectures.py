@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from corpora.foundation.errors import CheckpointError, RecipeError
-from pretraining.architectures import ARCHITECTURES
+from pretraining.architectures import ENCODERS
 from pretraining.evaluate import evaluate_mlm
 from pretraining.model import MaskedLanguageModel
 from pretraining.recipe import ModelConfig, check_recipe
@@ -71,7 +71,7 @@ def random_batch(generator: np.random.Generator, *, packed: bool) -> dict[str, T
 
 
 def test_the_loss_is_that_of_transformers(subtests: pytest.Subtests) -> None:
-    for name in ARCHITECTURES:
+    for name in ENCODERS:
         with subtests.test(architecture=name):
             model, generator = build(name), np.random.default_rng(1)
             stock: Any = model.export({key: p.detach() for key, p in model.named_parameters()}).eval()
@@ -91,7 +91,7 @@ def test_the_loss_is_that_of_transformers(subtests: pytest.Subtests) -> None:
 
 
 def test_sequences_of_a_row_do_not_see_each_other(subtests: pytest.Subtests) -> None:
-    for name in ARCHITECTURES:
+    for name in ENCODERS:
         with subtests.test(architecture=name):
             model, generator = build(name), np.random.default_rng(2)
             batch = random_batch(generator, packed=True)
@@ -155,7 +155,7 @@ def make_run(corpus: Path, small_vocabulary: Path, tmp_path: Path) -> Callable[.
 def test_every_architecture_learns_and_is_saved_as_a_plain_folder(
     make_run: Callable[..., Run], corpus: Path, subtests: pytest.Subtests, fails: Fails
 ) -> None:
-    for name in set(ARCHITECTURES) - {"bert"}:
+    for name in set(ENCODERS) - {"bert"}:
         with subtests.test(architecture=name):
             run = make_run(name, name)
             run.train()
