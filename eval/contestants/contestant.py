@@ -20,6 +20,7 @@ from corpora.foundation.files import code_digest, fingerprint, package_path
 from corpora.foundation.machine import versions
 from downstream.encoders.hub import HUB_ID
 from downstream.families.classification import check_labels_differ
+from downstream.families.dialogue_state import DialogueState
 from downstream.families.retrieval import Retrieval
 from downstream.finetuning.batches import draw_few
 from downstream.finetuning.result import Result, score
@@ -75,7 +76,8 @@ class Outcome:
 class Contestant(Config):
     """A compared model: its fields are an entry of `leaderboard.toml`, its methods are what its kind decides.
 
-    By default a model is deterministic, needs no files, and does every task but summaries and retrieval.
+    By default a model is deterministic, needs no files, and does every task but summaries,
+    retrieval and dialogue states.
     """
 
     kind: ClassVar[str]
@@ -115,7 +117,7 @@ class Contestant(Config):
         Raises:
             CheckpointError: that depends on the model's folder, which is unusable.
         """
-        return not isinstance(task.family, SentenceChoice | Retrieval)
+        return not isinstance(task.family, SentenceChoice | Retrieval | DialogueState)
 
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the fine-tuning settings on TASK that differ from the task's own."""

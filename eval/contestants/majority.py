@@ -1,6 +1,7 @@
 """What guessing is worth: one answer for every example."""
 
 import collections
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from downstream.families.classification import Regression
 from downstream.families.dependency import Dependency
+from downstream.families.dialogue_state import DialogueState, count_turns
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import BLANK, Tagging
 from downstream.task import Prediction, Task
@@ -18,6 +20,10 @@ class Majority(Baseline):
     """The most frequent label, tag or answer of the training split, or its mean score."""
 
     kind = "majority"
+
+    def applies_to(self, task: Task) -> bool:
+        """Whether TASK has something to count, dialogue states included."""
+        return super().applies_to(task) or isinstance(task.family, DialogueState)
 
     def libraries(self) -> tuple[str, ...]:
         """Return what computes the mean."""
@@ -33,6 +39,11 @@ class Majority(Baseline):
         if isinstance(task.family, Dependency):
             relation = _most_frequent([item.partition(":")[2] for example in train for item in example.label.split()])
             return Fitted(lambda examples: [_chain(example.text, relation) for example in examples], 1)
+        if isinstance(task.family, DialogueState):
+            state = _most_frequent([json.dumps(turn) for example in train for turn in json.loads(example.label)])
+            return Fitted(
+                lambda examples: [f"[{', '.join([state] * count_turns(example.text))}]" for example in examples], 1
+            )
         if isinstance(task.family, Regression):
             constant: Prediction = float(np.mean([example.label for example in train]))
         elif isinstance(task.family, SpanQA):

@@ -33,6 +33,7 @@ import numpy as np
 
 from corpora.foundation.config import Config
 from downstream.families.dependency import Dependency
+from downstream.families.dialogue_state import DialogueState
 from downstream.families.retrieval import Retrieval
 from downstream.families.tagging import Tagging
 from downstream.metrics import BOOTSTRAP_ROUNDS, FloatArray, Metric, bootstrap_ci95
@@ -244,7 +245,7 @@ def sample(examples: Sequence[ExampleT], max_examples: int, seed: int) -> list[E
 
 def can_be_noised(task: Task) -> bool:
     """Whether the texts of a task can be altered: not if their sentences or eojeols, or other texts, are the answer."""
-    return not isinstance(task.family, SentenceChoice | Dependency | Retrieval)
+    return not isinstance(task.family, SentenceChoice | Dependency | DialogueState | Retrieval)
 
 
 def robustness(

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from downstream.task import Answer, QuestionExample, TextExample, get_task
+from eval.cells.plan import plan_cells
 from eval.contestants.majority import Majority
+from eval.contestants.tfidf import Tfidf
 
 
 def text(label: str | float, one: str = "") -> TextExample:
@@ -30,3 +32,11 @@ def test_majority_predicts_the_most_frequent_label_tag_or_answer_and_the_mean_sc
         fitted = Majority(name="majority").fit(get_task(task), train)
         assert fitted.num_parameters == 1, task
         assert fitted.predict(evaluation) == (pytest.approx(expected) if task == "klue-sts" else expected), task
+
+
+def test_the_most_frequent_state_of_a_turn_is_predicted_for_every_user_turn() -> None:
+    task = get_task("klue-wos")
+    dialogues = [("user: 가\nsys: 나\nuser: 다", '[["a-b-c"], []]'), ("user: 가", "[[]]")]
+    train = [TextExample(str(k), text, None, label) for k, (text, label) in enumerate(dialogues)]
+    assert Majority(name="majority").fit(task, train).predict(train) == ["[[], []]", "[[]]"]
+    assert [cell.model.name for cell in plan_cells([Majority(name="m"), Tfidf(name="t")], [task], 1)] == ["m"]
