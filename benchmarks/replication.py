@@ -8,10 +8,9 @@ Where a training file is missing, the task's substitute or sample is measured. T
 of examples and the task's settings; evaluation is included.
 """
 
-import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from downstream.task import Split, Task, all_tasks, get_task
 from eval.contestants.contestant import load_leaderboard
 from eval.replicate import REPLICATE_TOML
 
+LAYERS = 12
 NUM_EXAMPLES = 320
 STEPS = 2
 """Timed steps, after one that is not."""
@@ -40,7 +40,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer, e.g. kpfBERT's")
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
     parser.add_argument(
-        "--layers", type=int, default=12, help="layers of the model (default: 12); time is scaled to 12"
+        "--layers",
+        type=int,
+        default=LAYERS,
+        help="fewer layers, from which, and from half of them, the time of 12 follows",
     )
     arguments = parser.parse(argv)
     import torch
@@ -80,26 +83,44 @@ def _examples(task: Task, root: Path) -> tuple[str, Split]:
 def _measure(task: Task, split: Split, tokenizer_folder: Path, device: str, layers: int) -> tuple[str, float]:
     """Return a row of the table, and the hours of a cell."""
     import torch
-    import transformers
 
     tokenizer = load_tokenizer(tokenizer_folder)
     settings = task.finetune
     examples = subsample(split.examples, NUM_EXAMPLES)
     features = task.family.featurize(examples, tokenizer, settings.max_length, with_labels=True)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer), num_hidden_layers=layers, max_position_embeddings=512, **task.family.head_config()
-    )
-    model: Any = getattr(transformers, task.family.auto_class).from_config(config).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.peak_lr)
-    dataset, collate = FeatureDataset(features), PaddingCollator(tokenizer)
-    order = list(LengthGroupedSampler(dataset, settings.batch_size, 0))
+    step_s, eval_s = _times(task, features, tokenizer, device, layers)
+    if layers < LAYERS:
+        # Embeddings and their optimizer states cost the same at any depth: the time is a line.
+        fewer = _times(task, features, tokenizer, device, layers // 2)
+        slope = [(many - few) / (layers - layers // 2) for many, few in zip((step_s, eval_s), fewer, strict=True)]
+        step_s, eval_s = step_s + (LAYERS - layers) * slope[0], eval_s + (LAYERS - layers) * slope[1]
+    inputs = len(features) / len(examples)
+    steps = round(settings.epochs * inputs * task.num_examples[task.train_split] / settings.batch_size)
+    eval_batches = inputs * task.num_examples[task.eval_split] / EVAL_BATCH
+    hours = (steps * step_s + eval_batches * eval_s) / 3600
+    memory = f"{torch.cuda.max_memory_allocated() / 1e9:.1f}" if device == "cuda" and layers == LAYERS else "–"
+    return f"{steps:,} | {step_s:.2f} | {hours:.2f} | {memory} |", hours
 
-    def batches(size: int) -> Iterator[dict[str, Any]]:
+
+def _times(task: Task, features: list[Any], tokenizer: Any, device: str, layers: int) -> tuple[float, float]:
+    """Return the seconds of a training step and of a batch of evaluation."""
+    import torch
+    import transformers
+
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    settings: dict[str, Any] = {"vocab_size": len(tokenizer), "num_hidden_layers": layers}
+    config = transformers.BertConfig(**settings, **task.family.head_config())
+    model: Any = getattr(transformers, task.family.auto_class).from_config(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=task.finetune.peak_lr)
+    dataset, collate = FeatureDataset(features), PaddingCollator(tokenizer)
+    order = list(LengthGroupedSampler(dataset, task.finetune.batch_size, 0))
+
+    def batches(size: int) -> list[dict[str, Any]]:
         # Spread over the epoch, whose first batch is the longest.
-        starts = range(0, max(1, len(order) - size), max(size, len(order) // (STEPS + 1)))
-        for first in starts:
-            rows = [dataset[k] for k in order[first : first + size]]
-            yield {key: value.to(device) for key, value in collate(rows).items()}
+        starts = range(0, max(1, len(order) - size + 1), max(size, len(order) // (STEPS + 1)))
+        rows = ([dataset[k] for k in order[first : first + size]] for first in starts)
+        return [{key: value.to(device) for key, value in collate(some).items()} for some in rows]
 
     def train(batch: dict[str, Any]) -> None:
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
@@ -112,18 +133,7 @@ def _measure(task: Task, split: Split, tokenizer_folder: Path, device: str, laye
         with torch.inference_mode():
             model(**batch)
 
-    step_s = _mean_time(train, list(batches(settings.batch_size))) * 12 / layers
-    eval_s = _mean_time(predict, list(batches(EVAL_BATCH))) * 12 / layers
-    inputs = len(features) / len(examples)
-    steps = round(settings.epochs * inputs * task.num_examples[task.train_split] / settings.batch_size)
-    eval_batches = inputs * task.num_examples[task.eval_split] / EVAL_BATCH
-    hours = (steps * step_s + eval_batches * eval_s) / 3600
-    peak = (
-        torch.cuda.max_memory_allocated()
-        if device == "cuda"
-        else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    )
-    return f"{steps:,} | {step_s:.2f} | {hours:.2f} | {peak / 1e9:.1f} |", hours
+    return _mean_time(train, batches(task.finetune.batch_size)), _mean_time(predict, batches(EVAL_BATCH)[:1])
 
 
 def _mean_time(action: Callable[[dict[str, Any]], None], batches: list[dict[str, Any]]) -> float:
