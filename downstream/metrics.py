@@ -22,6 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from corpora.foundation.texts import Language
+
 FloatArray: TypeAlias = NDArray[np.float64]
 
 BOOTSTRAP_ROUNDS = 10_000
@@ -51,6 +53,10 @@ class Metric:
         if len(predictions) != len(golds) or not golds:
             raise ValueError(f"{self.key}: {len(predictions)} predictions for {len(golds)} examples")
         return self.fold(self.columns(predictions, golds))
+
+    def title_in(self, language: Language) -> str:
+        """Return the name in tables; in English the key where the title is Korean."""
+        return self.title if language == "ko" or self.title.isascii() else self.key
 
     def fold(self, columns: FloatArray) -> float:
         """Return the value of (N, K) columns, each example weighted equally."""

@@ -19,6 +19,7 @@ from corpora.foundation.config import Config, discover
 from corpora.foundation.errors import DataError, UsageError, suggest
 from corpora.foundation.files import fingerprint, sha256
 from corpora.foundation.machine import Precision
+from corpora.foundation.texts import Language
 from corpora.official import OfficialFile, locate
 from downstream.metrics import Metric
 
@@ -208,6 +209,10 @@ class Task:
     examples are independent, as far as the file says."""
     is_own: bool = False
     """Whether the suite made the task, or its splits: nobody has published figures on it."""
+
+    def title_in(self, language: Language) -> str:
+        """Return the name in tables; in English the key where the title is Korean."""
+        return self.title if language == "ko" or self.title.isascii() else self.name
 
     @property
     def is_official(self) -> bool:

@@ -38,6 +38,7 @@ from rich.console import Console
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError, cannot_write, suggest
+from corpora.foundation.texts import LANGUAGES, Language
 from corpora.official import data_root
 from downstream.finetuning.arguments import parse_overrides
 from downstream.finetuning.result import Result
@@ -99,6 +100,7 @@ def _parser() -> ArgumentParser:
     where = parser.add_argument_group("where")
     where.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
     where.add_argument("--out", type=Path, default=Path("reports"), help="folder to write (default: reports)")
+    where.add_argument("--lang", choices=LANGUAGES, default="ko", help="language of printed tables (default: ko)")
     where.add_argument("--keep-models", action="store_true", help="keep the fine-tuned models under OUT/models")
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=int, default=1, metavar="N", help="cells that run at once (default: 1)")
@@ -148,13 +150,13 @@ def main(argv: list[str] | None = None) -> int:
         return _merge(arguments, leaderboard)
     root = data_root(arguments.data)
     if arguments.list:
-        print_known(leaderboard.models, root, _console())
+        print_known(leaderboard.models, root, _console(), arguments.lang)
         return EXIT_DONE
     jobs = _at_least_one("--jobs", arguments.jobs)
     threads = None if arguments.threads is None else _at_least_one("--threads", arguments.threads)
     cells = _plan(arguments, leaderboard, root)
     if arguments.validate:
-        return _validate(cells, root, arguments.out)
+        return _validate(cells, root, arguments.out, arguments.lang)
     if arguments.shard:
         cells = share_of(cells, *parse_share(arguments.shard))
     # Before an hour of training, not after it.
@@ -175,7 +177,16 @@ def main(argv: list[str] | None = None) -> int:
     else:
         tasks = [cell.task.name for cell in cells]
         models = [cell.model.name for cell in cells]
-        _write(arguments.out, root, runner.failed, leaderboard, tasks=tasks, models=models, recipes=runner.recipes)
+        _write(
+            arguments.out,
+            root,
+            runner.failed,
+            leaderboard,
+            tasks=tasks,
+            models=models,
+            recipes=runner.recipes,
+            language=arguments.lang,
+        )
     return EXIT_FAILED_CELLS if runner.failed else EXIT_DONE
 
 
@@ -243,8 +254,8 @@ def _check_writable(folder: Path) -> None:
         raise cannot_write(folder, error) from error
 
 
-def _validate(cells: Sequence[Cell], root: Path, out: Path) -> int:
-    preflight = Preflight(cells, root=root, out=out)
+def _validate(cells: Sequence[Cell], root: Path, out: Path, language: Language) -> int:
+    preflight = Preflight(cells, root=root, out=out, language=language)
     preflight.check()
     preflight.show(_console())
     return EXIT_USER_MUST_FIX if preflight.num_blocked else EXIT_DONE
@@ -275,7 +286,7 @@ def _compare(arguments: argparse.Namespace) -> int:
             found += [comparison for comparison in compared if {comparison.a, comparison.b} == {a, b}]
     if not found:
         raise UsageError("--compare", f"no task has figures of both '{a}' and '{b}'", "run both on a task first")
-    print_comparisons(found, a, b, _console())
+    print_comparisons(found, a, b, _console(), arguments.lang)
     return EXIT_DONE
 
 
@@ -295,6 +306,7 @@ def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
         leaderboard,
         tasks=[get_task(name).name for name in tasks],
         models=arguments.models or list(leaderboard.models),
+        language=arguments.lang,
     )
     return EXIT_FAILED_CELLS if failed else EXIT_DONE
 
@@ -308,6 +320,7 @@ def _write(
     tasks: Sequence[str],
     models: Sequence[str],
     recipes: Mapping[tuple[str, str], str] | None = None,
+    language: Language = "ko",
 ) -> None:
     """Write and print the leaderboard of all finished cells of the folder; requested ones come first."""
     cells = with_clusters(_read_cells(out), root)
@@ -331,7 +344,7 @@ def _write(
         comparisons=table.comparisons,
     )
     write_leaderboard(out, board_file, leaderboard.tasks, evidence)
-    print_terminal(build_board(board_file.rows, leaderboard.tasks), _console())
+    print_terminal(build_board(board_file.rows, leaderboard.tasks), _console(), language)
     sys.stderr.write(f"{out / 'leaderboard.html'}\n")
 
 

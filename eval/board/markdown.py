@@ -18,12 +18,16 @@ from eval.board.report import (
     manifest_facts,
     noise_conditions,
     noise_row,
+    score_of,
+    settings_cells,
     touched_cells,
 )
 from eval.board.rows import Row
 from eval.board.table import (
     Board,
     clean_text,
+    compared_text,
+    examples_text,
     figure,
     model_title,
     p_text,
@@ -39,13 +43,17 @@ def to_markdown(report: Report, language: Language) -> str:
     """Return the report in one language."""
     texts = Texts(language, "report")
     lines = [f"# {texts('title')}", "", texts("how_to_read"), ""]
+    if notice := report.state_notice(language):
+        lines += [f"> {notice}", ""]
     for key, board in report.boards.items():
         lines += [f"## {texts(key)}", "", texts(f"{key}_text"), "", *_brief_lines(board, texts)]
         if board.footnotes:
             notes = (f"{number}. {note.text(language)}" for number, note in enumerate(board.footnotes, start=1))
             lines += _folded(texts("notes"), notes)
     sections = {
+        "picks": _pick_lines(report, texts),
         "forest": _full_lines(report, texts),
+        "settings": _setting_lines(report, texts),
         "pairs": _pair_lines(report, texts),
         "cost": _cost_lines(report, texts),
         "noise": _noise_lines(report, texts),
@@ -82,7 +90,7 @@ def _brief_lines(board: Board, texts: Texts) -> list[str]:
     """Return the table of ranking metrics, without intervals; models without a row in them are left out."""
     shown = [k for k, column in enumerate(board.columns) if column.is_ranking]
     head = [texts("model"), texts("source"), *(board.columns[k].heading(texts.language) for k in shown)]
-    rows = [
+    rows = _example_lines(board, shown, texts) + [
         [
             model_title(line.model),
             texts(f"source_of.{block}"),
@@ -95,13 +103,43 @@ def _brief_lines(board: Board, texts: Texts) -> list[str]:
     return [*_table(head, rows, left=2), ""]
 
 
+def _example_lines(board: Board, shown: Sequence[int], texts: Texts) -> list[list[str]]:
+    """Return the line that says how many examples and clusters each column has; none where nothing was measured."""
+    cells = [examples_text(board.by_column[k], texts.language) for k in shown]
+    return [[f"*{texts('evaluated')}*", "", *cells]] if any(cells) else []
+
+
 def _brief(row: Row | None, board: Board, texts: Texts) -> str:
     """Return a row as value, footnote mark and deviation over seeds, and then its rank."""
     if row is None or row.value is None:
         return figure(row, board)
     deviation = "" if row.std is None else f"±{percent(row.std)}"
     value = " ".join(filter(None, [percent(row.value), deviation, board.mark(row)]))
-    return value if row.rank is None else f"{value} · {rank_text(row.rank, texts.language)}"
+    clean = clean_text(row, texts.language) if row.is_clean_subset else ""
+    rank = "" if row.rank is None else rank_text(row.rank, texts.language)
+    return " · ".join(filter(None, [value, clean, rank]))
+
+
+def _pick_lines(report: Report, texts: Texts) -> Iterator[str]:
+    if report.picks:
+        head = [texts(key) for key in ("pick_task", "pick_best", "pick_fastest", "pick_published")]
+        rows = []
+        for pick in report.picks:
+            best = ", ".join(f"{model_title(row.model)} {percent(score_of(row) or 0.0)}" for row in pick.best)
+            fastest = model_title(pick.fastest.model) if pick.fastest is not None and pick.is_told_apart else ""
+            published = pick.reported
+            shown = "" if published is None else f"{model_title(published.model)} {percent(published.value or 0.0)}"
+            is_tied = bool(pick.best) and not pick.is_told_apart
+            rows.append([_task(pick.task, texts), texts("pick_none") if is_tied else best, fastest, shown])
+        yield from _table(head, rows, left=4)
+
+
+def _setting_lines(report: Report, texts: Texts) -> Iterator[str]:
+    rows = [row for rows in report.ranking.values() for row in rows]
+    if any(row.settings or row.commit for row in rows):
+        head = [texts(key) for key in ("task", "model", "settings", "chosen_by", "commit")]
+        cells = [[_task(row.task, texts), model_title(row.model), *settings_cells(row, texts.language)] for row in rows]
+        yield from _table(head, cells, left=5)
 
 
 def _full_lines(report: Report, texts: Texts) -> Iterator[str]:
@@ -113,7 +151,13 @@ def _full_lines(report: Report, texts: Texts) -> Iterator[str]:
                 texts(f"source_of.{block}"),
                 *(
                     " · ".join(
-                        filter(None, [figure(row, board, language=texts.language), clean_text(row, texts.language)])
+                        filter(
+                            None,
+                            [
+                                figure(row, board, language=texts.language),
+                                "" if row is None or row.is_clean_subset else clean_text(row, texts.language),
+                            ],
+                        )
                     )
                     for row in line.rows
                 ),
@@ -126,10 +170,12 @@ def _full_lines(report: Report, texts: Texts) -> Iterator[str]:
 
 def _pair_lines(report: Report, texts: Texts) -> Iterator[str]:
     if report.file.comparisons:
-        head = [texts("task"), "A", "B", *(texts(key) for key in ("difference", "corrected_p", "verdict"))]
+        head = [texts("task"), texts("evaluated"), "A", "B"]
+        head += [texts(key) for key in ("difference", "corrected_p", "verdict")]
         rows = [
             [
                 _task(found.task, texts),
+                compared_text(found, texts.language),
                 model_title(found.a),
                 model_title(found.b),
                 difference_text(found),
@@ -138,7 +184,7 @@ def _pair_lines(report: Report, texts: Texts) -> Iterator[str]:
             ]
             for found in report.file.comparisons
         ]
-        yield from _table(head, rows, left=3)
+        yield from _table(head, rows, left=4)
 
 
 def _cost_lines(report: Report, texts: Texts) -> Iterator[str]:

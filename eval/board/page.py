@@ -30,13 +30,18 @@ from eval.board.report import (
     cost_cells,
     difference_text,
     is_busy,
+    latency_text,
     manifest_facts,
     noise_conditions,
+    score_of,
+    settings_cells,
     touched_cells,
 )
 from eval.board.rows import LeaderboardFile
 from eval.board.table import (
     clean_text,
+    compared_text,
+    examples_text,
     interval_text,
     model_title,
     p_text,
@@ -52,7 +57,10 @@ from eval.contamination.report import measure_meaning, measure_title
 
 MAX_LOSS_POINTS = 200
 """Points of a learning curve that are drawn."""
-SECTIONS = ("table", "forest", "pairs", "cost", "noise", "errors", "contamination", "curves", "manifest")
+SECTIONS = (
+    *("picks", "table", "forest", "pairs", "cost", "noise", "errors", "contamination", "settings", "curves"),
+    "manifest",
+)
 """Of the page, in their order."""
 
 
@@ -118,6 +126,7 @@ def to_html(report: Report) -> str:
             for function in (
                 *(percent, rank_text, model_title, interval_text, p_text, signed, is_busy, task_title),
                 *(verdict_text, difference_text, cost_cells, condition_title, noise_conditions),
+                *(score_of, settings_cells, compared_text, examples_text, latency_text),
                 *(clean_value, clean_cells, corpus_title, touched_cells, clean_text, measure_title, measure_meaning),
             )
         },
@@ -145,6 +154,7 @@ def _has(report: Report) -> dict[str, bool]:
     """Return which sections have contents."""
     evidence = report.evidence
     contents: dict[str, object] = {
+        "picks": report.picks,
         "table": True,
         "forest": report.boards,
         "pairs": report.file.comparisons,
@@ -152,6 +162,7 @@ def _has(report: Report) -> dict[str, bool]:
         "noise": report.noised,
         "errors": evidence.disagreements,
         "contamination": evidence.contamination,
+        "settings": any(row.settings or row.commit for rows in report.ranking.values() for row in rows),
         "curves": evidence.curves,
         "manifest": True,
     }
@@ -159,6 +170,7 @@ def _has(report: Report) -> dict[str, bool]:
 
 
 def _other_tasks(report: Report) -> Iterator[str]:
+    yield from (pick.task for pick in report.picks)
     yield from (found.task for found in report.file.comparisons)
     yield from (found.task for found in report.evidence.disagreements)
     yield from (pair.task for pair in report.evidence.contamination)

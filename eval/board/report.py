@@ -11,7 +11,7 @@ from downstream.task import all_tasks
 from eval.board.comparison import Comparison
 from eval.board.disagreement import Disagreement
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row
-from eval.board.table import Board, block_of, build_board, interval_text, percent, signed
+from eval.board.table import Board, block_of, build_board, interval_text, percent, settings_text, signed
 from eval.cells.measurements import IDLE_SHARE, CurveFile
 from eval.contamination.files import Pair
 
@@ -44,9 +44,9 @@ class Report:
 
     @cached_property
     def substitutes(self) -> Board:
-        """Substitute splits and samples, each under its own name."""
+        """Own tasks, substitute splits and samples, each under its own name."""
         rows = [row for row in self.file.rows if block_of(row) in {"on_other", "on_sample"}]
-        return build_board(rows, self.order, by_official=False)
+        return build_board(rows, self.order)
 
     @property
     def boards(self) -> dict[str, Board]:
@@ -65,6 +65,31 @@ class Report:
                 found.setdefault(row.task, []).append(row)
         return found
 
+    @cached_property
+    def picks(self) -> list["Pick"]:
+        """The models to choose for each task, in the order of the tables; tasks with one model alone have none."""
+        return [
+            found
+            for key, board in self.boards.items()
+            for k, column in enumerate(board.columns)
+            if column.is_ranking
+            and (found := _pick(column.task, _column(board, k), is_official=key == "official")) is not None
+        ]
+
+    @cached_property
+    def states(self) -> list[str]:
+        """The source states that measured rows come from; `+` marks uncommitted changes."""
+        commits = {commit for row in self.file.rows for commit in row.commit.split(" / ") if commit}
+        return sorted(commits)
+
+    def state_notice(self, language: Language) -> str:
+        """Return a warning if the figures come from several source states or from uncommitted changes, or nothing."""
+        texts = Texts(language, "report")
+        if len(self.states) > 1:
+            return texts("states", number=len(self.states))
+        dirty = [commit_text(state) for state in self.states if state.endswith("+")]
+        return texts("dirty", commit=dirty[0]) if dirty else ""
+
     @property
     def noised(self) -> dict[str, list[Row]]:
         """Task → its rows of `ranking` that were measured under noise."""
@@ -80,6 +105,56 @@ class Report:
     def has_cost(self) -> bool:
         """Whether any row of `ranking` was timed."""
         return any(row.latency_ms is not None for rows in self.ranking.values() for row in rows)
+
+
+@dataclass(frozen=True)
+class Pick:
+    """What a task's tests leave to choose from."""
+
+    task: str
+    best: tuple[Row, ...]
+    """Rows of models that none beats significantly, best score first."""
+    fastest: Row | None
+    """The one of them with the lowest latency; None where none was timed, or only one is best."""
+    is_told_apart: bool
+    """Whether any model of the task is significantly worse."""
+    reported: Row | None
+    """The best published figure in the ranking metric; None where there is none."""
+    is_official: bool
+
+
+def score_of(row: Row) -> float | None:
+    """Return the figure that ranks a row: that without overlapping examples where ranks are."""
+    return row.clean_value if row.is_clean_subset else row.value
+
+
+def _column(board: Board, number: int) -> list[Row]:
+    return [row for row in board.by_column[number] if row is not None and row.value is not None]
+
+
+def _pick(task: str, rows: Sequence[Row], *, is_official: bool) -> Pick | None:
+    published = [row for row in rows if row.source == "reported"]
+    reported = max(published, key=lambda row: row.value or 0.0) if published else None
+    ranked = [row for row in rows if row.rank is not None and score_of(row) is not None]
+    if not ranked and reported is None:
+        return None
+    best = sorted((row for row in ranked if row.rank and row.rank[0] == 1), key=lambda row: -(score_of(row) or 0.0))
+    timed = [row for row in best if row.latency_ms is not None]
+    fastest = min(timed, key=lambda row: row.latency_ms or 0.0) if len(best) > 1 and timed else None
+    return Pick(task, tuple(best), fastest, len(best) < len(ranked), reported, is_official)
+
+
+def commit_text(commit: str) -> str:
+    """Return commits, joined by ` / `, with nine digits each; `+` for uncommitted changes stays."""
+    return " / ".join(one[:9] + ("+" if one.endswith("+") else "") for one in commit.split(" / ")) if commit else ""
+
+
+def settings_cells(row: Row, language: Language) -> list[str]:
+    """Return a row's settings, how they were chosen, and its commit as table text."""
+    texts = Texts(language, "report")
+    chosen = texts("by_grid", number=row.num_grid_points) if row.num_grid_points else texts("by_hand")
+    settings = settings_text(row)
+    return [settings or "—", chosen if settings else "—", commit_text(row.commit) or texts("unknown")]
 
 
 def condition_title(found: NoiseFigure, language: Language) -> str:

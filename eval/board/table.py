@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -21,8 +21,8 @@ from eval.board.rows import Row
 
 MODELS_PER_TABLE = 5
 
-Block: TypeAlias = Literal["measured", "on_other", "on_sample", "reported"]
-"""What a figure was measured on: official data, a substitute split, the embedded sample; or published elsewhere."""
+Block: TypeAlias = Literal["measured", "reported", "on_other", "on_sample"]
+"""What a figure was measured on: official data, or published elsewhere; own tasks and splits, the embedded sample."""
 BLOCKS: tuple[Block, ...] = get_args(Block)
 
 
@@ -70,6 +70,11 @@ class Board:
     blocks: tuple[tuple[Block, tuple[Line, ...]], ...]
     footnotes: tuple[Footnote, ...]
 
+    @property
+    def by_column(self) -> list[list[Row | None]]:
+        """The rows of each column, from the first line to the last."""
+        return [[line.rows[k] for _, lines in self.blocks for line in lines] for k in range(len(self.columns))]
+
     def mark(self, row: Row) -> str:
         """Return the footnote marks of a row, e.g. `(1)(3)`, or an empty string."""
         found = (self.footnotes.index(note) for note in _footnotes(row) if note in self.footnotes)
@@ -82,7 +87,8 @@ def block_of(row: Row) -> Block:
         return "reported"
     if row.task.endswith(SAMPLE_SUFFIX):
         return "on_sample"
-    return "measured" if row.task == _official_name(row.task) else "on_other"
+    tasks = all_tasks()
+    return "measured" if row.task not in tasks or tasks[row.task].is_official else "on_other"
 
 
 def _official_name(name: str) -> str:
@@ -91,57 +97,51 @@ def _official_name(name: str) -> str:
     return tasks[name].official_name if name in tasks and tasks[name].base in tasks else name
 
 
-def build_board(rows: Sequence[Row], order: Sequence[str] = (), *, by_official: bool = True) -> Board:
+def build_board(rows: Sequence[Row], order: Sequence[str] = ()) -> Board:
     """Arrange rows: tasks of ORDER first, then the registry's; blocks by what was measured on; models as they came.
+
+    A substitute split has columns of its own: its figures never stand under the heading of published ones.
 
     Args:
         rows: figures.
-        order: official tasks whose columns come first.
-        by_official: whether the figure of a substitute goes into the column of its official task, with a footnote;
-            otherwise substitutes have columns of their own.
+        order: tasks whose columns come first; those on other data of a task follow its own.
     """
     tasks = all_tasks()
     few_shot = dict.fromkeys(row.task for row in rows if row.task in tasks and tasks[row.task].few_shot)
     known = [*tasks, *few_shot]
-    names = [name for name in known if name == _official_name(name)]
-    names = [*order, *(name for name in names if name not in order)]
-    if not by_official:
-        names = [task for name in names for task in known if _official_name(task) == name]
-    column_of = {name: _official_name(name) if by_official else name for name in {row.task for row in rows}}
+    names = list(dict.fromkeys([*map(_official_name, order), *map(_official_name, known)]))
+    names = [task for name in names for task in known if _official_name(task) == name]
     columns = tuple(
         Column(
             name,
             metric.key,
             title=f"{task_title(tasks[name], 'ko')} {metric.title}",
-            title_en=f"{task_title(tasks[name], 'en')} {metric.title}",
+            title_en=f"{task_title(tasks[name], 'en')} {metric.title_in('en')}",
             is_ranking=metric is tasks[name].metrics[0],
         )
         for name in names
         for metric in tasks[name].metrics
-        if any(column_of[row.task] == name and row.metric == metric.key for row in rows)
+        if any(row.task == name and row.metric == metric.key for row in rows)
     )
     blocks: list[tuple[Block, tuple[Line, ...]]] = []
     for block in BLOCKS:
         members = [row for row in rows if block_of(row) == block]
-        cells = {(row.model, column_of[row.task], row.metric): row for row in members}
+        cells = {(row.model, row.task, row.metric): row for row in members}
         lines = tuple(
             Line(model, tuple(cells.get((model, column.task, column.metric)) for column in columns))
             for model in dict.fromkeys(row.model for row in members)
         )
         if lines:
             blocks.append((block, lines))
-    notes = dict.fromkeys(note for row in rows for note in _footnotes(row))
-    # A column of its own says which task it is.
-    substitutes = {_substitute_note(task) for task in tasks.values()}
-    return Board(columns, tuple(blocks), tuple(note for note in notes if by_official or note not in substitutes))
+    return Board(columns, tuple(blocks), tuple(dict.fromkeys(note for row in rows for note in _footnotes(row))))
 
 
 def _footnotes(row: Row) -> list[Footnote]:
-    """Return the notes on a row: a substitute task, why there is no value, what else to know."""
-    notes: list[Footnote | None] = []
+    """Return the notes on a row: why there is no value, unknown clusters, what else to know."""
+    notes: list[Footnote] = []
     task = all_tasks().get(row.task)
-    if task is not None:
-        notes.append(_substitute_note(task))
+    if task is not None and task.cluster is not None and row.ci95 is not None and row.num_clusters is None:
+        notes.append(_footnote("clusters_unknown"))
     if row.status != "ok":
         notes.append(_footnote("failed" if row.status == "failed" else "unavailable", reason=row.reason))
     elif row.reason:
@@ -153,13 +153,7 @@ def _footnotes(row: Row) -> list[Footnote]:
         is_partial = row.note.startswith(partial.ko)
         english = partial.en + row.note.removeprefix(partial.ko) if is_partial else row.note_en or row.note
         notes.append(Footnote(row.note, english))
-    return [note for note in notes if note is not None]
-
-
-def _substitute_note(task: Task) -> Footnote | None:
-    if not task.base or task.is_sample:
-        return None
-    return _footnote("substitute", task=task.name, official=task.base)
+    return notes
 
 
 def _footnote(key: str, **values: object) -> Footnote:
@@ -168,7 +162,7 @@ def _footnote(key: str, **values: object) -> Footnote:
 
 def task_title(task: Task, language: Language = "ko") -> str:
     """Return the name of a task in tables; in English its key where the title is Korean."""
-    return task.title if language == "ko" or task.title.isascii() else task.name
+    return task.title_in(language)
 
 
 def model_title(key: str) -> str:
@@ -203,7 +197,7 @@ def rank_text(rank: tuple[int, int], language: Language = "ko") -> str:
 
 
 def figure(row: Row | None, board: Board, join: str = " ", language: Language = "ko") -> str:
-    """Return a row as table text: value, footnote mark, interval, deviation over seeds, rank."""
+    """Return a row as table text: value, footnote mark, interval, deviation over seeds, clean figure, rank."""
     if row is None:
         return ""
     mark = board.mark(row)
@@ -214,18 +208,61 @@ def figure(row: Row | None, board: Board, join: str = " ", language: Language = 
         parts.append(interval_text(row.ci95))
     if row.std is not None:
         parts.append(f"±{percent(row.std)}")
+    if row.is_clean_subset:
+        parts.append(clean_text(row, language))
     if row.rank is not None:
         parts.append(rank_text(row.rank, language))
     return join.join(parts)
 
 
 def clean_text(row: Row | None, language: Language = "ko") -> str:
-    """Return a row's figures without overlapping examples as a range over training texts; empty if there are none."""
+    """Return a row's figures without overlapping examples; empty if there are none.
+
+    That is the figure without all of them where models are ranked on it, and else a range over training texts.
+    """
+    if row is not None and row.is_clean_subset:
+        value = "—" if row.clean_value is None else percent(row.clean_value)
+        return Texts(language, "report")("without_overlap", values=value)
     found = sorted(one.value for one in row.clean if one.value is not None) if row is not None else []
     if not found:
         return ""
     values = "–".join(dict.fromkeys((percent(found[0]), percent(found[-1]))))
     return Texts(language, "report")("without_overlap", values=values)
+
+
+def examples_text(rows: Sequence[Row | None], language: Language = "ko") -> str:
+    """Return how many examples the measured rows of a column are on, their clusters, and those that rank models."""
+    row = next((row for row in rows if row is not None and row.source == "measured" and row.num_examples), None)
+    if row is None:
+        return ""
+    texts = Texts(language, "report")
+    parts = [f"{row.num_examples:,}"]
+    if row.num_clusters is not None:
+        parts.append(texts("in_clusters", number=row.num_clusters))
+    if row.is_clean_subset and row.num_clean_examples is not None:
+        parts.append(texts("ranked_on", number=row.num_clean_examples))
+    return " · ".join(parts)
+
+
+def compared_text(found: Comparison, language: Language = "ko") -> str:
+    """Return what a comparison was made on: examples, clusters, and whether those in training text were left out."""
+    texts = Texts(language, "report")
+    parts = [f"{found.num_examples:,}"] if found.num_examples else []
+    if found.num_clusters is not None:
+        parts.append(texts("in_clusters", number=found.num_clusters))
+    if found.is_clean_subset:
+        parts.append(texts("clean_subset"))
+    return " · ".join(parts)
+
+
+def settings_text(row: Row) -> str:
+    """Return the settings of a row as `name=value`, separated by commas."""
+    shown = (f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in _set(row))
+    return ", ".join(shown)
+
+
+def _set(row: Row) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in row.settings.items() if value is not None]
 
 
 def verdict_text(found: Comparison, language: Language = "ko") -> str:
@@ -242,10 +279,10 @@ def to_csv(rows: Sequence[Row]) -> str:
     A figure under noise is in column `noise:KIND@RATE`, one without overlapping examples in `clean:CORPUS`.
     """
     buffer = io.StringIO()
-    nested = {"ci95", "rank", "noise", "clean"}
+    nested = {"ci95", "clean_ci95", "rank", "noise", "clean", "settings"}
     records = [row.model_dump(exclude=nested) | _flat(row) for row in rows]
     fields = [name for name in Row.model_fields if name not in nested]
-    ends = ["ci95_low", "ci95_high", "rank_best", "rank_worst"]
+    ends = ["ci95_low", "ci95_high", "clean_ci95_low", "clean_ci95_high", "rank_best", "rank_worst", "settings"]
     others = [name for record in records for name in record if name not in fields and name not in ends]
     writer = csv.DictWriter(buffer, [*fields, *ends, *dict.fromkeys(others)], restval="", lineterminator="\n")
     writer.writeheader()
@@ -253,38 +290,48 @@ def to_csv(rows: Sequence[Row]) -> str:
     return buffer.getvalue()
 
 
-def _flat(row: Row) -> dict[str, float | None]:
-    low, high = row.ci95 or (None, None)
-    best, worst = row.rank or (None, None)
-    ends = {"ci95_low": low, "ci95_high": high, "rank_best": best, "rank_worst": worst}
+def _flat(row: Row) -> dict[str, float | str | None]:
+    ends: dict[str, float | str | None] = {}
+    for name, pair, (first, last) in (
+        ("ci95", row.ci95, ("low", "high")),
+        ("clean_ci95", row.clean_ci95, ("low", "high")),
+        ("rank", row.rank, ("best", "worst")),
+    ):
+        ends[f"{name}_{first}"], ends[f"{name}_{last}"] = pair or (None, None)
+    ends["settings"] = settings_text(row)
     noise = {f"noise:{found.noise}@{found.rate:g}": found.value for found in row.noise}
     return ends | noise | {f"clean:{found.corpus}": found.value for found in row.clean}
 
 
-def print_terminal(board: Board, console: Console) -> None:
+def print_terminal(board: Board, console: Console, language: Language = "ko") -> None:
     """Print the table to a console, models side by side: a terminal has more lines than columns."""
+    texts = Texts(language, "report")
     for block, block_lines in board.blocks:
         for first in range(0, len(block_lines), MODELS_PER_TABLE):
             lines = block_lines[first : first + MODELS_PER_TABLE]
-            table = Table(title=Text(Texts("ko", "report.block")(block)), title_justify="left", show_lines=True)
-            table.add_column("과제", no_wrap=True)
+            table = Table(title=Text(texts(f"block.{block}")), title_justify="left", show_lines=True)
+            table.add_column(texts("task"), no_wrap=True)
             for line in lines:
                 # Text, because rich would read [brackets] and :colons: in a string as its own markup.
                 table.add_column(Text(model_title(line.model)), justify="right", no_wrap=True)
             for k, column in enumerate(board.columns):
                 if any(line.rows[k] is not None for line in lines):
-                    table.add_row(Text(column.title), *(Text(figure(line.rows[k], board, "\n")) for line in lines))
+                    shown = (Text(figure(line.rows[k], board, "\n", language)) for line in lines)
+                    table.add_row(Text(column.heading(language)), *shown)
             console.print(table)
     for number, note in enumerate(board.footnotes, start=1):
-        console.print(f"({number}) {note.ko}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"({number}) {note.text(language)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def print_comparisons(comparisons: Sequence[Comparison], a: str, b: str, console: Console) -> None:
+def print_comparisons(
+    comparisons: Sequence[Comparison], a: str, b: str, console: Console, language: Language = "ko"
+) -> None:
     """Print how models A and B compare, a row for each task; differences are A − B."""
+    texts = Texts(language, "report.compare")
     table = Table(title=Text(f"{model_title(a)} − {model_title(b)}"), title_justify="left", show_lines=True)
-    for number, title in enumerate(
-        ("과제", model_title(a), model_title(b), "차이\n[95% 구간]", "p\n예제", "p\n예제·시드", "p\nHolm", "결과")
-    ):
+    titles = ("task", "a", "b", "difference", "p_examples", "p", "p_adjusted", "verdict")
+    for number, key in enumerate(titles):
+        title = {"a": model_title(a), "b": model_title(b)}.get(key) or texts(key)
         table.add_column(Text(title), justify="right" if 0 < number < 7 else "left")
     tasks = all_tasks()
     for found in comparisons:
@@ -292,12 +339,16 @@ def print_comparisons(comparisons: Sequence[Comparison], a: str, b: str, console
         sign = -1 if is_turned else 1
         ends = sorted(sign * end for end in found.ci95) if found.ci95 else []
         figures = [(found.value_a, found.seeds_a), (found.value_b, found.seeds_b)]
-        metric = next(metric.title for metric in tasks[found.task].metrics if metric.key == found.metric)
+        metric = next(m.title_in(language) for m in tasks[found.task].metrics if m.key == found.metric)
+        shown = [
+            f"{percent(value)}\n{texts('seeds', number=seeds)}"
+            for value, seeds in (figures[::-1] if is_turned else figures)
+        ]
         table.add_row(
-            Text(f"{tasks[found.task].title} {metric}"),
-            *(f"{percent(value)}\n({seeds}시드)" for value, seeds in (figures[::-1] if is_turned else figures)),
+            Text(f"{task_title(tasks[found.task], language)} {metric}\n{compared_text(found, language)}".strip()),
+            *shown,
             Text(signed(sign * found.difference) + (f"\n[{signed(ends[0])}, {signed(ends[1])}]" if ends else "")),
             *(p_text(p) for p in (found.p_examples, found.p, found.p_adjusted)),
-            Text(verdict_text(found)),
+            Text(verdict_text(found, language)),
         )
     console.print(table)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from corpora.foundation.errors import DataUnavailableError, SuiteError
 from corpora.foundation.files import fingerprint
+from corpora.foundation.texts import Language, Texts
 from downstream.encoders.hub import EncoderUnavailableError
 from downstream.task import Task, TaskData, all_tasks, read_task
 from eval.cells.files import read_finished
@@ -34,25 +35,20 @@ class Finding:
     """What to do; empty where nothing has to be done."""
 
 
-def _refusal(what: str, error: SuiteError) -> Finding:
-    is_absent = isinstance(error, DataUnavailableError | EncoderUnavailableError)
-    if is_absent:
-        return Finding(what, "없음", f"{error.where}: 이 컴퓨터에 없음", error.fix)
-    return Finding(what, "오류", f"{error.where}: {error.what}", error.fix)
-
-
 class Preflight:
     """Checks of the cells that a run has."""
 
-    def __init__(self, cells: Sequence[Cell], *, root: Path, out: Path) -> None:
+    def __init__(self, cells: Sequence[Cell], *, root: Path, out: Path, language: Language = "ko") -> None:
         """Keep what to check.
 
         Args:
             cells: what would be run.
             root: data root.
             out: folder of leaderboard and results.
+            language: of the findings.
         """
         self.cells, self.root, self.out = list(cells), root, out
+        self.texts = Texts(language, "report.check")
         self.findings: list[Finding] = []
         self.num_finished, self.num_ready, self.num_blocked = 0, 0, 0
 
@@ -79,17 +75,17 @@ class Preflight:
         try:
             data = read_task(task, self.root)
         except SuiteError as error:
-            self.findings.append(_refusal(f"과제 {task.name}", error))
+            self._refuse(self.texts("task", name=task.name), error)
             return None
         counts = f"{task.train_split} {len(data.train.examples):,} · {task.eval_split} {len(data.eval.examples):,}"
-        self.findings.append(Finding(f"과제 {task.name}", "준비됨", counts))
+        self.findings.append(Finding(self.texts("task", name=task.name), self.texts("ready"), counts))
         return data
 
     def _check_model(
         self, model: Contestant, tasks: Sequence[Task], data: Mapping[str, TaskData | None]
     ) -> dict[str, dict[str, Any]]:
         """Return the recipes of the tasks on which the model would run."""
-        name = f"모델 {model.name}"
+        name = self.texts("model", name=model.name)
         recipes: dict[str, dict[str, Any]] = {}
         try:
             for task in tasks:
@@ -98,58 +94,66 @@ class Preflight:
                 if found is not None:
                     recipes[task.name] = model.recipe(task, found)
         except SuiteError as error:
-            self.findings.append(_refusal(name, error))
+            self._refuse(name, error)
             return {}
-        self.findings.append(Finding(name, "준비됨", detail))
+        key, values = detail
+        self.findings.append(Finding(name, self.texts("ready"), self.texts(key, **values)))
         return recipes
+
+    def _refuse(self, what: str, error: SuiteError) -> None:
+        is_absent = isinstance(error, DataUnavailableError | EncoderUnavailableError)
+        detail = self.texts("not_here", where=error.where) if is_absent else f"{error.where}: {error.what}"
+        self.findings.append(Finding(what, self.texts("absent" if is_absent else "wrong"), detail, error.fix))
 
     def show(self, console: Console) -> None:
         """Print the findings as a table, and the commands below it, which must not be cut."""
         table = Table(show_lines=False)
-        for title in ("무엇", "상태", "내용"):
-            table.add_column(title, overflow="fold")
+        for key in ("what", "state", "detail"):
+            table.add_column(self.texts(key), overflow="fold")
         for finding in self.findings:
             table.add_row(Text(finding.what), Text(finding.state), Text(finding.detail))
         console.print(table)
         for fix in dict.fromkeys(finding.fix for finding in self.findings if finding.fix):
             console.print(f"→ {fix}", markup=False, highlight=False, soft_wrap=True)
-        counts = f"끝난 것 {self.num_finished}, 실행할 것 {self.num_ready}, 막힌 것 {self.num_blocked}"
-        console.print(f"셀 {len(self.cells)}개: {counts}", markup=False, highlight=False)
+        counts = {"finished": self.num_finished, "ready": self.num_ready, "blocked": self.num_blocked}
+        console.print(self.texts("summary", cells=len(self.cells), **counts), markup=False, highlight=False)
 
 
-def print_known(models: Mapping[str, Contestant], root: Path, console: Console) -> None:
+def print_known(models: Mapping[str, Contestant], root: Path, console: Console, language: Language = "ko") -> None:
     """Print the known tasks and models, and whether their files are on this machine. Nothing is read or downloaded."""
-    tasks = Table(title=Text("과제"), title_justify="left")
-    for title in ("이름", "제목", "지표", "예제", "라이선스", "자료"):
-        tasks.add_column(title, overflow="fold")
+    texts = Texts(language, "report.known")
+    tasks = Table(title=Text(texts("tasks")), title_justify="left")
+    for key in ("name", "title", "metrics", "examples", "licence", "data"):
+        tasks.add_column(texts(key), overflow="fold")
     for task in all_tasks().values():
         sizes = f"{task.num_examples[task.train_split]:,} / {task.num_examples[task.eval_split]:,}"
-        metrics = ", ".join(metric.title for metric in task.metrics)
-        tasks.add_row(*map(Text, (task.name, task.title, metrics, sizes, task.licence, _data_state(task, root))))
+        metrics = ", ".join(metric.title_in(language) for metric in task.metrics)
+        title, state = task.title_in(language), _data_state(task, root, texts)
+        tasks.add_row(*map(Text, (task.name, title, metrics, sizes, task.licence, state)))
     console.print(tasks)
-    table = Table(title=Text("모델"), title_justify="left")
-    for title in ("이름", "종류", "가중치"):
-        table.add_column(title, overflow="fold")
+    table = Table(title=Text(texts("models")), title_justify="left")
+    for key in ("name", "kind", "weights"):
+        table.add_column(texts(key), overflow="fold")
     for name, model in models.items():
-        table.add_row(*map(Text, (name, model.kind, _model_state(model))))
+        table.add_row(*map(Text, (name, model.kind, _model_state(model, texts))))
     console.print(table)
 
 
-def _data_state(task: Task, root: Path) -> str:
+def _data_state(task: Task, root: Path, texts: Texts) -> str:
     try:
         for split in (task.train_split, task.eval_split):
             for name in task.split_files.get(split, (split,)):
                 task.path(name, root)
     except DataUnavailableError as error:
-        return f"없음: {Path(error.where).name}"
-    return "있음"
+        return texts("missing", what=Path(error.where).name)
+    return texts("here")
 
 
-def _model_state(model: Contestant) -> str:
+def _model_state(model: Contestant, texts: Texts) -> str:
     try:
-        return "필요 없음" if model.folder() is None else "있음"
+        return texts("not_needed" if model.folder() is None else "here")
     except SuiteError as error:
-        return f"없음: {error.fix}"
+        return texts("missing", what=error.fix)
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

@@ -36,7 +36,6 @@ LEADERBOARD_TOML = package_path("eval", "leaderboard.toml")
 DEFAULT_KIND = "encoder"
 SHARED_MODULES = ("contestant", "curves")
 """Modules of this folder that are no kind of model."""
-NO_WEIGHTS = "학습된 가중치가 필요 없음"
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ class Contestant(Config):
 
     kind: ClassVar[str]
     """Value of `kind` in the entry and in results."""
-    title: ClassVar[str] = NO_WEIGHTS
-    """Description for readers of `--validate`."""
+    description: ClassVar[str] = "no_weights"
+    """What it is, for readers of `--validate`: a key of the texts under `report.check`."""
     is_deterministic: ClassVar[bool] = True
     """Whether all seeds give the same result."""
     takes_folder: ClassVar[bool] = False
@@ -185,17 +184,20 @@ class Contestant(Config):
         """
         return None
 
-    def check(self, task: Task, data: TaskData | None) -> str:
-        """Check the model on TASK without training it; return a description for people.
+    def check(self, task: Task, data: TaskData | None) -> tuple[str, dict[str, object]]:
+        """Check the model on TASK without training it.
 
         Args:
             task: what would be learnt.
             data: its splits; None if they are missing.
 
+        Returns:
+            A description for people: the key of a text under `report.check`, and its values.
+
         Raises:
             CheckpointError: weights or tokenizer are unusable.
         """
-        return self.title
+        return self.description, {}
 
     @abstractmethod
     def run(self, job: "Job", work: Path) -> Outcome:

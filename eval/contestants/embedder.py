@@ -22,7 +22,7 @@ class SentenceEmbedder(Contestant):
     """An embedder as it is, trained before and elsewhere."""
 
     kind = "embedder"
-    title = "학습된 임베딩 모델"
+    description = "embedder"
     takes_folder = True
 
     encoder: str = ""

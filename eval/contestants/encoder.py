@@ -151,7 +151,7 @@ class Encoder(Trained):
         """Return the record of a grid search."""
         return {"grid": self.choice} if self.choice else {}
 
-    def check(self, task: Task, data: TaskData | None) -> str:
+    def check(self, task: Task, data: TaskData | None) -> tuple[str, dict[str, object]]:
         """Load the encoder under the head of TASK, and predict a few examples with it."""
         folder = self.folder()
         # It warns of every head that is still random, which is expected here.
@@ -164,7 +164,8 @@ class Encoder(Trained):
             longest = min(task.finetune.max_length, tokenizer.model_max_length)
             predictions = predict(model, tokenizer, task.family, examples, max_length=longest)
             assert len(predictions) == len(examples)
-        return f"파라미터 {sum(p.numel() for p in model.base_model.parameters()):,} · 어휘 {len(tokenizer):,}"
+        num_parameters = sum(p.numel() for p in model.base_model.parameters())
+        return "encoder", {"parameters": num_parameters, "tokens": len(tokenizer)}
 
     def run(self, job: Job, work: Path) -> Outcome:
         """Fine-tune the encoder."""

@@ -22,7 +22,7 @@ class Finetuned(Contestant):
     """A fine-tuned model as it is, trained before and elsewhere."""
 
     kind = "finetuned"
-    title = "미세 조정된 모델"
+    description = "finetuned"
     takes_folder = True
     reads_tokens = True
 

@@ -19,7 +19,7 @@ class Scratch(Trained):
     """A randomly initialised BERT with a vocabulary trained on the task's training text, fine-tuned on the task."""
 
     kind = "scratch"
-    title = "학습할 때 만듦"
+    description = "scratch"
 
     @classmethod
     def from_recipe(cls, name: str, source: str, recipe: Mapping[str, Any]) -> Self:

@@ -19,7 +19,7 @@ class SummarySystem(Contestant):
     """A system that chooses sentences of an article."""
 
     kind = "summary"
-    title = "요약 모델"
+    description = "summarizer"
 
     system: str = SUMMARIZER
     """As `downstream.summaries.family.choose_sentences` calls it."""

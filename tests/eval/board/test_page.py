@@ -77,6 +77,9 @@ def rows_of(task: str) -> list[Row]:
                     value=value,
                     ci95=(value - 0.006, value + 0.006),
                     seeds=3 if k > 1 else 1,
+                    commit="a" * 40,
+                    settings={"epochs": 3} if k else {},
+                    num_clusters=140 if task == "korquad-devsplit" else None,
                     std=0.0021 if k > 1 else None,
                     rank=((4, 4), (2, 3), (2, 3), (1, 1))[k] if metric is metrics[0] else None,
                     num_examples=50_000,
@@ -282,7 +285,7 @@ def test_each_language_has_all_texts_and_figures() -> None:
         texts, text = Texts(language, "report"), page.text(language)
         for key in ("title", "official", "substitutes", *(f"section.{section}" for section in SECTIONS)):
             assert texts(key) in text, key
-        for section in SECTIONS[1:]:
+        for section in (name for name in SECTIONS if name != "table"):
             assert texts(f"section_text.{section}") in text, section
             assert texts(f"section_text.{section}") not in page.text(other), section
         for row in FULL.file.rows:
@@ -328,12 +331,12 @@ def unfolded(text: str) -> str:
     return text
 
 
-def test_everything_but_the_two_tables_is_folded() -> None:
+def test_everything_but_the_tables_of_scores_is_folded() -> None:
     for text in (to_html(FULL), to_markdown(FULL, "ko"), to_markdown(FULL, "en")):
         assert "<details open" not in text
         assert "Test CPU" not in unfolded(text) != text
     assert len(tables_in(unfolded(to_markdown(FULL, "ko")))) == 2
-    assert unfolded(to_html(FULL)).count("<table") == 2
+    assert unfolded(to_html(FULL)).count("<table") == 3  # which model for which task stands above them
 
 
 def charts(page: str) -> dict[str, ET.Element]:

@@ -17,18 +17,19 @@ from markdown_it import MarkdownIt
 from rich.cells import cell_len
 from rich.console import Console
 
-from corpora.foundation.texts import Texts
+from corpora.foundation.texts import Language, Texts
 from downstream.task import all_tasks, get_task
 from eval.board import table
 from eval.board.comparison import Comparison
 from eval.board.markdown import to_markdown
 from eval.board.page import to_html, write_leaderboard
-from eval.board.report import Report
+from eval.board.report import Report, score_of
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
 from eval.board.table import (
     Block,
     Board,
     build_board,
+    examples_text,
     figure,
     print_comparisons,
     print_terminal,
@@ -72,6 +73,24 @@ FEW = [
     row("kpfbert", "nsmc", "accuracy", 0.9129, source="reported", seeds=1, split="test", reference="README"),
     row("mbert", "korquad", "exact_match", 0.681, source="reported", seeds=1, split="dev", note="another prints 69.10"),
 ]
+CLEAN = row(
+    "clean",
+    "news-swag",
+    "accuracy",
+    0.9,
+    ci95=(0.8, 0.95),
+    rank=(1, 2),
+    num_examples=712,
+    num_clusters=124,
+    is_clean_subset=True,
+    clean_value=0.7,
+    clean_ci95=(0.6, 0.8),
+    num_clean_examples=172,
+    commit="a" * 40 + "+ / " + "b" * 40,
+    settings={"epochs": 3, "peak_lr": 1e-4, "dropout": None},
+    num_grid_points=18,
+)
+"""A row that is ranked without the examples in training text, tuned, and run from two states of the source."""
 HOSTILE = [
     row(HOSTILE_MODEL, "nsmc", "accuracy", 0.9, ci95=(0.89, 0.91), note=HOSTILE_REASON),
     failed(HOSTILE_MODEL, "korquad", "f1", HOSTILE_REASON),
@@ -91,9 +110,9 @@ def html(rows: Sequence[Row]) -> str:
     return to_html(Report(file_of(rows), ORDER))
 
 
-def terminal(rows: Sequence[Row], width: int = 120) -> str:
+def terminal(rows: Sequence[Row], width: int = 120, language: Language = "ko") -> str:
     console = Console(width=width, file=io.StringIO())
-    print_terminal(build_board(rows, ORDER), console)
+    print_terminal(build_board(rows, ORDER), console, language)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -108,18 +127,23 @@ def blocks_of(board: Board) -> dict[Block, list[str]]:
 def test_columns_stand_in_the_order_asked_for_then_the_registrys() -> None:
     rows = [row("tfidf", task.name, metric.key) for task in all_tasks().values() for metric in task.metrics]
     columns = [(column.task, column.metric) for column in build_board(rows, ORDER).columns]
-    others = [name for name, task in all_tasks().items() if task.base not in all_tasks() and name not in ORDER]
-    assert columns == [(name, metric.key) for name in [*ORDER, *others] for metric in get_task(name).metrics]
-    assert [name for name, _ in itertools.groupby(build_board(rows).columns, lambda column: column.task)] == [
-        name for name, task in all_tasks().items() if task.base not in all_tasks()
-    ]
+    names = list(dict.fromkeys(task for task, _ in columns))
+    assert set(names) == set(all_tasks())
+    bases = [get_task(name).base if get_task(name).base in all_tasks() else name for name in names]
+    official = list(dict.fromkeys(bases))
+    registry = [name for name, task in all_tasks().items() if task.base not in all_tasks()]
+    assert official == [*ORDER, *(name for name in registry if name not in ORDER)]
+    # What is on other data of a task follows its own column.
+    assert [base for base, _ in itertools.groupby(bases)] == official
+    assert columns == [(name, metric.key) for name in names for metric in get_task(name).metrics]
 
 
 def test_only_columns_that_hold_something_are_shown() -> None:
     assert [(c.task, c.metric) for c in build_board(FEW, ORDER).columns] == [
         ("nsmc", "accuracy"),
-        ("klue-sts", "pearson"),
-        ("klue-sts", "f1"),
+        ("nsmc-sample", "accuracy"),
+        ("klue-sts-sample", "pearson"),
+        ("klue-sts-sample", "f1"),
         ("korquad", "exact_match"),
         ("korquad", "f1"),
     ]
@@ -131,16 +155,16 @@ def test_blocks_stand_from_official_to_reported_and_models_as_they_came(monkeypa
     rows = [*reversed(FEW), row("tfidf", "korquad-devsplit", "f1")]
     assert blocks_of(build_board(rows, ORDER)) == {
         "measured": ["tfidf", "pressbert-scratch"],
+        "reported": ["mbert", "kpfbert"],
         "on_other": ["tfidf"],
         "on_sample": ["pressbert|odd", "tfidf", "majority"],
-        "reported": ["mbert", "kpfbert"],
     }
-    assert list(blocks_of(build_board(rows, ORDER))) == ["measured", "on_other", "on_sample", "reported"]
+    assert list(blocks_of(build_board(rows, ORDER))) == ["measured", "reported", "on_other", "on_sample"]
 
 
 def test_a_figure_on_other_data_is_never_in_the_block_of_official_ones() -> None:
     for task in all_tasks().values():
-        if task.base not in all_tasks():
+        if task.base not in all_tasks() or not get_task(task.base).is_official:
             continue
         metric = task.metrics[0].key
         rows = [row("tfidf", task.name, metric, 0.1), row("tfidf", task.base, metric, 0.2)]
@@ -174,7 +198,21 @@ def test_two_substitutes_of_a_task_have_columns_of_their_own() -> None:
     assert {column.task for column in board.columns} == {"klue-nli-devsplit", "klue-nli-sample"}
     assert [[r and r.value for r in line.rows] for _, lines in board.blocks for line in lines].count([None, None]) == 0
     assert board.footnotes == ()
-    assert len(build_board(rows, ORDER).footnotes) == 1
+    assert [column.task for column in build_board(rows, ORDER).columns] == [column.task for column in board.columns]
+
+
+def test_own_splits_and_tasks_never_stand_under_the_heading_of_published_figures() -> None:
+    own = [task for task in all_tasks().values() if not task.is_official]
+    assert {"klue-nli-devsplit", "news-swag", "korquad-qnli", "nsmc-sample"} <= {task.name for task in own}
+    rows = [row("tfidf", task.name, task.metrics[0].key) for task in own] + read_reported()
+    for board in (build_board(rows, ORDER), *Report(file_of(rows), ORDER).boards.values()):
+        for k in range(len(board.columns)):
+            column = [found for _, lines in board.blocks for line in lines if (found := line.rows[k]) is not None]
+            assert {found.task for found in column} == {board.columns[k].task}
+            assert len({found.source for found in column}) == 1, board.columns[k]
+    official, substitutes = Report(file_of(rows), ORDER).boards.values()
+    assert {block for block, _ in official.blocks} == {"reported"}
+    assert "reported" not in {block for block, _ in substitutes.blocks}
 
 
 def test_a_figure_stands_under_its_own_column_and_nothing_else_is_filled() -> None:
@@ -183,7 +221,7 @@ def test_a_figure_stands_under_its_own_column_and_nothing_else_is_filled() -> No
         for line in lines:
             for column, found in zip(board.columns, line.rows, strict=True):
                 if found is not None:
-                    assert get_task(found.task).official_name == column.task
+                    assert found.task == column.task
                     assert (found.model, found.metric) == (line.model, column.metric)
                     assert (found.source == "reported") == (title == "reported")
     assert sum(found is not None for _, lines in board.blocks for line in lines for found in line.rows) == len(FEW)
@@ -246,7 +284,12 @@ def test_markdown_opens_with_a_table_of_ranking_metrics_and_folds_one_of_all_fig
     for rows in (FEW, HOSTILE, read_reported(), [*HOSTILE, *read_reported()]):
         boards = list(Report(file_of(rows), ORDER).boards.values())
         text = markdown(rows)
-        brief, full = tables_in(text[: text.index("<b>95%")]), tables_in(text[text.index("<b>95%") :])
+        brief = (
+            tables_in(text[: text.index("<details>\n<summary><b>어느")])
+            if "<b>어느" in text
+            else tables_in(text[: text.index("<b>95%")])
+        )
+        full = tables_in(text[text.index("<b>95%") :])[: len(boards)]
         assert len(brief) == len(full) == len(boards)
         for board, shown, whole in zip(boards, brief, full, strict=True):
             ranking = [k for k, column in enumerate(board.columns) if column.is_ranking]
@@ -255,8 +298,11 @@ def test_markdown_opens_with_a_table_of_ranking_metrics_and_folds_one_of_all_fig
             lines = [line for _, lines in board.blocks for line in lines]
             assert [cells[2:] for cells in whole[1:]] == [[figure(r, board) for r in line.rows] for line in lines]
             kept = [line for line in lines if any(line.rows[k] for k in ranking)]
-            assert len(shown) == 1 + len(kept)
-            for cells, line in zip(shown[1:], kept, strict=True):
+            counts = [examples_text(board.by_column[k]) for k in ranking]
+            assert len(shown) == 1 + any(counts) + len(kept)
+            if any(counts):
+                assert shown[1][2:] == counts
+            for cells, line in zip(shown[1 + any(counts) :], kept, strict=True):
                 for cell, k in zip(cells[2:], ranking, strict=True):
                     found = line.rows[k]
                     assert cell.startswith(
@@ -281,6 +327,59 @@ def test_markdown_lists_every_footnote_under_its_number() -> None:
     for board in Report(file_of(FEW), ORDER).boards.values():
         for number, note in enumerate(board.footnotes, start=1):
             assert f"{number}. {note.ko}" in lines
+
+
+def test_a_report_says_how_a_row_was_tuned_and_from_which_source_and_marks_a_mix() -> None:
+    report = Report(file_of([*FEW, CLEAN]), ORDER)
+    assert report.states == ["a" * 40 + "+", "b" * 40]
+    for language, words in (
+        (
+            "ko",
+            (
+                "격자 탐색 18점",
+                "소스 상태 2가지",
+                "712 · 묶음 124개 · 순위는 172개로",
+                "90.00 · 겹침 제외 70.00 · 1–2위",
+            ),
+        ),
+        ("en", ("grid search, 18 points", "2 different states", "124 clusters", "without overlap 70.00 · #1–2")),
+    ):
+        text = to_markdown(report, language)  # type: ignore[arg-type]
+        for word in (*words, "epochs=3, peak_lr=0.0001", "aaaaaaaaa+ / bbbbbbbbb"):
+            assert word in text, word
+    page = to_html(report)
+    assert "소스 상태 2가지" in page
+    assert "epochs=3, peak_lr=0.0001" in page
+    alone = Report(file_of([CLEAN.model_copy(update={"commit": "c" * 40 + "+"})]), ORDER)
+    assert "커밋하지 않은 변경" in alone.state_notice("ko")
+    assert "ccccccccc+" in alone.state_notice("ko")
+    assert Report(file_of(FEW), ORDER).state_notice("ko") == ""
+    (record,) = csv.DictReader(io.StringIO(to_csv([CLEAN])))
+    assert (record["clean_value"], record["num_clusters"], record["clean_ci95_high"]) == ("0.7", "124", "0.8")
+    assert record["settings"] == "epochs=3, peak_lr=0.0001"
+
+
+def test_a_report_names_the_models_to_choose_for_each_task() -> None:
+    ranked = [
+        row("slow", "nsmc", "accuracy", 0.9, rank=(1, 2), latency_ms=9.0),
+        row("fast", "nsmc", "accuracy", 0.89, rank=(1, 2), latency_ms=0.5),
+        row("bad", "nsmc", "accuracy", 0.5, rank=(3, 3), latency_ms=0.1),
+        *(row(m, "klue-sts-sample", "pearson", v, rank=(1, 2)) for m, v in (("one", 0.3), ("two", 0.4))),
+    ]
+    report = Report(file_of([*ranked, CLEAN, *read_reported()]), ORDER)
+    picks = {pick.task: pick for pick in report.picks}
+    assert [r.model for r in picks["nsmc"].best] == ["slow", "fast"]
+    assert picks["nsmc"].fastest is not None
+    assert picks["nsmc"].fastest.model == "fast"
+    assert picks["nsmc"].reported is not None
+    assert picks["nsmc"].reported.model == "kpfbert"
+    assert picks["klue-nli"].best == ()
+    assert not picks["klue-sts-sample"].is_told_apart
+    assert score_of(CLEAN) == 0.7
+    assert [pick.is_official for pick in report.picks] == sorted((p.is_official for p in report.picks), reverse=True)
+    text = to_markdown(report, "ko")
+    assert "| NSMC | slow 90.00, fast 89.00 | fast | kpfBERT 91.29 |" in text
+    assert "| KLUE-STS (sample) | 모델 사이에 유의한 차이가 없음 |  |  |" in text
 
 
 def test_markdown_is_the_golden_text() -> None:
@@ -476,6 +575,19 @@ def test_the_terminal_gives_every_footnote_in_full() -> None:
     assert f"(1) 실행 불가: {reason}" in terminal([failed("m", "nsmc", "accuracy", reason, "unavailable")]).splitlines()
 
 
+def test_every_printed_table_is_in_the_language_asked_for() -> None:
+    rows = [*FEW, CLEAN]
+    english = terminal(rows, language="en") + compared(
+        comparison(num_clusters=140, is_clean_subset=True), language="en"
+    )
+    left = set(re.findall(r"[가-힣]+", english))
+    assert left <= {"a", "b"}, left
+    for words in ("Published", "Task", "without overlap 70.00", "140 clusters", "kpfBERT better", "#1–2"):
+        assert words in english, words
+    assert "겹침 제외 70.00" in terminal(rows)
+    assert "묶음 140개" in compared(comparison(num_clusters=140))
+
+
 def test_the_terminal_takes_no_name_for_markup() -> None:
     for model in ("kpfbert[v2]", "run[/old]", "[bold]", "a:smile:b"):
         assert model in terminal([row(model, "nsmc", "accuracy")])
@@ -497,9 +609,9 @@ def comparison(**more: Any) -> Comparison:
     return Comparison(**(facts | {"p_examples": 0.0001, "p": 0.0123, "p_adjusted": 0.0246} | more))
 
 
-def compared(*found: Comparison, a: str = "kpfbert", b: str = "tfidf") -> str:
+def compared(*found: Comparison, a: str = "kpfbert", b: str = "tfidf", language: Language = "ko") -> str:
     console = Console(width=120, file=io.StringIO())
-    print_comparisons(found, a, b, console)
+    print_comparisons(found, a, b, console, language)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

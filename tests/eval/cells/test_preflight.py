@@ -1,6 +1,7 @@
 """What a run needs: nothing is trained or downloaded, and whatever is missing comes with what to do."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +140,18 @@ def test_the_list_names_every_task_and_model_and_whether_it_is_here(
     for name in KNOWN:
         assert any(f"│ {name} " in line for line in lines)
     assert sum("=FOLDER" in line for line in lines) == 6
+
+
+def test_the_list_and_the_checks_are_in_the_language_asked_for(tmp_path: Path, tiny_encoder: Path) -> None:
+    known = shown(lambda console: print_known(KNOWN, tmp_path, console, "en"))
+    assert not re.findall("[가-힣]", known)
+    entries = [KNOWN["tfidf"], KNOWN["pressbert-scratch"], Encoder(name="tiny", encoder=str(tiny_encoder))]
+    cells = plan_cells(entries, [get_task("nsmc-sample"), get_task("klue-sts-sample"), get_task("korquad")], 1)
+    found = Preflight(cells, root=tmp_path, out=tmp_path / "out", language="en")
+    found.check()
+    text = shown(found.show)
+    assert not re.findall("[가-힣]", text)
+    assert "missing" in text
 
 
 def test_an_embedder_is_checked_by_its_files(tmp_path: Path, tiny_encoder: Path) -> None:

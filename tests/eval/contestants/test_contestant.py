@@ -12,6 +12,7 @@ import pytest
 from corpora.foundation import files
 from corpora.foundation.errors import DataError, RecipeError, UsageError
 from corpora.foundation.files import fingerprint
+from corpora.foundation.texts import Texts
 from downstream import task as task_module
 from downstream.encoders.folder import BUNDLED
 from downstream.encoders.hub import ENCODERS
@@ -45,7 +46,7 @@ def test_every_kind_answers_for_itself() -> None:
     for name, kind in all_kinds().items():
         model = kind(name="mine")
         assert (model.kind, model.name) == (name, "mine"), name
-        assert model.title, name
+        assert Texts("ko", "report.check")(model.description, parameters=1, tokens=1), name
         assert isinstance(model.is_bundled, bool), name
         assert set(model.overrides(NSMC)) <= set(FinetuneConfig.model_fields), name
         assert kind.from_recipe("mine", "", {}).name == "mine", name
