@@ -9,9 +9,10 @@
 A cell that fails or lacks its data is a row with its reason and never stops the others. Finished cells are skipped.
 When a cell is run, its model is also scored on noised input and timed.
 
-With `--jobs N`, N cells run at once in processes of their own. In a job array every job runs `--shard I/N` with
-otherwise equal arguments, into one folder or several; the same command without `--shard`, or `--merge` with those
-folders, then writes the leaderboard.
+A folder of cells is a queue: any number of processes on any number of hosts may run the same command on it at once, and
+`--executor slurm` submits them as jobs. With `--jobs N`, N cells run at once in processes of their own. Where machines
+share no folder, each runs `--shard I/N` with otherwise equal arguments into a folder of its own; `--merge` with those
+folders then writes the leaderboard.
 
 Exit codes: 0 done, 1 finished but some cells failed, 2 something must be fixed first.
 """
@@ -52,6 +53,7 @@ from eval.board.report import Evidence
 from eval.board.rows import LeaderboardFile, build_table, compare_on_clean, of_newest_recipe
 from eval.board.table import build_board, print_comparisons, print_terminal
 from eval.cells.archive import merge_results
+from eval.cells.executor import failures_of, job_arguments, parse_parameters, run_jobs
 from eval.cells.files import FailedCell, find_cells, find_failures
 from eval.cells.manifest import fold_manifest, read_experiments, refuse_drift
 from eval.cells.measurements import EXTRAS, find_measurements
@@ -86,8 +88,8 @@ def _parser() -> ArgumentParser:
     what.add_argument(
         "--grid",
         choices=list(GRIDS),
-        help="select batch size, learning rate and epochs of encoders on a tenth of each training split: as in the "
-        "BERT paper, or a wider grid for small encoders",
+        help="tune every trained model on a tenth of each training split: batch size, learning rate and epochs as in "
+        "the BERT paper, or on a wider grid for small encoders; of linear baselines the regularisation",
     )
     what.add_argument(
         "--from",
@@ -117,6 +119,17 @@ def _parser() -> ArgumentParser:
         choices=EXTRAS,
         metavar="WHAT",
         help="leave out measurements beside the score: noise (scores on noised input), cost (size and speed)",
+    )
+    how.add_argument(
+        "--executor",
+        choices=("here", "slurm", "local"),
+        default="here",
+        help="where cells run: in this process and its workers, in jobs of a Slurm cluster through submitit, or in "
+        "such jobs on this machine (default: here)",
+    )
+    how.add_argument("--workers", type=int, default=4, metavar="N", help="jobs that --executor submits (default: 4)")
+    how.add_argument(
+        "--slurm", nargs="+", default=[], metavar="KEY=VALUE", help="parameters of jobs, e.g. partition=gpu"
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--shard", metavar="I/N", help="run only share I of N, counted from 1, and write no table")
@@ -161,6 +174,8 @@ def main(argv: list[str] | None = None) -> int:
         cells = share_of(cells, *parse_share(arguments.shard))
     # Before an hour of training, not after it.
     _check_writable(arguments.out / "results")
+    if arguments.executor != "here":
+        return _run_on_cluster(arguments, sys.argv[1:] if argv is None else argv, cells, leaderboard)
     runner = CellRunner(
         cells,
         root=root,
@@ -188,6 +203,33 @@ def main(argv: list[str] | None = None) -> int:
             language=arguments.lang,
         )
     return EXIT_FAILED_CELLS if runner.failed else EXIT_DONE
+
+
+def _run_on_cluster(
+    arguments: argparse.Namespace, argv: Sequence[str], cells: Sequence[Cell], leaderboard: Leaderboard
+) -> int:
+    """Run cells in jobs that share the folder, and write the leaderboard when all have ended."""
+    if arguments.shard:
+        raise UsageError("--executor", "jobs share the folder as a queue", "leave out --shard")
+    run_jobs(
+        job_arguments(argv),
+        out=arguments.out,
+        executor=arguments.executor,
+        workers=_at_least_one("--workers", arguments.workers),
+        parameters=parse_parameters(arguments.slurm),
+    )
+    failed = failures_of(arguments.out, cells)
+    tasks, models = [cell.task.name for cell in cells], [cell.model.name for cell in cells]
+    _write(
+        arguments.out,
+        data_root(arguments.data),
+        failed,
+        leaderboard,
+        tasks=tasks,
+        models=models,
+        language=arguments.lang,
+    )
+    return EXIT_FAILED_CELLS if failed else EXIT_DONE
 
 
 def _plan(arguments: argparse.Namespace, leaderboard: Leaderboard, root: Path) -> list[Cell]:

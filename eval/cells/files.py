@@ -8,7 +8,7 @@ import contextlib
 import datetime
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError
-from corpora.foundation.files import locked, write_json, write_text
+from corpora.foundation.files import write_json, write_text
 from downstream.encoders.hub import EncoderUnavailableError
 from downstream.finetuning.result import Result, read_result
 
@@ -216,21 +216,3 @@ def remove_empty(folder: Path, *, levels: int) -> None:
     with contextlib.suppress(OSError):  # not empty, or another process was quicker
         for empty in [folder, *folder.parents][:levels]:
             empty.rmdir()
-
-
-@contextlib.contextmanager
-def cell_locked(path: Path, label: str) -> Iterator[None]:
-    """Hold the lock file PATH; the file and the folders created for it are removed afterwards.
-
-    Whoever waits for a file that is removed locks the next one of that name.
-
-    Raises:
-        ResultError: the lock file cannot be created.
-    """
-    with contextlib.ExitStack() as stack:
-        retried(lambda: stack.enter_context(locked(path, label)))
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-    remove_empty(path.parent, levels=3)

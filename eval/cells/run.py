@@ -1,8 +1,9 @@
 """Run the cells of a leaderboard: one after another, in worker processes, or a share of them on each of many machines.
 
-A cell is a model on a task with a seed. It is finished when its file is under `OUT/results`, written whole under its
-own lock, so any number of processes and machines may work on the same folder: none runs what another runs or has run,
-and a kill leaves only finished cells. A cell that fails leaves a record under `OUT/missing` and never stops the others.
+A cell is a model on a task with a seed. It is finished when its file is under `OUT/results`, written whole under a
+lease of its own, so the folder is a queue that any number of processes and machines may share: none runs what another
+runs or has run, each goes on with the next free cell, and what a killed one has left is taken over. A cell that fails
+leaves a record under `OUT/missing` and never stops the others.
 
 Predictions of a trained cell follow from recipe and seed alone, on one kind of processor with one number of threads:
 more threads add in another order, which changes the last digits.
@@ -29,7 +30,6 @@ from downstream.task import Task, TaskData, get_task, read_task
 from eval.cells.archive import reuse_finished
 from eval.cells.files import (
     FailedCell,
-    cell_locked,
     cell_path,
     clear_failure,
     clear_log,
@@ -40,6 +40,8 @@ from eval.cells.files import (
     record_failure,
     retried,
 )
+from eval.cells.leases import POLL_S as LEASE_POLL_S
+from eval.cells.leases import LeaseTakenError, is_taken, leased
 from eval.cells.manifest import origin
 from eval.cells.measurements import MEASUREMENTS, Extra, missing_measurements, write_measurements
 from eval.cells.workers import Worker, end_with, part_of_machine, use_one_device
@@ -90,13 +92,14 @@ class CellRunner:
         is_here = self.threads is None and self.jobs == 1
         if is_here and not all(cell.model.is_deterministic for cell in self.cells):
             use_one_device()
-        queued: list[Cell] = []
-        for job in self._unfinished():
-            if is_here:
-                self._run_here(job)
-            else:
-                queued.append(Cell(job.model, job.task, job.seed))  # without data, which its process reads
-        self._run_in_workers(queued)
+        # Without data, which whoever runs a cell later reads; cells that others run come last.
+        queued = [
+            Cell(job.model, job.task, job.seed) for job in self._unfinished() if not is_here or not self._run_here(job)
+        ]
+        if is_here:
+            self._run_rest(queued)
+        else:
+            self._run_in_workers(queued)
         self._report_skipped()
 
     def unfinished(self) -> list[Job]:
@@ -133,7 +136,7 @@ class CellRunner:
         """
         try:
             return action()
-        except ResultError:
+        except (ResultError, LeaseTakenError):
             raise
         except Exception as error:
             for cell in cells:
@@ -146,7 +149,7 @@ class CellRunner:
             folder = self.out / "grid" / task.name / model.name.replace("/", "--")
             label = f"{model.name} · {task.name}: choosing settings"
             report(f"{label} …")
-            with cell_locked(folder.with_name(f".{folder.name}.lock"), label):
+            with leased(folder.with_name(f".{folder.name}.lease"), label):
                 model = model.with_grid(self.grid, task, data.train, folder)
             report(f"{label}: " + ", ".join(f"{name}={value}" for name, value in model.overrides(task).items()))
         return model, model.recipe(task, data)
@@ -170,12 +173,35 @@ class CellRunner:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def _run_here(self, job: Job) -> None:
+    def _run_here(self, job: Job, *, is_waiting: bool = False) -> bool:
+        """Run a cell, unless another process runs it and IS_WAITING is false; returns whether it was run."""
+        if not is_waiting and is_taken(lease_path(self.out, job)):
+            return False
         label = self._begin(job)
         started = time.perf_counter()
-        result = self._attempt([job], lambda: run_job(job, out=self.out, keep=self.keep, extras=self.extras))
+        try:
+            result = self._attempt(
+                [job],
+                lambda: run_job(job, out=self.out, keep=self.keep, extras=self.extras, is_waiting=is_waiting),
+            )
+        except LeaseTakenError:
+            self._num_begun -= 1
+            return False
         if result is not None:
             self._report_scores(label, result, time.perf_counter() - started)
+        return True
+
+    def _run_rest(self, cells: Sequence[Cell]) -> None:
+        """Run the cells that other processes had begun, each as soon as it is free."""
+        waiting = deque(cells)
+        while waiting:
+            freed = next((cell for cell in waiting if not is_taken(lease_path(self.out, cell))), None)
+            if freed is None:
+                time.sleep(LEASE_POLL_S)
+                continue
+            waiting.remove(freed)
+            for job in self._unfinished_of_task(freed.task, [freed]):
+                self._run_here(job, is_waiting=True)
 
     def _run_in_workers(self, queued: Sequence[Cell]) -> None:
         """Run cells as commands of their own, `jobs` at once.
@@ -187,8 +213,8 @@ class CellRunner:
         running: list[tuple[Worker, int, Cell, str]] = []
         try:
             while waiting or running:
-                while waiting and slots:
-                    cell, slot = waiting.popleft(), slots.pop(0)
+                while slots and (cell := self._next_free(waiting)) is not None:
+                    slot = slots.pop(0)
                     running.append((self._start(cell, slot), slot, cell, self._begin(cell)))
                 for ended in [one for one in running if not one[0].is_running]:
                     running.remove(ended)
@@ -199,6 +225,14 @@ class CellRunner:
         finally:
             for worker, *_ in running:
                 worker.end()
+
+    def _next_free(self, waiting: deque[Cell]) -> Cell | None:
+        """Take the first cell that no other process runs."""
+        for cell in waiting:
+            if not is_taken(lease_path(self.out, cell)):
+                waiting.remove(cell)
+                return cell
+        return None
 
     def _start(self, cell: Cell, slot: int) -> Worker:
         order = {
@@ -279,26 +313,33 @@ def report(line: str) -> None:
     sys.stderr.flush()
 
 
-def run_job(job: Job, *, out: Path, keep: bool = False, extras: Sequence[Extra] = ()) -> Result:
-    """Run one cell under its lock and write its file, or return what another process has finished meanwhile.
+def run_job(
+    job: Job, *, out: Path, keep: bool = False, extras: Sequence[Extra] = (), is_waiting: bool = True
+) -> Result:
+    """Run one cell under its lease and write its file, or return what another process has finished meanwhile.
 
     Args:
         job: what to run.
         out: folder of leaderboard and results.
         keep: whether the fine-tuned model stays under `OUT/models/`.
         extras: what to measure of the model beside its score.
+        is_waiting: whether to wait for another process that runs the cell.
 
     Raises:
+        LeaseTakenError: another process runs the cell, and IS_WAITING is false.
         ResultError: the result cannot be written.
         SuiteError: the model's folder is unusable.
     """
     task, model, seed = job.key
     # Named by the recipe, so that an interrupted training is continued only by the same one.
     work = out / "models" / task / model.replace("/", "--") / f"seed-{seed}-{job.recipe_sha256[:8]}"
-    with cell_locked(work.parent / f".seed-{seed}.lock", job.label):
+    with leased(lease_path(out, job), job.label, is_waiting=is_waiting) as lease:
         result = read_finished(out, job.key)
         if result is None or result.recipe_sha256 != job.recipe_sha256:
             outcome = run_model(job, work)
+            if not lease.is_held():
+                # This process was stopped for so long that another took over: the cell is that one's.
+                return run_job(job, out=out, keep=keep, extras=extras)
             write_measurements(out, job, outcome, extras)
             noted = outcome.result.environment | origin(job.model, job.task)
             result = outcome.result.model_copy(update={"environment": noted})
@@ -309,6 +350,11 @@ def run_job(job: Job, *, out: Path, keep: bool = False, extras: Sequence[Extra] 
             shutil.rmtree(work, ignore_errors=True)
     clear_failure(out, job.key)
     return result
+
+
+def lease_path(out: Path, cell: Cell) -> Path:
+    """Return the path of the lease on a cell."""
+    return out / "models" / cell.task.name / cell.model.name.replace("/", "--") / f".seed-{cell.seed}.lease"
 
 
 def run_model(job: Job, work: Path) -> Outcome:

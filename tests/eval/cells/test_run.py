@@ -22,6 +22,7 @@ from downstream import task as task_module
 from downstream.finetuning.result import Result, read_result
 from downstream.task import SAMPLE_ROOT, Task, TaskData, get_task, read_task
 from eval import run_all
+from eval.cells import leases
 from eval.cells import run as running
 from eval.cells.files import cell_path, failure_path, find_failures
 from eval.cells.plan import plan_cells
@@ -212,10 +213,18 @@ def test_two_processes_never_run_the_same_cell(
 
 def test_files_of_a_killed_process_are_removed(out: Path) -> None:
     cell = cell_path(out, "nsmc-sample", "majority", 0)
-    torn, lock = cell.parent / ".seed-0.json.abc.part", out / "models" / "nsmc-sample" / "majority" / ".seed-0.lock"
-    for path in (torn, lock):
-        path.parent.mkdir(parents=True)
-        path.write_text('{"half": ', encoding="utf-8")
+    torn = cell.parent / ".seed-0.json.abc.part"
+    lease = out / "models" / "nsmc-sample" / "majority" / ".seed-0.lease.1"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    content = {"token": "t", "host": leases._host(), "process": ended.pid, "beat": 3}
+    for path, text in (
+        (torn, '{"half": '),
+        (lease, json.dumps(content)),
+        (lease.with_name(f".{lease.name}.x.part"), ""),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     runner_of(out, cell_of("majority")).run()
     assert files_in(out) == ["results/nsmc-sample/majority/seed-0.json"]
     assert not (out / "models").exists()
