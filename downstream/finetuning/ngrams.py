@@ -22,10 +22,16 @@ UNSEEN = -30.0
 class NgramClassifier:
     """Logistic regression over sublinear TF-IDF of character n-grams; deterministic."""
 
-    def __init__(self, texts: Sequence[str], labels: Sequence[str]) -> None:
-        """Fit N texts and their labels, of which there are at least two different ones."""
+    def __init__(self, texts: Sequence[str], labels: Sequence[str], *, c: float = C) -> None:
+        """Fit N texts and their labels, of which there are at least two different ones.
+
+        Args:
+            texts: N texts.
+            labels: N labels.
+            c: inverse strength of regularisation.
+        """
         self._vectorizer = vectorizer(*LENGTHS)
-        self._model = logistic_regression().fit(self._vectorizer.fit_transform(texts), labels)
+        self._model = logistic_regression(c).fit(self._vectorizer.fit_transform(texts), labels)
 
     @property
     def num_parameters(self) -> int:
@@ -50,6 +56,6 @@ def vectorizer(shortest: int, longest: int) -> TfidfVectorizer:
     return TfidfVectorizer(analyzer="char", ngram_range=(shortest, longest), sublinear_tf=True, lowercase=False)
 
 
-def logistic_regression() -> LogisticRegression:
-    """Return the classifier over n-grams, not fitted."""
-    return LogisticRegression(C=C, max_iter=1000)
+def logistic_regression(c: float = C) -> LogisticRegression:
+    """Return the classifier over n-grams with the inverse strength of regularisation C, not fitted."""
+    return LogisticRegression(C=c, max_iter=1000)

@@ -45,6 +45,8 @@ class Grid:
     peak_lrs: tuple[float, ...]
     epochs: tuple[float, ...]
     """In ascending order."""
+    regularisations: tuple[float, ...] = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+    """Of linear baselines, as multiples of their default strength."""
 
 
 GRIDS: Mapping[str, Grid] = {
@@ -109,6 +111,16 @@ def split_off_validation(task: Task, train: Split, *, seed: int, share: float = 
     return TaskData(rest, validation)
 
 
+def validation_record(seed: int, data: TaskData) -> dict[str, Any]:
+    """Return what a recipe says of the validation part of DATA, which was split off with SEED."""
+    return {
+        "carved_seed": seed,
+        "carved_share": VALIDATION_SHARE,
+        "carved_examples": len(data.eval.examples),
+        "carved_sha256": data.eval.sha256,
+    }
+
+
 def choose(
     task: Task,
     encoder: str | Path,
@@ -159,10 +171,7 @@ def choose(
     best = max(points, key=lambda point: UNDEFINED if point[key] is None else point[key])
     record = {
         "metric": key,
-        "carved_seed": validation_seed,
-        "carved_share": VALIDATION_SHARE,
-        "carved_examples": len(data.eval.examples),
-        "carved_sha256": data.eval.sha256,
+        **validation_record(validation_seed, data),
         "points": points,
         "left_out": skipped,
     }

@@ -37,6 +37,8 @@ class Trained(Contestant):
     """Further ones on single tasks, by their names; a task of the embedded sample has its own name."""
     sample_finetune: dict[str, Any] = Field(default_factory=dict)
     """What replaces `finetune` on the embedded sample."""
+    choice: dict[str, Any] = Field(default_factory=dict)
+    """How grid search selected the settings; the record of `downstream.grid.choose`."""
 
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the settings on TASK that differ from the task's own."""
@@ -60,6 +62,12 @@ class Trained(Contestant):
         """
         values = task.finetune.model_dump() | self.overrides(task)
         return validate(FinetuneConfig, values, f"model {self.name} on {task.name}")
+
+    def tuned(self, encoder: str, grid: Grid, task: Task, train: Split, out: Path) -> Self:
+        """Return this model with the settings that grid search selects for a folder, hub id or known key."""
+        choice = choose(task, encoder, grid, out=out, train=train, overrides=self.overrides(task))
+        changes = {"finetune": choice.settings, "task_finetune": {}, "sample_finetune": {}, "choice": choice.record}
+        return self.model_copy(update=changes)
 
     def libraries(self) -> tuple[str, ...]:
         """Return what trains and computes."""
@@ -111,8 +119,6 @@ class Encoder(Trained):
     """Folder, hub id or known key; default: the name."""
     encoder_sha256: str = ""
     """Digest of the encoder's files if known: finished cells then count although the encoder is deleted."""
-    choice: dict[str, Any] = Field(default_factory=dict)
-    """How grid search selected the settings; the record of `downstream.grid.choose`."""
 
     @property
     def is_bundled(self) -> bool:
@@ -132,10 +138,7 @@ class Encoder(Trained):
 
     def with_grid(self, grid: Grid, task: Task, train: Split, out: Path) -> Self:
         """Return this encoder with the settings selected by grid search."""
-        encoder = self.encoder or self.name
-        choice = choose(task, encoder, grid, out=out, train=train, overrides=self.overrides(task))
-        changes = {"finetune": choice.settings, "task_finetune": {}, "sample_finetune": {}, "choice": choice.record}
-        return self.model_copy(update=changes)
+        return self.tuned(self.encoder or self.name, grid, task, train, out)
 
     def folder(self) -> Path:
         """Return the encoder's folder."""

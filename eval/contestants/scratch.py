@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from corpora.foundation.machine import no_file_bars
-from downstream.task import Task, TaskData, TextExample
+from downstream.finetuning.search import SEARCH_SEED, Grid, split_off_validation
+from downstream.task import Split, Task, TaskData, TextExample
 from eval.contestants.contestant import Job, Outcome
 from eval.contestants.encoder import Trained
 from pretraining.vocabulary.tokenizer import save_tokenizer
@@ -19,16 +20,23 @@ class Scratch(Trained):
     """A randomly initialised BERT with a vocabulary trained on the task's training text, fine-tuned on the task."""
 
     kind = "scratch"
+    takes_grid = True
     description = "scratch"
 
     @classmethod
     def from_recipe(cls, name: str, source: str, recipe: Mapping[str, Any]) -> Self:
         """Return the model of a finished cell."""
-        return cls(name=name, finetune=recipe.get("finetune", {}))
+        return cls(name=name, finetune=recipe.get("finetune", {}), choice=recipe.get("grid", {}))
+
+    def with_grid(self, grid: Grid, task: Task, train: Split, out: Path) -> Self:
+        """Return this model with the settings selected by grid search; vocabulary and points see no validation text."""
+        data = split_off_validation(task, train, seed=0)
+        return self.tuned(str(build_scratch(data, out / "encoder", seed=SEARCH_SEED)), grid, task, train, out)
 
     def settings(self, task: Task) -> dict[str, Any]:
         """Return architecture and fine-tuning."""
-        return {"architecture": ARCHITECTURE, "finetune": self.finetune_config(task).model_dump()}
+        chosen = {"grid": self.choice} if self.choice else {}
+        return {"architecture": ARCHITECTURE, "finetune": self.finetune_config(task).model_dump()} | chosen
 
     def code(self, task: Task) -> list[Any]:
         """Return what builds the encoder and what trains it."""

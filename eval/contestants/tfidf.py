@@ -5,12 +5,15 @@ candidate spans for questions; the n-grams around each character for tags. Deter
 """
 
 import collections
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+from pydantic import Field
 from scipy import sparse
 from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -18,6 +21,7 @@ from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from corpora.foundation.files import fingerprint, write_json
 from downstream.families.classification import Regression
 from downstream.families.dependency import Dependency
 from downstream.families.multiple_choice import MultipleChoice
@@ -26,8 +30,9 @@ from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import BLANK, Tagging
 from downstream.finetuning import ngrams
 from downstream.finetuning.ngrams import NgramClassifier
+from downstream.finetuning.search import UNDEFINED, Grid, split_off_validation, validation_record
 from downstream.metrics import normalize_korquad
-from downstream.task import ChoiceExample, Prediction, QuestionExample, Task, TextExample
+from downstream.task import ChoiceExample, Prediction, QuestionExample, Split, Task, TaskData, TextExample
 from eval.contestants.contestant import Baseline, Fitted
 
 # Everything that decides the predictions, for the result's recipe.
@@ -53,6 +58,18 @@ class Tfidf(Baseline):
     """Character n-grams, by the method that fits the task's family; deterministic."""
 
     kind = "tfidf"
+    takes_grid = True
+
+    regularisation: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Strength of the regularisation of the linear models, as a multiple of that in `SETTINGS`."""
+    choice: dict[str, Any] = Field(default_factory=dict)
+    """How grid search selected it: the points with their scores."""
+
+    @classmethod
+    def from_recipe(cls, name: str, source: str, recipe: Mapping[str, Any]) -> Self:
+        """Return the model of a finished cell."""
+        strength = recipe.get("settings", {}).get("regularisation", 1.0)
+        return cls(name=name, regularisation=strength, choice=recipe.get("grid", {}))
 
     def applies_to(self, task: Task) -> bool:
         """Whether TASK is one of texts, retrieval included."""
@@ -60,7 +77,38 @@ class Tfidf(Baseline):
 
     def constants(self) -> dict[str, Any]:
         """Return everything that decides the predictions."""
-        return SETTINGS
+        return SETTINGS | ({"regularisation": self.regularisation} if self.regularisation != 1 else {})
+
+    def settings(self, task: Task) -> dict[str, Any]:
+        """Return constants and code, with the record of a grid search."""
+        return super().settings(task) | ({"grid": self.choice} if self.choice else {})
+
+    def with_grid(self, grid: Grid, task: Task, train: Split, out: Path) -> Self:
+        """Return this model with the strength of regularisation that scores highest on a part of the training split.
+
+        The part is the one that encoders are tuned on, and the strengths are those of the same grid.
+        """
+        if isinstance(task.family, Retrieval):
+            return self  # nothing is fitted but counts
+        data = split_off_validation(task, train, seed=0)
+        key = task.metrics[0].key
+        points = [{"regularisation": x, key: self._score(x, task, data, out)} for x in grid.regularisations]
+        best = max(points, key=lambda point: UNDEFINED if point[key] is None else float(point[key] or 0.0))
+        record = {"metric": key, **validation_record(0, data), "points": points}
+        return self.model_copy(update={"regularisation": best["regularisation"], "choice": record})
+
+    def _score(self, strength: float, task: Task, data: TaskData, out: Path) -> float | None:
+        """Score a strength on the validation part, or return the score that OUT holds of the same recipe."""
+        model = self.model_copy(update={"regularisation": strength, "choice": {}})
+        path = out / f"{fingerprint(model.recipe(task, data))[:16]}.json"
+        if path.is_file():
+            found = json.loads(path.read_text(encoding="utf-8"))["value"]
+            return None if found is None else float(found)
+        fitted = model.fit(task, data.train.examples)
+        value = task.metrics[0](list(fitted.predict(data.eval.examples)), data.eval.golds)
+        score = None if np.isnan(value) else float(value)
+        write_json(path, {"regularisation": strength, "value": score})
+        return score
 
     def libraries(self) -> tuple[str, ...]:
         """Return what counts and learns."""
@@ -72,21 +120,22 @@ class Tfidf(Baseline):
 
     def fit(self, task: Task, train: Sequence[Any]) -> Fitted:
         """Learn from character n-grams."""
+        strength = self.regularisation
         if isinstance(task.family, SpanQA):
-            return _rank_spans(train, has_unanswerable=task.family.has_unanswerable)
+            return _rank_spans(train, strength, has_unanswerable=task.family.has_unanswerable)
         if isinstance(task.family, Tagging):
-            return _tag(train)
+            return _tag(train, strength)
         if isinstance(task.family, MultipleChoice):
-            return _choose(train)
+            return _choose(train, strength)
         if isinstance(task.family, Retrieval):
             return _retrieve(train)
         if isinstance(task.family, Dependency):
-            return _parse(train)
+            return _parse(train, strength)
         if train[0].pair is None:
-            return _classify(train)
+            return _classify(train, strength)
         if isinstance(task.family, Regression):
-            return _score_pairs(train)
-        return _classify_pairs(train)
+            return _score_pairs(train, strength)
+        return _classify_pairs(train, strength)
 
 
 def _num_idf(*vectorizers: TfidfVectorizer) -> int:
@@ -97,8 +146,8 @@ def _num_coefficients(model: Any) -> int:
     return int(np.size(model.coef_) + np.size(model.intercept_))
 
 
-def _classify(train: Sequence[TextExample]) -> Fitted:
-    model = NgramClassifier([e.text for e in train], [str(e.label) for e in train])
+def _classify(train: Sequence[TextExample], strength: float) -> Fitted:
+    model = NgramClassifier([e.text for e in train], [str(e.label) for e in train], c=ngrams.C / strength)
 
     def predict(examples: Sequence[TextExample]) -> list[Prediction]:
         return list(model.predict([e.text for e in examples]))
@@ -130,10 +179,10 @@ def _pair(examples: Sequence[TextExample]) -> tuple[list[str], list[str]]:
     return [e.text for e in examples], [e.pair or "" for e in examples]
 
 
-def _score_pairs(train: Sequence[TextExample]) -> Fitted:
+def _score_pairs(train: Sequence[TextExample], strength: float) -> Fitted:
     one, two = _pair(train)
     similarity = Similarity(one + two)
-    model = make_pipeline(StandardScaler(), Ridge(alpha=SETTINGS["ridge_alpha"]))
+    model = make_pipeline(StandardScaler(), Ridge(alpha=SETTINGS["ridge_alpha"] * strength))
     model.fit(similarity(one, two), [float(e.label) for e in train])
 
     def predict(examples: Sequence[TextExample]) -> list[Prediction]:
@@ -152,7 +201,7 @@ class _PairClassifier:
     num_parameters: int
 
 
-def _fit_pairs(train: Sequence[TextExample]) -> _PairClassifier:
+def _fit_pairs(train: Sequence[TextExample], strength: float) -> _PairClassifier:
     one, two = _pair(train)
     vectorizer = ngrams.vectorizer(*ngrams.LENGTHS).fit(one + two)
     similarity = Similarity(one + two)
@@ -162,12 +211,12 @@ def _fit_pairs(train: Sequence[TextExample]) -> _PairClassifier:
         a, b = vectorizer.transform(first), vectorizer.transform(second)
         return sparse.hstack([b, a.multiply(b), b - a.multiply(b > 0), similarity(first, second)]).tocsr()
 
-    model = ngrams.logistic_regression().fit(features(train), [e.label for e in train])
+    model = ngrams.logistic_regression(ngrams.C / strength).fit(features(train), [e.label for e in train])
     return _PairClassifier(model, features, similarity.num_parameters + _num_idf(vectorizer) + _num_coefficients(model))
 
 
-def _classify_pairs(train: Sequence[TextExample]) -> Fitted:
-    pairs = _fit_pairs(train)
+def _classify_pairs(train: Sequence[TextExample], strength: float) -> Fitted:
+    pairs = _fit_pairs(train, strength)
 
     def predict(examples: Sequence[TextExample]) -> list[Prediction]:
         return [str(label) for label in pairs.model.predict(pairs.features(examples))]
@@ -175,7 +224,7 @@ def _classify_pairs(train: Sequence[TextExample]) -> Fitted:
     return Fitted(predict, pairs.num_parameters)
 
 
-def _choose(train: Sequence[ChoiceExample]) -> Fitted:
+def _choose(train: Sequence[ChoiceExample], strength: float) -> Fitted:
     """Learn which text and choice belong together, and predict the choice with the highest score."""
 
     def split(examples: Sequence[ChoiceExample]) -> list[TextExample]:
@@ -185,7 +234,7 @@ def _choose(train: Sequence[ChoiceExample]) -> Fitted:
             for k, choice in enumerate(e.choices)
         ]
 
-    pairs = _fit_pairs(split(train))
+    pairs = _fit_pairs(split(train), strength)
 
     def predict(examples: Sequence[ChoiceExample]) -> list[Prediction]:
         scores = iter(pairs.model.decision_function(pairs.features(split(examples))))
@@ -211,10 +260,11 @@ def _retrieve(train: Sequence[TextExample]) -> Fitted:
 # --- dependencies ---------------------------------------------------------------------------------------------------
 
 
-def _parse(train: Sequence[TextExample]) -> Fitted:
+def _parse(train: Sequence[TextExample], strength: float) -> Fitted:
     """Learn the relation of an eojeol from its own n-grams; its head is the next one."""
     words = [word for e in train for word in e.text.split(BLANK)]
-    model = NgramClassifier(words, [item.partition(":")[2] for e in train for item in str(e.label).split(BLANK)])
+    relations_of = [item.partition(":")[2] for e in train for item in str(e.label).split(BLANK)]
+    model = NgramClassifier(words, relations_of, c=ngrams.C / strength)
 
     def predict(examples: Sequence[TextExample]) -> list[Prediction]:
         sentences = [e.text.split(BLANK) for e in examples]
@@ -232,12 +282,12 @@ def _parse(train: Sequence[TextExample]) -> Fitted:
 # --- tags -----------------------------------------------------------------------------------------------------------
 
 
-def _tag(train: Sequence[TextExample]) -> Fitted:
+def _tag(train: Sequence[TextExample], strength: float) -> Fitted:
     """Learn to tag each character from the n-grams around it and their offsets, by a logistic regression."""
     hasher = FeatureHasher(1 << SETTINGS["tag_hash_bits"], input_type="string", alternate_sign=False)
     model = SGDClassifier(
         loss="log_loss",
-        alpha=SETTINGS["tag_alpha"],
+        alpha=SETTINGS["tag_alpha"] * strength,
         max_iter=SETTINGS["tag_passes"],
         tol=None,
         average=True,
@@ -278,18 +328,18 @@ _PARTICLE = re.compile(
 _QUESTION_WORDS = ("누구", "언제", "어디", "얼마", "몇", "왜", "무엇", "어느", "어떤")
 
 
-def _rank_spans(train: Sequence[QuestionExample], *, has_unanswerable: bool) -> Fitted:
+def _rank_spans(train: Sequence[QuestionExample], strength: float, *, has_unanswerable: bool) -> Fitted:
     """Learn to choose among short runs of eojeol, with and without their particle, by a logistic regression."""
     generator = np.random.default_rng(0)
     cap = SETTINGS["training_questions"]
     chosen = [train[k] for k in sorted(generator.permutation(len(train))[:cap])]
     texts = list(dict.fromkeys(e.context for e in chosen)) + [e.question for e in chosen]
     vectorizer = ngrams.vectorizer(2, 3).fit(texts)
-    ranking = _fit_ranking(chosen, vectorizer, generator)
+    ranking = _fit_ranking(chosen, vectorizer, generator, strength)
     if ranking is None:
         return Fitted(lambda examples: [""] * len(examples), 1)
     rank, num_coefficients = ranking
-    threshold = _no_answer_threshold(chosen, vectorizer, generator) if has_unanswerable else -np.inf
+    threshold = _no_answer_threshold(chosen, vectorizer, generator, strength) if has_unanswerable else -np.inf
 
     def predict(examples: Sequence[QuestionExample]) -> list[Prediction]:
         answers = [rank(example) for example in examples]
@@ -302,7 +352,10 @@ Ranking: TypeAlias = Callable[[QuestionExample], tuple[float, str]]
 
 
 def _fit_ranking(
-    questions: Sequence[QuestionExample], vectorizer: TfidfVectorizer, generator: np.random.Generator
+    questions: Sequence[QuestionExample],
+    vectorizer: TfidfVectorizer,
+    generator: np.random.Generator,
+    strength: float,
 ) -> tuple[Ranking, int] | None:
     """Return a function that finds a question's best candidate with its score, and its number of coefficients.
 
@@ -321,7 +374,7 @@ def _fit_ranking(
     if len(set(labels)) < 2:
         return None
     encoder = DictVectorizer()
-    model = ngrams.logistic_regression().fit(encoder.fit_transform(rows), labels)
+    model = ngrams.logistic_regression(ngrams.C / strength).fit(encoder.fit_transform(rows), labels)
 
     def best(example: QuestionExample) -> tuple[float, str]:
         candidates = list(_candidates(example, vectorizer))
@@ -334,7 +387,10 @@ def _fit_ranking(
 
 
 def _no_answer_threshold(
-    questions: Sequence[QuestionExample], vectorizer: TfidfVectorizer, generator: np.random.Generator
+    questions: Sequence[QuestionExample],
+    vectorizer: TfidfVectorizer,
+    generator: np.random.Generator,
+    strength: float,
 ) -> float:
     """Return the score from which an answer is right more often than no answer.
 
@@ -345,7 +401,7 @@ def _no_answer_threshold(
     known: list[tuple[float, int]] = []
     for fold in range(SETTINGS["threshold_folds"]):
         others = [example for example in questions if folds[example.context] != fold]
-        ranking = _fit_ranking(others, vectorizer, generator)
+        ranking = _fit_ranking(others, vectorizer, generator, strength)
         for example in questions:
             if ranking is not None and folds[example.context] == fold:
                 score, answer = ranking[0](example)
