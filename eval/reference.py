@@ -1,26 +1,36 @@
 """Write the reference report under `docs/reports/` from `eval/reference.toml`.
 
     python -m eval.reference --data DATA
-    python -m eval.reference --data DATA --corpus open_korean=runs/corpus --jobs 2
+    python -m eval.reference --data DATA --corpus open_korean=runs/corpus --grid small --jobs 2
+    python -m eval.reference --data DATA --tables
 
 Cells are stored under WORK; an interrupted run is resumed. Published in OUT are the table in all its forms, the page,
 the model-index, the counts of contamination with 20 hits a pair, and all predictions as `cells.tar.xz`. The next run
 starts from these cells on any machine: a cell whose recipe is unchanged is not run again, and another model can be
-compared with ours example by example.
+compared with ours example by example. `--tables` writes the report again from these cells; nothing is run.
+
+A report is of one state of the source: cells of other states are refused unless `--mixed-states` is given, and marked
+then.
 """
 
+import argparse
+import json
 import shutil
 import sys
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from corpora.foundation.command import ArgumentParser, run_command
 from corpora.foundation.errors import ResultError, cannot_write
-from corpora.foundation.files import atomic_file, package_path
+from corpora.foundation.files import atomic_file, package_path, write_json
+from downstream.finetuning.search import GRIDS
 from eval import run_all
 from eval.board import model_index
 from eval.cells.archive import ARCHIVE, pack, restore
 from eval.contamination import __main__ as contamination_command
 from eval.contamination.files import FOLDER as CONTAMINATION
+from eval.contamination.files import OVERVIEW, ContaminationFile, hits_path, pair_path, read_hits, write_hits
 from eval.contamination.report import publish_excerpts
 from eval.contestants.contestant import load_leaderboard
 
@@ -54,6 +64,39 @@ def publish(work: Path, out: Path) -> list[Path]:
     return [*(out / source.relative_to(work) for source in sources), *excerpts, out / ARCHIVE]
 
 
+def restore_pairs(out: Path, work: Path) -> None:
+    """Copy the contamination checks of a published report to WORK, except those that are there.
+
+    Raises:
+        ResultError: they are damaged, or WORK cannot be written.
+    """
+    if not (out / OVERVIEW).is_file():
+        return
+    try:
+        pairs = ContaminationFile.model_validate_json((out / OVERVIEW).read_bytes()).pairs
+    except ValidationError as error:
+        raise ResultError(out / OVERVIEW, "not an overview of contamination", "delete it") from error
+    for pair in pairs:
+        target = pair_path(work, pair.task, pair.corpus)
+        if pair.status == "ok" and not target.is_file():
+            write_hits(hits_path(work, pair.task, pair.corpus), read_hits(hits_path(out, pair.task, pair.corpus)))
+            write_json(target, pair.model_dump(by_alias=True))
+
+
+def refuse_mixed_states(work: Path) -> None:
+    """Refuse a leaderboard whose rows come from several states of the source.
+
+    Raises:
+        ResultError: they do.
+    """
+    rows = json.loads((work / "leaderboard.json").read_text(encoding="utf-8"))["rows"]
+    states = sorted({state for row in rows for state in row["commit"].split(" / ") if state})
+    if len(states) > 1:
+        what = f"its figures come from {len(states)} states of the source ({', '.join(s[:9] for s in states)})"
+        fix = f"delete the cells of other states under {work / 'results'}, or add --mixed-states to mark them"
+        raise ResultError(work / "leaderboard.json", what, fix)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code of `eval/run_all.py`."""
     parser = ArgumentParser("python -m eval.reference", "Write the reference report under docs/reports/.")
@@ -65,18 +108,31 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="only these models, for a trial")
     parser.add_argument("--seeds", type=int, help="instead of the plan's, for a trial")
     parser.add_argument("--corpus", nargs="+", default=[], metavar="DIR", help="pretraining corpora to check")
+    parser.add_argument("--tables", action="store_true", help="write the report again from its cells; run nothing")
+    parser.add_argument("--mixed-states", action="store_true", help="publish cells of several source states, marked")
+    parser.add_argument("--grid", choices=list(GRIDS), help="tune every trained model by this grid, baselines too")
     parser.add_argument("--jobs", type=int, default=1, help="cells that run at once")
     arguments = parser.parse(argv)
     if (arguments.out / ARCHIVE).is_file():
         restore(arguments.out / ARCHIVE, arguments.work)
     tasks = arguments.tasks or load_leaderboard(arguments.plan).tasks
     where = ["--out", str(arguments.work)] + (["--data", str(arguments.data)] if arguments.data else [])
+    if arguments.tables:
+        restore_pairs(arguments.out, arguments.work)
+        code = run_all.main(["--plan", str(arguments.plan), "--merge", str(arguments.work), *where])
+        return _publish(arguments, code)
     corpora = ["--corpus", *arguments.corpus] if arguments.corpus else []
     contamination_command.main(["--tasks", *tasks, *corpora, *where])
     asked = ["--plan", str(arguments.plan), "--tasks", *tasks, "--jobs", str(arguments.jobs), *where]
     asked += ["--models", *arguments.models] if arguments.models else []
     asked += ["--seeds", str(arguments.seeds)] if arguments.seeds is not None else []
-    code = run_all.main(asked)
+    asked += ["--grid", arguments.grid] if arguments.grid else []
+    return _publish(arguments, run_all.main(asked))
+
+
+def _publish(arguments: argparse.Namespace, code: int) -> int:
+    if not (arguments.mixed_states or arguments.tables):
+        refuse_mixed_states(arguments.work)
     for path in publish(arguments.work, arguments.out):
         sys.stderr.write(f"{path}\n")
     return code

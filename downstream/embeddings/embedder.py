@@ -110,10 +110,38 @@ class Embedder:
         """Digest of all files that determine the vectors."""
         return sha256(*model_files(self.folder))
 
-    def encode(self, texts: Iterable[str], *, batch_size: int = BATCH_SIZE, progress: bool = False) -> Vectors:
-        """Encode texts; see `downstream.embed.encode`."""
+    def encode(
+        self,
+        texts: Iterable[str],
+        *,
+        batch_size: int = BATCH_SIZE,
+        progress: bool = False,
+        show_progress_bar: bool | None = None,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        normalize_embeddings: bool = True,
+    ) -> Vectors:
+        """Encode texts; see `downstream.embed.encode`. It can be called as sentence-transformers' `encode` is.
+
+        Args:
+            texts: any strings.
+            batch_size: texts per batch.
+            progress: show a progress bar on a terminal.
+            show_progress_bar: sentence-transformers' name for `progress`; None: as `progress` says.
+            convert_to_numpy: vectors are always NumPy arrays.
+            convert_to_tensor: must be false.
+            normalize_embeddings: vectors always have length 1.
+
+        Raises:
+            ValueError: `texts` is a single string or holds something else than strings, or other vectors are asked for.
+        """
         from tqdm import tqdm
 
+        if convert_to_tensor or not convert_to_numpy:
+            raise ValueError("encode returns NumPy arrays; call torch.from_numpy on the result")
+        if not normalize_embeddings:
+            raise ValueError("encode returns vectors of length 1; load the folder with SentenceTransformer for others")
+        progress = progress if show_progress_bar is None else show_progress_bar
         if isinstance(texts, str):
             raise ValueError("texts is a single string; give a list of strings")
         if batch_size < 1:

@@ -97,6 +97,20 @@ def test_any_iterable_will_do(embedder: Embedder) -> None:
     assert np.array_equal(encode(iter(TEXTS), model=embedder), encode(tuple(TEXTS), model=embedder))
 
 
+def test_it_is_called_as_sentence_transformers_and_topic_models_call_theirs(embedder: Embedder) -> None:
+    documents = ["국회가 예산안을 의결했다.", "비가 그쳤다."]
+    expected = embedder.encode(documents)
+    for more in (
+        {"show_progress_bar": False},
+        {"show_progress_bar": True, "batch_size": 32},
+        {"show_progress_bar": None, "convert_to_numpy": True, "normalize_embeddings": True},
+    ):
+        np.testing.assert_array_equal(embedder.encode(documents, **more), expected)
+    for refused in ({"convert_to_tensor": True}, {"convert_to_numpy": False}, {"normalize_embeddings": False}):
+        with pytest.raises(ValueError, match="encode returns"):
+            embedder.encode(documents, **refused)
+
+
 def test_the_same_texts_give_the_same_bytes(embedder: Embedder) -> None:
     assert encode(TEXTS, model=embedder).tobytes() == encode(TEXTS, model=embedder).tobytes()
 

@@ -13,6 +13,7 @@ from downstream.task import FinetuneConfig, get_task
 from eval.cells import measurements
 from eval.cells import run as running
 from eval.cells.archive import ARCHIVE
+from eval.cells.files import cell_path
 from eval.contestants.contestant import load_leaderboard
 from eval.measures.noise import NOISES, robustness
 from eval.reference import REFERENCE_TOML, main, publish
@@ -84,6 +85,36 @@ def test_whoever_has_the_archive_runs_nothing_again(
     assert cells[0] == cells[1]
     assert {path.parts[0] for path in cells[0]} >= {"results", "noise", "cost"}
     assert (tmp_path / "reports" / ARCHIVE).read_bytes() == before
+    capsys.readouterr()
+
+
+def test_the_tables_are_written_again_from_the_archive_and_a_mix_of_states_is_refused_or_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: Fails
+) -> None:
+    monkeypatch.setattr(
+        measurements, "robustness", partial(robustness, noises=[NOISES["missing-spaces"]], max_examples=20)
+    )
+    work, out = tmp_path / "one", tmp_path / "reports"
+    asked = ["--tasks", "nsmc-sample", "--models", "majority", "tfidf", "--out", str(out)]
+    assert main([*asked, "--work", str(work)]) == 0
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    monkeypatch.setattr(running, "run_job", lambda *_, **__: pytest.fail("run"))
+    assert main(["--tables", "--out", str(out), "--work", str(tmp_path / "two")]) == 0
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    # A cell of another state, and one from before anything but its predictions was noted.
+    path = cell_path(work, "nsmc-sample", "tfidf", 0)
+    cell = json.loads(path.read_text(encoding="utf-8"))
+    cell["environment"]["git"] = "f" * 40 + "+"
+    for name in ("ids", "targets", "clusters", "higher_is_better"):
+        del cell[name]
+    path.write_text(json.dumps(cell), encoding="utf-8")
+    (out / ARCHIVE).unlink()
+    with fails(ResultError, work / "leaderboard.json", "2 states of the source"):
+        main([*asked, "--work", str(work)])
+    assert main([*asked, "--work", str(work), "--mixed-states"]) == 0
+    assert "소스 상태 2가지" in (out / "leaderboard.md").read_text(encoding="utf-8")
+    rows = {row["model"]: row for row in json.loads((out / "leaderboard.json").read_text(encoding="utf-8"))["rows"]}
+    assert rows["tfidf"]["commit"] == "f" * 40 + "+"
     capsys.readouterr()
 
 
