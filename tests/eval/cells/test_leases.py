@@ -26,11 +26,12 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models" / "nsmc" / "tfidf" / ".seed-0.lease"
 
 
-def foreign(path: Path, number: int = 1, beat: int = 0, host: str = "elsewhere", process: int = 1) -> Path:
+def foreign(path: Path, number: int = 1, beat: int = 0, token: str = "silent") -> Path:
     """Write the file of another host's process."""
     file = path.with_name(f"{path.name}.{number}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"token": "t", "host": host, "process": process, "beat": beat}), encoding="utf-8")
+    content = {"token": token, "host": "elsewhere", "process": 1, "beat": beat}
+    file.write_text(json.dumps(content), encoding="utf-8")
     return file
 
 
@@ -50,7 +51,7 @@ def test_a_lease_has_one_holder_and_leaves_nothing_behind(path: Path, tmp_path: 
 
 def test_a_lease_of_a_process_of_this_host_that_has_ended_is_taken_over_at_once(path: Path) -> None:
     code = "import os, pathlib, sys; from eval.cells.leases import leased\n"
-    code += "leased(pathlib.Path(sys.argv[1])).__enter__(); os._exit(1)"
+    code += "held = leased(pathlib.Path(sys.argv[1])); held.__enter__(); os._exit(1)"
     environment = os.environ | {leases.EXPIRY_VARIABLE: "60"}
     subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=False, env=environment)
     assert [file.name for file in path.parent.iterdir()] == [".seed-0.lease.1"]
@@ -66,7 +67,7 @@ def test_a_silent_holder_elsewhere_is_taken_over_after_the_expiry_and_a_living_o
         assert 0.4 <= time.monotonic() - started < 5
         assert lease.number == 2
     for beat in range(8):  # as many heartbeats as make twice the expiry
-        foreign(path, beat=beat)
+        foreign(path, beat=beat, token="living")
         assert is_taken(path)
         time.sleep(0.1)
     path.with_name(f"{path.name}.1").unlink()
