@@ -94,8 +94,8 @@ def run_jobs(
         ) from error
     sys.stderr.write(f"{workers} jobs are submitted; logs in {out / 'jobs'}\n")
     for job in jobs:
-        if (error := job.exception()) is not None:
-            logger.warning("job %s: %s", job.job_id, str(error).splitlines()[0])
+        if (failure := job.exception()) is not None:
+            logger.warning("job %s: %s", job.job_id, str(failure).splitlines()[0])
 
 
 def failures_of(out: Path, cells: Sequence[Cell]) -> list[FailedCell]:
