@@ -25,7 +25,7 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
 from corpora.pipeline.privacy import DEFAULT_KINDS, Kind
 from corpora.readers.decoding import format_of, read_lines, read_text
-from corpora.readers.records import FORMATS, parse_json_object
+from corpora.readers.records import parse_json_object
 
 
 class CleaningConfig(Config):
@@ -80,6 +80,7 @@ def digests_to_exclude(texts: Iterable[str], config: CleaningConfig) -> set[int]
     return {text_digest(form) for form in forms if form}
 
 
+EVALUATION_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt")
 ENTITY_MARK = re.compile("<([^<>]*):[A-Z]{2}>")
 
 
@@ -93,8 +94,10 @@ def evaluation_texts(path: Path) -> Iterator[str]:
         DataError: the file cannot be read.
     """
     suffix = format_of(path)
-    if suffix not in FORMATS:
-        raise DataError(path, f"unknown format '{suffix}'", f"use one of {', '.join(FORMATS)}, or .gz of these")
+    if suffix not in EVALUATION_FORMATS:
+        raise DataError(
+            path, f"unknown format '{suffix}'", f"use one of {', '.join(EVALUATION_FORMATS)}, or .gz of these"
+        )
     texts = _records_of(path, suffix) if suffix in {".json", ".jsonl"} else _fields_of(path, suffix)
     yield from (nfc(text) for text in texts if text)
 

@@ -1,4 +1,4 @@
-"""Documents, and the reader that makes them of any file: JSONL, JSON, CSV, TSV, plain text, Excel, Parquet.
+"""Documents, and the reader that makes them of any file; `corpora.readers.records` lists the formats.
 
 Text is normalized to NFC: some CMS exports are decomposed (NFD), which tokenizers read as other characters. NFKC would
 rewrite ㎡, full-width forms and quotation marks. HTML tags and entities are removed from texts and titles.
@@ -80,8 +80,10 @@ def read_documents(
     spreadsheets cut long numbers.
 
     Args:
-        path: `.jsonl`, `.json`, `.csv`, `.tsv`, `.txt`, each also with `.gz` or `.zst`, `.xlsx` (first sheet) or
-            `.parquet`. `.json` is an array of objects, or an object around one, and is parsed as a whole.
+        path: `.jsonl`, `.json`, `.csv`, `.tsv`, `.txt`, each also with `.gz` or `.zst`; `.xlsx` (first sheet),
+            `.parquet`, `.arrow`; `.html`, `.xml` (NITF, NewsML, NewsML-G2), `.hwpx`; `.warc`; `.zip` of these.
+            `.json` is an array of objects, or an object around one, also nested as in 모두의 말뭉치 and the data sets
+            of AI-Hub, and is parsed as a whole.
         fields: column of each field, e.g. `{"text": "기사본문"}`; others are found by `FIELD_NAMES`.
         text_unit: what a document is in plain text: a `block` between blank lines, a `line`, or the whole `file`.
         rejected: bad records are appended to it; without it the first one raises.

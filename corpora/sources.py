@@ -96,8 +96,13 @@ def _files_of(path: Path) -> list[Path]:
         return [path]
     files = [file for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in FORMATS]
     files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    # Beside the Arrow files of a saved data set lie descriptions of it.
+    arrow_folders = {file.parent for file in files if format_of(file) == ".arrow"}
+    files = [file for file in files if not (file.suffix == ".json" and file.parent in arrow_folders)]
     if not files:
-        raise DataError(path, "nothing to read in this folder", f"give files of {', '.join(FORMATS)}, or .gz of these")
+        raise DataError(
+            path, "nothing to read in this folder", f"give files of {', '.join(FORMATS)}, or .gz or .zst of these"
+        )
     return files
 
 

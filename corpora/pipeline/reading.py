@@ -121,17 +121,17 @@ class _Reader:
         """Write a rejected record."""
         self.first_reason = self.first_reason or f"{record.where.rpartition('/')[2]}: {record.reason}"
         self.num_rejected += 1
-        where = f"{self._unit.file.name}:{record.where.rpartition(':')[2]}"
+        where = self._unit.file.name + record.where.removeprefix(str(self._unit.path))
         shown = mask(record.record, self._kinds).text
         self._rejected.write(
             json.dumps({"where": where, "reason": record.reason, "record": shown}, ensure_ascii=False) + "\n"
         )
 
     def _named(self, document: Document) -> Document:
-        name, own = self._unit.file.name, f"{document.source}:"
-        # `file:line` if the source has no ids, `file#id` if it has.
-        has_id = not document.id.startswith(own)
-        id_ = f"{name}#{document.id}" if has_id else f"{name}:{document.id.removeprefix(own)}"
+        name, own = self._unit.file.name, document.source
+        # `file:line` if the source has no ids, `file#id` if it has, `archive!file:line` inside an archive.
+        has_id = not document.id.startswith((f"{own}:", f"{own}!"))
+        id_ = f"{name}#{document.id}" if has_id else name + document.id.removeprefix(own)
         return Document(document.text, id_, document.title, document.date, document.section, source=name)
 
 

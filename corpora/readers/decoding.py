@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, cast, get_args
+from typing import IO, Any, Literal, TypeAlias, get_args
 
 from corpora.foundation.errors import DataError
 
@@ -27,6 +27,11 @@ SAMPLE_LINES = 200
 """Lines with other characters than ASCII that decide an encoding; later ones may still be bad."""
 LONGEST_LINE = 1 << 28
 """Bytes of a line. A longer one is no text, and would fill the memory."""
+LARGEST_RATIO = 200
+"""Unpacked bytes for each packed one; text packs to more than a hundredth."""
+SMALL = 1 << 24
+"""Bytes up to which the ratio does not matter."""
+BUFFER = 1 << 17
 BROKEN = (EOFError, OSError, zlib.error)
 """What gzip and zstd raise for a broken stream; see `_raise_unless_broken`."""
 WRITTEN_AGAIN = "download or export it again"
@@ -81,16 +86,47 @@ def read_lines(path: Path, encoding: Encoding = "auto") -> Iterator[str]:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, unpacked."""
+    """Open a file for reading bytes, unpacked.
+
+    Raises:
+        DataError: while it is read, if it unpacks to more than text does.
+    """
     match path.suffix.lower():
         case ".gz":
-            return cast("IO[bytes]", gzip.open(path, "rb"))
+            return io.BufferedReader(_Unpacked(gzip.open(path, "rb"), path), BUFFER)
         case ".zst":
             import pyarrow as pa
 
-            return io.BufferedReader(cast("Any", pa.input_stream(str(path), compression="zstd")), 1 << 16)
+            return io.BufferedReader(_Unpacked(pa.input_stream(str(path), compression="zstd"), path), BUFFER)
         case _:
             return path.open("rb")
+
+
+class _Unpacked(io.RawIOBase):
+    """An unpacked file that stops where it unpacks to more than text does."""
+
+    def __init__(self, file: Any, path: Path) -> None:
+        self._file, self._path, self._size = file, path, 0
+        self._largest = max(SMALL, LARGEST_RATIO * path.stat().st_size)
+
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer as far as it goes."""
+        data = self._file.read1(len(buffer))  # as far as it goes without an error
+        buffer[: len(data)] = data
+        self._size += len(data)
+        if self._size > self._largest:
+            what = f"unpacks to more than {self._largest:,} bytes, {LARGEST_RATIO} times its size"
+            raise DataError(self._path, what, "unpack it yourself if it is text")
+        return len(data)
+
+    def close(self) -> None:
+        """Close the packed file."""
+        self._file.close()
+        super().close()
 
 
 def _codec_of(path: Path, encoding: Encoding) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Files into records: JSON Lines, JSON, CSV, TSV, plain text, Excel and Parquet, one record at a time.
+"""Files into records, one at a time: JSON, tables, plain text, pages, WARC, and zip archives of them.
 
 Every record is yielded, good or bad, so that readers can count them: accepted + rejected = records.
 """
@@ -13,13 +13,21 @@ from typing import Any, Literal, TypeAlias
 
 from corpora.characters import nfc
 from corpora.foundation.errors import DataError
-from corpora.readers.decoding import WRITTEN_AGAIN, BadLine, Encoding, format_of, read_decoded
+from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_hwpx, scratch_folder, unpack_member
+from corpora.readers.decoding import BROKEN, WRITTEN_AGAIN, BadLine, Encoding, format_of, open_bytes, read_decoded
+from corpora.readers.nested import flatten, is_article
+from corpora.readers.pages import decode_page, read_agency_xml, read_html
 from corpora.readers.tables import read_rows
 from corpora.readers.workbook import read_sheet
 
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 TABLES = {".csv": ",", ".tsv": "\t"}
-FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".xlsx", ".parquet")
+PAGES = (".html", ".htm", ".xml", ".hwpx")
+CONTAINERS = (".warc", ".zip")
+COLUMNS = (".xlsx", ".parquet", ".arrow")
+FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt", *COLUMNS, *PAGES, *CONTAINERS)
+BATCH = 1_000
+"""Rows of Parquet and Arrow that are in memory at a time."""
 DEEPEST_LIST = 3
 """Objects around the list of records in a JSON file, e.g. `{"response": {"body": {"items": […]}}}`."""
 
@@ -62,10 +70,16 @@ def read_records(path: Path, text_unit: TextUnit = "block", encoding: Encoding =
         DataError: the file cannot be read at all.
     """
     suffix = check_format(path)
-    if suffix == ".parquet":
-        yield from _read_parquet(path)
+    if suffix in {".parquet", ".arrow"}:
+        yield from _read_columns(path, suffix)
     elif suffix == ".xlsx":
         yield from _read_workbook(path)
+    elif suffix in PAGES:
+        yield from _read_page(path, suffix, encoding)
+    elif suffix == ".warc":
+        yield from _read_warc(path)
+    elif suffix == ".zip":
+        yield from _read_zip(path, text_unit, encoding)
     elif suffix == ".json":
         yield from _read_json(path, encoding)
     else:
@@ -90,7 +104,7 @@ def parse_json_object(line: str, where: str) -> dict[str, Any] | DataError:
 def _to_object(value: Any, where: str) -> dict[str, Any] | DataError:
     if not isinstance(value, dict):
         return DataError(where, f"a {type(value).__name__} where an object is expected", "write every record as {…}")
-    return {nfc(name): content for name, content in value.items()}
+    return {nfc(name): content for name, content in flatten(value).items()}
 
 
 def _record(where: str, raw: str, values: dict[str, Any] | DataError) -> Record:
@@ -136,7 +150,8 @@ def _read_json(path: Path, encoding: Encoding) -> Iterator[Record]:
     except (ValueError, RecursionError) as error:
         fix = "export it again, or as .jsonl with one {…} a line"
         raise DataError(path, f"not valid JSON ({error})", fix) from error
-    for number, item in enumerate(_list_in(value, path), start=1):
+    items = [value] if isinstance(value, dict) and is_article(value) else _list_in(value, path)
+    for number, item in enumerate(items, start=1):
         where = f"{path}:{number}"
         yield _record(where, str(item), _to_object(item, where))
 
@@ -200,20 +215,90 @@ def _read_workbook(path: Path) -> Iterator[Record]:
         yield Record(f"{path}:{number}", str(values), dict(values))
 
 
-def _read_parquet(path: Path) -> Iterator[Record]:
+def _read_columns(path: Path, suffix: str) -> Iterator[Record]:
+    """Read Parquet, or the Arrow files of a data set that `datasets` saved."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         if not path.is_file():
             raise FileNotFoundError(2, os.strerror(2))
-        with pq.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(batch_size=1_000):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield Record(f"{path}:{number}", str(row), {nfc(name): value for name, value in row.items()})
+        number = 0
+        for batch in _parquet_batches(path) if suffix == ".parquet" else _arrow_batches(path):
+            for row in batch.to_pylist():
+                number += 1
+                yield _record(f"{path}:{number}", str(row), _to_object(row, f"{path}:{number}"))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise DataError(path, f"not a Parquet file ({str(error).splitlines()[0]})", WRITTEN_AGAIN) from error
+        kind = "a Parquet" if suffix == ".parquet" else "an Arrow"
+        raise DataError(path, f"not {kind} file ({str(error).splitlines()[0]})", WRITTEN_AGAIN) from error
     except OSError as error:
         raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
+
+
+def _parquet_batches(path: Path) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(batch_size=BATCH)
+
+
+def _arrow_batches(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as source:
+        for batch in pa.ipc.open_stream(source):
+            yield from (batch.slice(first, BATCH) for first in range(0, len(batch), BATCH))
+
+
+def _read_page(path: Path, suffix: str, encoding: Encoding) -> Iterator[Record]:
+    """Read a file of one article, or of one message with several; a damaged one is one bad record."""
+    number, raw = 1, ""
+    try:
+        if suffix == ".hwpx":
+            yield Record(f"{path}:1", "", {"title": path.stem, "text": read_hwpx(path)})
+            return
+        with open_bytes(path) as file:
+            content = file.read(LARGEST_PAGE + 1)
+        if len(content) > LARGEST_PAGE:
+            raise ValueError(f"a page of more than {LARGEST_PAGE:,} bytes")
+        raw = decode_page(content, encoding)
+        for number, values in enumerate([read_html(raw)] if suffix != ".xml" else read_agency_xml(raw), start=1):
+            yield Record(f"{path}:{number}", raw, values)
+    except (ValueError, *BROKEN) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
+        where = f"{path}:{number}"
+        yield Record(where, raw, {}, DataError(where, str(error), WRITTEN_AGAIN))
+
+
+def _read_warc(path: Path) -> Iterator[Record]:
+    for number, address, content in pages_of_warc(path):
+        where = f"{path}:{number}"
+        try:
+            if isinstance(content, str):
+                raise ValueError(content)
+            page = decode_page(content)
+            yield Record(where, page, {"url": address} | read_html(page))
+        except ValueError as error:
+            yield Record(where, address, {}, DataError(where, str(error), WRITTEN_AGAIN))
+
+
+def _read_zip(path: Path, unit: TextUnit, encoding: Encoding) -> Iterator[Record]:
+    """Read the files of a zip archive one after the other; one that cannot be read is one bad record."""
+    try:
+        members = [each for each in members_of(path) if format_of(Path(each.filename)) in set(FORMATS) - {".zip"}]
+    except ValueError as error:
+        raise DataError(path, str(error), WRITTEN_AGAIN) from error
+    if not members:
+        raise DataError(path, "nothing to read in this archive", f"give files of {', '.join(FORMATS)}")
+    for member in members:
+        with scratch_folder() as folder:
+            inside = f"{path}!{member.filename}"
+            try:
+                unpacked = unpack_member(path, member, Path(folder))
+                for record in read_records(unpacked, unit, encoding):
+                    where = record.where.replace(str(unpacked), inside, 1)
+                    error = record.error and DataError(where, record.error.what, record.error.fix)
+                    yield Record(where, record.raw, record.values, error)
+            except (ValueError, DataError) as error:
+                what = error.what if isinstance(error, DataError) else str(error)
+                yield Record(f"{inside}:1", "", {}, DataError(f"{inside}:1", what, WRITTEN_AGAIN))

@@ -88,7 +88,7 @@ def test_what_the_user_must_fix_is_one_line_and_exit_code_2() -> None:
         (["-", "--sentence", "2"], TEXT, "python -m apps.summarize", "--sentences"),
         (["-", "--model", "nowhere"], TEXT, "nowhere", "no such folder"),
         (["pyproject.toml"], "", "pyproject.toml", "unknown format"),
-        (["benchmarks"], "", "benchmarks", "no .jsonl, .json, .csv"),
+        (["docs/images"], "", "docs/images", "no .jsonl, .json, .csv"),
     ]:
         code, out, err = run(*arguments, stdin=stdin)
         assert (code, out) == (2, ""), arguments

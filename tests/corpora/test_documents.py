@@ -248,7 +248,7 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "no parquet": ("n.parquet", b"PAR0", "not a Parquet file"),
     "empty array": ("n.json", b"[]", "no documents in it"),
     "unknown suffix": ("n.hwp", b"1", "unknown format '.hwp'"),
-    "unknown suffix, gzip": ("n.xml.gz", b"1", "unknown format '.xml'"),
+    "unknown suffix, gzip": ("n.doc.gz", b"1", "unknown format '.doc'"),
     "no suffix": ("news", b"1", "unknown format ''"),
     "only .gz": ("news.gz", b"1", "unknown format"),
 }

@@ -1,0 +1,80 @@
+"""JSON of public corpora, whose articles lie deep: the newspapers of 모두의 말뭉치, and the data sets of AI-Hub.
+
+>>> article = {"metadata": {"topic": "경제"}, "paragraph": [{"form": "금리 동결"}, {"form": "금리를 묶었다."}]}
+>>> flatten(article)
+{'topic': '경제', 'metadata': {'topic': '경제'}, 'title': '금리 동결', 'text': '금리를 묶었다.'}
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from corpora.readers.fields import candidates
+
+DEEPEST = 3
+"""Objects within objects whose fields count as those of the article."""
+SENTENCES = ("sentence", "form", "context", "content")
+"""Keys of the text in the objects of a list."""
+PARAGRAPHS = ("paragraph", "paragraphs", "text", "article", "body")
+"""Keys of lists that hold the text of an article."""
+SHORTEST_TEXT = 30
+"""Characters of a text that make an object an article, whatever lists it holds besides."""
+
+
+def flatten(article: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an article in one object, its text as one string; a flat one is returned as it is.
+
+    The first paragraph of 모두의 말뭉치 (key `paragraph`) is the headline.
+    """
+    if not any(isinstance(value, dict) or _is_text_list(key, value) for key, value in article.items()):
+        return article
+    flat: dict[str, Any] = {}
+    _collect(article, flat, DEEPEST)
+    for key, value in list(article.items()):
+        if not _is_text_list(key, value):
+            continue
+        parts = _texts(value)
+        del flat[key]
+        if key == "paragraph" and len(parts) > 1:
+            flat["title"] = parts.pop(0)
+        flat["text"] = "\n".join(parts)
+    return flat
+
+
+def _collect(value: dict[str, Any], flat: dict[str, Any], depth: int) -> None:
+    """Add fields that are not there yet, those of outer objects first."""
+    for key, item in value.items():
+        if not isinstance(item, dict):
+            flat.setdefault(key, item)
+    for key, item in value.items():
+        if isinstance(item, dict) and depth:
+            # {"doc_class": {"class": "경제", "code": "E"}}: the object is named like a field.
+            if isinstance(item.get("class"), str):
+                flat.setdefault(key, item["class"])
+            _collect(item, flat, depth - 1)
+            flat.setdefault(key, item)
+
+
+def _is_text_list(key: str, value: Any) -> bool:
+    return key in PARAGRAPHS and isinstance(value, list) and bool(value) and not isinstance(value[0], str | int | float)
+
+
+def _texts(items: Iterable[Any]) -> list[str]:
+    """Return the paragraphs of a list: objects with a text, or lists of objects with sentences."""
+    found = []
+    for item in items:
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, list):
+            found.append(" ".join(_texts(item)))
+        elif isinstance(item, dict):
+            text = next((item[key] for key in SENTENCES if isinstance(item.get(key), str)), "")
+            found.append(text)
+    return [text for text in found if text.strip()]
+
+
+def is_article(value: dict[str, Any]) -> bool:
+    """Whether an object is an article itself, not a wrapper of a list of articles."""
+    flat = flatten(value)
+    found = candidates(tuple(flat))
+    texts = [flat[column] for column in found["text"] if isinstance(flat[column], str)]
+    return bool(found["title"]) and any(len(text) >= SHORTEST_TEXT for text in texts)

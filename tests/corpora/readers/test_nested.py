@@ -1,0 +1,135 @@
+"""The JSON of 모두의 말뭉치 and of AI-Hub's data sets, in their published layouts."""
+
+import doctest
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import corpora.readers.nested
+from corpora.documents import read_documents
+
+Write = Callable[[str, str | bytes], Path]
+
+FIRST = "한국은행이 기준금리를 3.0%로 묶었다고 17일 밝혔다."
+SECOND = "총재는 물가를 더 지켜보겠다고 말했다."
+PUBLISHED: dict[str, Any] = {
+    "모두의 말뭉치 신문": {
+        "id": "NWRW1800000021",
+        "metadata": {"title": "국립국어원 신문 말뭉치", "creator": "국립국어원", "year": "2018"},
+        "document": [
+            {
+                "id": "NWRW1800000021.1",
+                "metadata": {
+                    "title": "물빛일보 2018년 기사",
+                    "author": "김하늘",
+                    "publisher": "물빛일보",
+                    "date": "20180101",
+                    "topic": "경제",
+                },
+                "paragraph": [
+                    {"id": "NWRW1800000021.1.1", "form": "금리 동결"},
+                    {"id": "NWRW1800000021.1.2", "form": FIRST},
+                    {"id": "NWRW1800000021.1.3", "form": SECOND},
+                ],
+            }
+        ],
+    },
+    "AI-Hub 문서요약": {
+        "name": "신문기사",
+        "documents": [
+            {
+                "id": "NWRW1800000021.1",
+                "category": "경제",
+                "media_name": "물빛일보",
+                "publish_date": "20180101",
+                "title": "금리 동결",
+                "text": [[{"index": 0, "sentence": FIRST}], [{"index": 1, "sentence": SECOND}]],
+                "abstractive": ["금리를 묶었다."],
+            }
+        ],
+    },
+    "AI-Hub 기계독해": {
+        "creator": "AI-Hub",
+        "data": [
+            {
+                "doc_id": "NWRW1800000021.1",
+                "doc_title": "금리 동결",
+                "doc_source": "물빛일보",
+                "doc_published": "20180101",
+                "doc_class": {"class": "경제", "code": "E"},
+                "paragraphs": [
+                    {"paragraph_id": 1, "context": FIRST, "qas": [{"question": "얼마로?"}]},
+                    {"paragraph_id": 2, "context": SECOND, "qas": []},
+                ],
+            }
+        ],
+    },
+    "AI-Hub 낚시성 기사": {
+        "sourceDataInfo": {
+            "newsID": "NWRW1800000021.1",
+            "newsCategory": "경제",
+            "newsTitle": "금리 동결",
+            "newsContent": f"{FIRST}\n{SECOND}",
+        },
+        "labeledDataInfo": {
+            "clickbaitClass": 1,
+            "processSentenceInfo": [
+                {"sentenceNo": 1, "sentenceContent": FIRST},
+                {"sentenceNo": 2, "sentenceContent": SECOND},
+            ],
+        },
+    },
+    "AI-Hub 웹 말뭉치": {
+        "SJML": {
+            "header": {"identifier": "말뭉치"},
+            "text": [
+                {
+                    "id": "NWRW1800000021.1",
+                    "title": "금리 동결",
+                    "content": f"{FIRST}\n{SECOND}",
+                    "write_date": "20180101",
+                    "source_site": "물빛일보",
+                }
+            ],
+        }
+    },
+}
+
+
+def test_the_documented_example_holds() -> None:
+    assert doctest.testmod(corpora.readers.nested).failed == 0
+
+
+def test_articles_of_published_layouts_are_read_with_headline_and_paragraphs(
+    write: Write, subtests: pytest.Subtests
+) -> None:
+    for name, content in PUBLISHED.items():
+        with subtests.test(layout=name):
+            (document,) = read_documents(write("a.json", json.dumps(content, ensure_ascii=False)))
+            assert (document.id, document.title, document.text) == (
+                "NWRW1800000021.1",
+                "금리 동결",
+                f"{FIRST}\n{SECOND}",
+            )
+            assert document.section in {"경제", ""}
+            assert document.date in {"20180101", ""}
+            assert document.publisher in {"물빛일보", ""}
+
+
+def test_a_document_without_text_is_one_bad_record(write: Write) -> None:
+    published = json.loads(json.dumps(PUBLISHED["모두의 말뭉치 신문"]))
+    published["document"].append({"id": "2", "metadata": {"title": "빈 기사"}, "paragraph": []})
+    rejected: list[Any] = []
+    assert len(list(read_documents(write("a.json", json.dumps(published)), rejected=rejected))) == 1
+    assert [record.where.rpartition("/")[2] for record in rejected] == ["a.json:2"]
+
+
+def test_fields_of_flat_objects_stay_as_they_are(write: Write) -> None:
+    (document,) = read_documents(
+        write("a.jsonl", json.dumps({"text": FIRST, "tags": ["a", "b"], "meta": {"date": "2024"}}))
+    )
+    assert document.extra == {"tags": ["a", "b"], "meta": {"date": "2024"}}
+    assert document.date == "2024"
