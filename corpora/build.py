@@ -12,6 +12,7 @@ A source is a file or a folder of files. `PATH:line`, `PATH:block` and `PATH:fil
     DIR/held-out-00000.jsonl, …    held-out documents, for perplexity
     DIR/rejected.jsonl             unreadable records: where, reason, record
     DIR/dropped.jsonl              up to 20 dropped documents of every rule, chosen by a hash
+    DIR/report.md                  counts by source, year, section and length, duplicates, personal data, vocabulary
     DIR/manifest.json              settings, counts of every source, digest of every shard
 
 `corpora.pipeline.stages` lists the stages. Each is split into tasks that any number of processes share; memory does not
@@ -217,6 +218,7 @@ def main(argv: list[str] | None = None) -> int:
         metavar="JACCARD",
         help="drop texts that are so similar to an earlier one; 0 keeps them",
     )
+    parser.add_argument("--any-quality", action="store_true", help="do not drop longer texts for their quality")
     parser.add_argument("--keep-personal-data", action="store_true", help="do not mask personal data")
     parser.add_argument("--mask-addresses", action="store_true", help="mask street addresses, too")
     parser.add_argument("--recipe", help="instead of all the above: a TOML file or a bundled recipe, e.g. open_korean")
@@ -269,6 +271,7 @@ def _inputs(arguments: argparse.Namespace, parser: ArgumentParser) -> tuple[list
             "remove_duplicates": not arguments.no_dedup,
             "near_duplicates": arguments.near_duplicates,
             "privacy": _kinds_to_mask(arguments),
+            "quality": not arguments.any_quality,
         },
         "text_unit": arguments.text_unit,
         "fields": {name: column for item in arguments.field for name, column in parse_field(item).items()},

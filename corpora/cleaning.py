@@ -24,6 +24,7 @@ from corpora.characters import collapse_blanks, nfc, remove_invisible
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
 from corpora.pipeline.privacy import DEFAULT_KINDS, Kind
+from corpora.pipeline.quality import low_quality
 from corpora.readers.decoding import format_of, read_lines, read_text
 from corpora.readers.records import parse_json_object
 
@@ -37,6 +38,8 @@ class CleaningConfig(Config):
     """Smallest share of Hangul among the letters of a text; 0 keeps every text."""
     max_repetition: float = Field(default=0.7, gt=0, le=1)
     """Largest share of a text that one letter or one eojeol may have; 1 keeps every text."""
+    quality: bool = True
+    """Drop longer texts by the rules of `corpora.pipeline.quality`."""
     remove_boilerplate: bool = True
     """Remove bylines, datelines, captions, copyright notices and the like."""
     remove_duplicates: bool = True
@@ -177,7 +180,7 @@ def reason_to_drop(text: str, config: CleaningConfig) -> str | None:
     # Punctuation counts neither way: “정말…………” repeats nothing.
     if max(repetition(letters), repetition(Counter(text.split()))) > config.max_repetition:
         return "repetitive"
-    return None
+    return low_quality(text) if config.quality else None
 
 
 def count_letters(text: str) -> dict[str, int]:

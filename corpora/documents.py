@@ -84,7 +84,8 @@ def read_documents(
             `.parquet`, `.arrow`; `.html`, `.xml` (NITF, NewsML, NewsML-G2), `.hwpx`; `.warc`; `.zip` of these.
             `.json` is an array of objects, or an object around one, also nested as in 모두의 말뭉치 and the data sets
             of AI-Hub, and is parsed as a whole.
-        fields: column of each field, e.g. `{"text": "기사본문"}`; others are found by `FIELD_NAMES`.
+        fields: column of each field, e.g. `{"text": "기사본문"}`; others are found by `FIELD_NAMES`. Numbers, such as
+            `{"text": "2"}`, are columns of a CSV or TSV file without a header.
         text_unit: what a document is in plain text: a `block` between blank lines, a `line`, or the whole `file`.
         rejected: bad records are appended to it; without it the first one raises.
         encoding: of text files; `auto`: UTF-8, UTF-16 or CP949, recognized.
@@ -100,7 +101,8 @@ def read_documents(
     folder = f"{path.parent}/"
     known: dict[str, bytes] = {}
     is_empty = True
-    for record in read_records(path, text_unit, encoding):
+    has_header = not any(column.isdecimal() for column in (fields or {}).values())
+    for record in read_records(path, text_unit, encoding, has_header=has_header):
         is_empty = False
         own_id = record.where.removeprefix(folder)
         try:

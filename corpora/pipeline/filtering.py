@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corpora.characters import collapse_blanks
-from corpora.cleaning import CleaningConfig, reason_to_drop
+from corpora.cleaning import CleaningConfig, count_letters, hangul_share, reason_to_drop
 from corpora.corpus import record_of
 from corpora.documents import Document
 from corpora.foundation.files import fingerprint
@@ -85,6 +85,7 @@ def filter_unit(build: Build, number: int) -> None:
             "dropped": dict(step.dropped),
             "edited": dict(step.edited),
             "masked": dict(step.masked),
+            "hangul": dict(step.hangul),
         }
 
 
@@ -101,12 +102,15 @@ class _Filter:
         self.dropped: Counter[str] = Counter()
         self.edited: Counter[str] = Counter()
         self.masked: Counter[str] = Counter()
+        self.hangul: Counter[str] = Counter()
+        """Documents by tenths of the share of Hangul among their letters."""
         self.victims = Victims()
         self._cleaning, self._repeated = cleaning, repeated
 
     def apply(self, document: Document) -> Document | None:
         """Return the document as it is kept, or None if a rule drops it."""
         document = self._mask(self._without_repeated_lines(document))
+        self.hangul[str(min(int(10 * hangul_share(count_letters(document.text))), 9))] += 1
         reason = reason_to_drop(document.text, self._cleaning)
         if reason is None:
             return document

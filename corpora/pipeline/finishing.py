@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,23 @@ from corpora.corpus import (
     write_manifest,
 )
 from corpora.foundation.errors import DataError, cannot_write
-from corpora.foundation.files import atomic_file
+from corpora.foundation.files import atomic_file, write_text
 from corpora.pipeline.filtering import FILTER, VICTIMS, Victims, filter_key
 from corpora.pipeline.plan import Build
 from corpora.pipeline.reading import READ, REJECTED
+from corpora.pipeline.report import REPORT, render_report
 from corpora.pipeline.selection import SELECT
 
 DROPPED = "dropped.jsonl"
 
 
-def finish(build: Build, selected: Sequence[str]) -> None:
+def finish(build: Build, selected: Sequence[str], clusters: Mapping[str, list[str]]) -> None:
     """Write the corpus: numbered shards, rejected records, some dropped documents, the report, the manifest.
 
     Args:
         build: a build whose other stages are finished.
         selected: tasks of `select`, one a unit.
+        clusters: tasks of `exact` and `clusters`.
 
     Raises:
         DataError: no document is left.
@@ -56,6 +58,7 @@ def finish(build: Build, selected: Sequence[str]) -> None:
                 shutil.copyfileobj(part, file)
     _write_dropped(build, selected)
     manifest = Manifest(schema=1, settings=plan.settings, totals=totals, sources=sources, shards=shards)
+    write_text(out / REPORT, render_report(build, manifest, selected, clusters))
     write_manifest(out, manifest)
 
 

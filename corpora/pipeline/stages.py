@@ -152,7 +152,8 @@ def _select(build: Build) -> list[Task]:
 
 def _finish(build: Build) -> list[Task]:
     def run() -> None:
-        finish(build, [task.key for task in _select(build)])
+        clusters = {EXACT: [task.key for task in _exact(build)], CLUSTERS: [task.key for task in _clusters(build)]}
+        finish(build, [task.key for task in _select(build)], clusters)
 
     return [Task(MANIFEST, run)]
 

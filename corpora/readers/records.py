@@ -3,11 +3,11 @@
 Every record is yielded, good or bad, so that readers can count them: accepted + rejected = records.
 """
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -58,13 +58,16 @@ def check_format(path: Path) -> str:
     return suffix
 
 
-def read_records(path: Path, text_unit: TextUnit = "block", encoding: Encoding = "auto") -> Iterator[Record]:
+def read_records(
+    path: Path, text_unit: TextUnit = "block", encoding: Encoding = "auto", *, has_header: bool = True
+) -> Iterator[Record]:
     """Yield the records of a file in order.
 
     Args:
         path: of a format in `FORMATS`, perhaps compressed. `.json` is parsed as a whole and needs memory for it.
         text_unit: what a record is in plain text.
         encoding: of text files.
+        has_header: whether the first row of a CSV or TSV file names its columns; otherwise they are `1`, `2`, ….
 
     Raises:
         DataError: the file cannot be read at all.
@@ -87,7 +90,7 @@ def read_records(path: Path, text_unit: TextUnit = "block", encoding: Encoding =
         if suffix == ".jsonl":
             yield from _read_json_lines(lines, path)
         elif suffix in TABLES:
-            yield from _read_table(lines, path, TABLES[suffix])
+            yield from _read_table(lines, path, TABLES[suffix], has_header=has_header)
         else:
             yield from _read_text(lines, path, text_unit)
 
@@ -124,12 +127,15 @@ def _read_json_lines(lines: Iterator[str | BadLine], path: Path) -> Iterator[Rec
             yield _record(where, line, parse_json_object(line, where))
 
 
-def _read_table(lines: Iterator[str | BadLine], path: Path, delimiter: str) -> Iterator[Record]:
+def _read_table(lines: Iterator[str | BadLine], path: Path, delimiter: str, *, has_header: bool) -> Iterator[Record]:
     rows = read_rows(lines, delimiter)
     header = next(rows, None)
     names = [nfc(name).strip() for name in header.cells] if header else []
-    if header and header.reason:
+    if header and header.reason and has_header:
         yield Record(f"{path}:1", header.raw, {}, DataError(f"{path}:1", header.reason, WRITTEN_AGAIN))
+    if header and not has_header:
+        names = [str(number) for number in range(1, len(header.cells) + 1)]
+        rows = itertools.chain([header], rows)
     for row in rows:
         where = f"{path}:{row.number}"
         if row.reason:
@@ -211,7 +217,7 @@ def _read_workbook(path: Path) -> Iterator[Record]:
     rows = read_sheet(path)
     names = [nfc(name).strip() for name in next(rows, (0, []))[1]]
     for number, cells in rows:
-        values = {name: cell for name, cell in zip_longest(names, cells[: len(names)], fillvalue="") if name}
+        values = {name: cell for name, cell in itertools.zip_longest(names, cells[: len(names)], fillvalue="") if name}
         yield Record(f"{path}:{number}", str(values), dict(values))
 
 
@@ -297,8 +303,8 @@ def _read_zip(path: Path, unit: TextUnit, encoding: Encoding) -> Iterator[Record
                 unpacked = unpack_member(path, member, Path(folder))
                 for record in read_records(unpacked, unit, encoding):
                     where = record.where.replace(str(unpacked), inside, 1)
-                    error = record.error and DataError(where, record.error.what, record.error.fix)
-                    yield Record(where, record.raw, record.values, error)
+                    bad = record.error and DataError(where, record.error.what, record.error.fix)
+                    yield Record(where, record.raw, record.values, bad)
             except (ValueError, DataError) as error:
                 what = error.what if isinstance(error, DataError) else str(error)
                 yield Record(f"{inside}:1", "", {}, DataError(f"{inside}:1", what, WRITTEN_AGAIN))

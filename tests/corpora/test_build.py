@@ -65,6 +65,7 @@ def test_a_corpus_has_shards_of_readable_records_and_a_manifest_that_adds_up(wri
         "manifest.json",
         "rejected.jsonl",
         "dropped.jsonl",
+        "report.md",
         *(shard.name for shard in manifest.shards),
     }
 
@@ -283,15 +284,16 @@ def test_work_of_an_interrupted_build_serves_other_sources_and_settings(write: W
 def test_any_number_of_tasks_gives_the_same_bytes_and_a_flipped_byte_is_noticed(
     write: Write, tmp_path: Path, fails: Fails
 ) -> None:
+    config = BuildConfig(held_out=0, cleaning=CleaningConfig(quality=False))
     long = " ".join(report(k) for k in range(9))
     sources = [
         write(f"{name}.jsonl", news(k, k + 40) + as_jsonl({"text": long.replace("예산", name, 1)}))
         for name, k in (("a", 0), ("b", 20), ("c", 40))
     ]
-    build(sources, tmp_path / "one", ALL)
+    build(sources, tmp_path / "one", config)
     assert read_manifest(tmp_path / "one").totals.dropped["near_duplicate"] == 2
     out = tmp_path / "two"
-    run(sources, out, ALL, tasks=2)
+    run(sources, out, config, tasks=2)
     # Of every stage, one file of one task is damaged: it is noticed, and that task is run again.
     for stage in ("read", "filter", "exact", "near", "select"):
         (out / "manifest.json").unlink()
@@ -308,9 +310,9 @@ def test_any_number_of_tasks_gives_the_same_bytes_and_a_flipped_byte_is_noticed(
         if stage in ("read", "filter"):
             shutil.rmtree(out / ".progress" / ("filter" if stage == "read" else "exact"))
         with fails(DataError, victim, "changed since it was written"):
-            run(sources, out, ALL)
-        run(sources, out, ALL)
-    build(sources, out, ALL)
+            run(sources, out, config)
+        run(sources, out, config)
+    build(sources, out, config)
     assert content(out) == content(tmp_path / "one")
 
 

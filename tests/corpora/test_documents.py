@@ -355,3 +355,12 @@ def test_reading_is_lazy(write: Write) -> None:
     assert next(documents).id == "a"
     with pytest.raises(DataError):
         next(documents)
+
+
+def test_a_table_without_a_header_is_read_by_the_numbers_of_its_columns(write: Write) -> None:
+    path = write("a.tsv", "a1\t기준금리를 묶었다.\na2\t물가가 올랐다.\n")
+    documents = list(read_documents(path, fields={"id": "1", "text": "2"}))
+    assert [(document.id, document.text) for document in documents] == [
+        ("a1", "기준금리를 묶었다."),
+        ("a2", "물가가 올랐다."),
+    ]
