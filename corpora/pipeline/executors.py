@@ -21,6 +21,7 @@ from corpora.pipeline.plan import Build
 from corpora.pipeline.stages import STAGES, Stage, run_tasks, unfinished
 
 ExecutorName: TypeAlias = Literal["local", "datatrove", "slurm", "ray"]
+Pool: TypeAlias = concurrent.futures.ProcessPoolExecutor | None
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
 
 
@@ -47,26 +48,43 @@ def run_build(
 
 def _run_local(build: Build, tasks: int, options: Mapping[str, str]) -> None:
     assert not options
-    with contextlib.ExitStack() as stack:
-        pool = None
-        if tasks > 1:
-            # Spawned: a fork of a process with threads can deadlock.
-            context = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(tasks, mp_context=context))
-            stack.callback(pool.shutdown, cancel_futures=True)
+    with processes(tasks) as pool:
         for stage in STAGES:
-            sizes = [task.size_bytes for task in stage.tasks(build)]
-            left = unfinished(build, stage)
-            unit = "B" if max(sizes, default=1) > 1 else "task"
-            with tqdm(total=sum(sizes), desc=stage.name, unit=unit, unit_scale=True, disable=None, leave=False) as bar:
-                bar.update(sum(sizes) - sum(sizes[number] for number in left))
-                for number in _finished(build.out, stage, left, pool):
-                    bar.update(sizes[number])
+            run_stage(build, stage, pool)
 
 
-def _finished(
-    out: Path, stage: Stage, left: Sequence[int], pool: concurrent.futures.ProcessPoolExecutor | None
-) -> Iterator[int]:
+@contextlib.contextmanager
+def processes(count: int) -> Iterator[Pool]:
+    """Start processes for the tasks of stages; None stands for this one."""
+    if count == 1:
+        yield None
+        return
+    # Spawned: a fork of a process with threads can deadlock.
+    context = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(concurrent.futures.ProcessPoolExecutor(count, mp_context=context))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        yield pool
+
+
+def run_stage(build: Build, stage: Stage, pool: Pool) -> None:
+    """Run what is unfinished of a stage, with a progress bar on a terminal.
+
+    Args:
+        build: a build whose earlier stages are finished.
+        stage: what is run.
+        pool: processes; None: this one.
+    """
+    sizes = [task.size_bytes for task in stage.tasks(build)]
+    left = unfinished(build, stage)
+    unit = "B" if max(sizes, default=1) > 1 else "task"
+    with tqdm(total=sum(sizes), desc=stage.name, unit=unit, unit_scale=True, disable=None, leave=False) as bar:
+        bar.update(sum(sizes) - sum(sizes[number] for number in left))
+        for number in _finished(build.out, stage, left, pool):
+            bar.update(sizes[number])
+
+
+def _finished(out: Path, stage: Stage, left: Sequence[int], pool: Pool) -> Iterator[int]:
     """Run tasks, and yield the number of each when it is finished."""
     if pool is None or len(left) < 2:
         for number in left:

@@ -200,8 +200,11 @@ _BANK = (
 )
 ACCOUNT = re.compile(rf"{_FREE}\d(?:[- ]?\d){{9,15}}{_CLOSED}(?!\s?[원달명개건])")
 ACCOUNT_CUE = re.compile(
-    rf"(?:{_BANK}|(?:신한|국민|하나|우리|기업|계좌|입금|송금|후원금|예금주)[가-힣]{{0,4}})[^\d.]{{0,16}}\Z"
+    rf"(?:{_BANK}|계좌[가-힣]{{0,4}}|입금|송금|후원금|예금주)[^\d.]{{0,16}}\Z"
+    r"|(?<![가-힣])(?:신한|국민|하나|우리|기업)\s?[:(]?\s?\Z"
 )
+NO_ACCOUNT = re.compile(r"97[89]\d{10}|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\d{4,6}")
+"""Digits in a row that are a book or a time."""
 ACCOUNT_CUE_BEHIND = re.compile(rf"\s?[(\[,/]?\s?(?:{_BANK}|예금주|계좌)")
 CARD = re.compile(
     _FREE
@@ -213,7 +216,7 @@ CARD = re.compile(
 def _accounts(text: str) -> Spans:
     for match in ACCOUNT.finditer(text):
         is_named = ACCOUNT_CUE.search(_before(text, match.start(), 30))
-        if is_named or ACCOUNT_CUE_BEHIND.match(text, match.end()):
+        if (is_named or ACCOUNT_CUE_BEHIND.match(text, match.end())) and not NO_ACCOUNT.fullmatch(match.group()):
             yield match.span()
 
 
@@ -251,7 +254,7 @@ _USE = "가나다라마거너더러머버서어저고노도로모보소오조구
 _REGION = "(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충북|충남|전북|전남|경북|경남|제주)"
 PLATE = re.compile(
     rf"(?P<region>(?<![가-힣]){_REGION}\s?)?(?<![\d.,-])(?P<number>\d{{1,3}})(?P<blank>\s?)(?P<use>[{_USE}])(?P<gap>\s?)(?P<serial>\d{{4}})"
-    r"(?![\d,.-]\d|\d)(?!\s?[년월일억만천백원명개건호조%~번])"
+    r"(?![\d,.-]\d|\d|\.\s\d)(?!\s?[년월일억만천백원%~]|[명개건호조번])"
 )
 VEHICLE = (
     "차량|승용차|번호판|차번호|차량번호|자동차|택시|트럭|화물차|승합차|버스|오토바이|렌터카|뺑소니"
@@ -260,8 +263,8 @@ VEHICLE = (
 VEHICLE_BEFORE = re.compile(rf"(?:{VEHICLE})[^.\n]{{0,16}}\Z")
 VEHICLE_BEHIND = re.compile(rf"\s?[)\]]?호?\s?[^.\n\d]{{0,10}}(?:{VEHICLE})")
 COURT = re.compile(r"선고|판결|결정|사건|법원|고법|지법|지원|헌재|재판|공판|심리|기소")
-COUNTERS = frozenset("조호주도부구수로가나다")
-"""Letters of plates that also follow numbers: 12조, 3호, 20주, 제5조, 종로 3가."""
+COUNTERS = frozenset("조호주도부수로")
+"""Letters of plates that also follow numbers: 12조, 3호, 20주, 37도."""
 
 
 def _plates(text: str) -> Spans:
