@@ -14,6 +14,7 @@ from corpora.pipeline.report import CharModel
 
 Write = Callable[[str, str | bytes], Path]
 
+FURNITURE = "이 페이지에 만족하십니까?"
 SECRETS = ("010-1234-5678", "900101-1234568", "sky@mail.example", "4111-1111-1111-1111")
 
 
@@ -24,7 +25,7 @@ def records() -> list[dict[str, str]]:
             "title": f"{k}번째 예산",
             "date": f"{2020 + k % 2}-05-01",
             "section": ("정치", "경제")[k % 2],
-            "text": f"의회가 {k}번째 본회의에서 예산 {k * 37}억 원을 의결했다.\n이 페이지에 만족하십니까?\n문의는 {SECRETS[k % 4]}",
+            "text": f"의회가 {k}번째 본회의에서 예산 {k * 37}억 원을 의결했다.\n{FURNITURE}\n문의는 {SECRETS[k % 4]}",
         }
         for k in range(24)
     ]
@@ -54,7 +55,7 @@ def test_a_report_counts_and_nothing_in_the_folder_holds_personal_data(
         "| 2020 | 12 |",
         "| 경제 | 12 |",
         "| under 50 | 24 |",
-        "| a.jsonl | 이 페이지에 만족하십니까? | 24 |",
+        "| a.jsonl | 이 페이지에 만족하십니까? | 18 |",
     ):
         assert row in report, row
     assert "bits per character" in report
