@@ -1,5 +1,6 @@
 """What a build is to do: its settings, its sources, and the units in which they are read."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,11 @@ class Plan(Config):
 
     def key_of(self, unit: int) -> str:
         """Return the digest of what decides the documents of a unit, wherever in the plan it stands."""
-        return self.key("unit", self.units[unit].file.model_dump(mode="json"))
+        return self._unit_keys[unit]
 
     def source_key(self, source: int) -> str:
         """Return the digest of what decides the documents of a source."""
-        return self.key("source", [self.key_of(unit) for unit in self.units_of(source)])
+        return self._source_keys[source]
 
     def key(self, *parts: object) -> str:
         """Return a digest of PARTS and of the settings of cleaning."""
@@ -80,13 +81,30 @@ class Plan(Config):
 
     def units_of(self, source: int) -> list[int]:
         """Return the numbers of the units of a source."""
-        return [number for number, unit in enumerate(self.units) if unit.source == source]
+        return self._units_by_source[source]
+
+    @functools.cached_property
+    def _unit_keys(self) -> list[str]:
+        return [self.key("unit", unit.file.model_dump(mode="json")) for unit in self.units]
+
+    @functools.cached_property
+    def _source_keys(self) -> list[str]:
+        return [self.key("source", [self.key_of(unit) for unit in units]) for units in self._units_by_source]
+
+    @functools.cached_property
+    def _units_by_source(self) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in self.sources]
+        for number, unit in enumerate(self.units):
+            found[unit.source].append(number)
+        return found
 
 
 def make_plan(config: BuildConfig, inputs: Sequence[tuple[Path, SourceFile]]) -> Plan:
     """Return the plan of a build of INPUTS; see `corpora.sources.find_inputs`."""
-    units = tuple(Unit(source=number, path=path.resolve(), file=file) for number, (path, file) in enumerate(inputs))
+    units = tuple(Unit(source=number, path=path.absolute(), file=file) for number, (path, file) in enumerate(inputs))
     sources = tuple(file for _, file in inputs)
+    # Other processes may have another working directory.
+    config = config.model_copy(update={"exclude": tuple(path.absolute() for path in config.exclude)})
     return Plan(config=config, settings=config.settings(), sources=sources, units=units)
 
 
