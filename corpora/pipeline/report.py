@@ -16,8 +16,10 @@ from corpora.pipeline.statistics import EOJEOL, EOJEOL_SHARE, LENGTHS, SAMPLE
 REPORT = "report.md"
 MODEL_ORDER = 4
 """Characters of an n-gram, the predicted one included."""
-MODEL_CHARS, HELD_OUT_CHARS = 1_000_000, 50_000
-"""Characters that the model is trained on, of all sources together, and that it predicts of each source."""
+MODEL_CHARS = 1_000_000
+"""Characters that the model is trained on, of all sources together."""
+HELD_OUT_CHARS, ALL_HELD_OUT_CHARS = 50_000, 2_000_000
+"""Characters that it predicts of a source, and of all."""
 NUM_ROWS = 30
 """Longest table of years, sections and lines."""
 NUM_CURVE_POINTS = 10
@@ -155,8 +157,9 @@ def _bits(build: Build, selected: Sequence[str]) -> str:
                 model.add(record["text"][: share - size])
                 size += len(record["text"])
     rows = []
+    largest = min(HELD_OUT_CHARS, ALL_HELD_OUT_CHARS // max(len(held_out), 1))
     for name, texts in held_out.items():
-        text = "\n".join(texts)[:HELD_OUT_CHARS]
+        text = "\n".join(texts)[:largest]
         rows.append((name, len(text), model.bits(text) / len(text)))
     note = (
         f"Under a model of {MODEL_ORDER} characters in a row, trained on {model.num_chars:,} characters of the corpus."
