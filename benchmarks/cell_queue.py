@@ -108,12 +108,12 @@ def compare(folder: Path, *, processes: int, kills: int, asked: Sequence[str] = 
     return num_killed, leaderboard(folder / "shared", arguments) == leaderboard(folder / "alone", arguments)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the benchmark and print what was found."""
     parser = argparse.ArgumentParser(description="Kill processes that share a folder of cells.")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--processes", type=int, default=4)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         num_killed, is_same = compare(Path(folder), processes=arguments.processes, kills=arguments.kills)
     answer = {"processes": arguments.processes, "killed": num_killed, "same_bytes": is_same}
