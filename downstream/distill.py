@@ -82,6 +82,9 @@ def distill(
     if config.features != "none":
         what = f"features={config.features}: a student has its teacher's head"
         raise RecipeError("distillation", what, "leave it out")
+    if config.micro_batch_size is not None:
+        what = f"micro_batch_size={config.micro_batch_size}: its losses are means over the tokens of a batch"
+        raise RecipeError("distillation", what, "leave it out, and lower batch_size if memory is short")
     config = config.model_copy(update={"layers": first.num_layers(config.layers)})
     if hasattr(task.family, "loss"):
         what = f"{task.title}: its outputs are no probabilities of labels"

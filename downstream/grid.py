@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     """Choose and fine-tune from the command line; prints the choice and the scores as JSON."""
     parser = ArgumentParser("python -m downstream.grid", "Choose fine-tuning settings by grid search, then fine-tune.")
     parser.add_argument("task", help="e.g. nsmc, klue-nli-devsplit")
-    parser.add_argument("--model", required=True, help="folder, hub id, or kpfbert, klue-bert, kobert, mbert")
+    parser.add_argument("--model", required=True, help="folder, hub id, or a key such as kpfbert")
     parser.add_argument("--out", type=Path, required=True, help="folder for points and models")
     parser.add_argument(
         "--grid", default="paper", help="paper (batch 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 3, 4), small"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
 from pydantic import Field
 
@@ -51,13 +51,20 @@ class FinetuneConfig(Config):
     """AdamW's, on all weights but biases and LayerNorm."""
     max_length: int = Field(default=128, ge=8)
     """Longest input in tokens, special tokens included."""
-    precision: Precision = "auto"
-    """`auto`: chosen by the machine; results record it."""
+    precision: Precision | Literal["fp16"] = "auto"
+    """`auto`: chosen by the machine; results record it. `fp16` scales the loss and needs a GPU."""
     # Unset fields are left out of recipes: results from before these fields existed stay valid.
     features: Literal["none", "embeddings", "second-to-last", "last", "weighted-sum", "last-four"] = Field(
         default="none", exclude_if=lambda value: value == "none"
     )
     """Layers that a two-layer BiLSTM reads; `none`: transformers' head on the last. Devlin et al. 2019, 5.3."""
+    micro_batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    """Examples of a batch that are computed at a time, for less memory and the same gradient; `auto`: as many as fit.
+    None: all."""
+    checkpoint_activations: bool = Field(default=False, exclude_if=lambda value: value is False)
+    """Whether the backward pass computes activations again, for less memory and about a third more time."""
     dropout: float | None = Field(default=None, ge=0, lt=1, exclude_if=lambda value: value is None)
     """Dropout rate in training; None: that of the encoder's config."""
     subword_dropout: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda value: value is None)

@@ -8,7 +8,7 @@ loop = { steps = 10_000, batch_size = 64 }
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -76,8 +76,8 @@ class LoopConfig(Config):
     """Optimizer steps."""
     batch_size: int = Field(default=256, ge=1)
     """Rows per optimizer step, over all processes."""
-    micro_batch_size: int | None = Field(default=None, ge=1)
-    """Rows that one process computes at a time; default: its share of the batch."""
+    micro_batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    """Rows that one process computes at a time; `auto`: as many as fit in memory; default: its share of the batch."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """`muon`: matrices between hidden layers use `pretraining.training.optimizers.Muon`, at the same learning rate."""
     momentum: float = Field(default=0.95, ge=0, lt=1)
@@ -298,7 +298,7 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             "set model.init to the folder of an extendable run",
         ),
         (
-            (loop.micro_batch_size or 0) > loop.batch_size,
+            isinstance(loop.micro_batch_size, int) and loop.micro_batch_size > loop.batch_size,
             f"loop.micro_batch_size={loop.micro_batch_size} exceeds loop.batch_size={loop.batch_size}",
             "a micro-batch is part of the batch",
         ),

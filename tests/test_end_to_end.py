@@ -50,7 +50,7 @@ def test_the_bundled_models_fill_the_sample_and_a_second_run_skips_them(tmp_path
         assert row["ci95"][0] <= row["value"] <= row["ci95"][1]
         assert row["num_examples"] == get_task(task).num_examples[row["split"]]
         assert (row["num_parameters"] == 1) == (model == "majority")
-    assert len(rows_in(tmp_path, "reported")) == 5 * 3
+    assert len(rows_in(tmp_path, "reported")) == (5 + 5) * 3
     assert all(title in first.stdout for title in (*models, "kpfBERT", "KLUE-BERT", "KorBERT", "KoBERT", "mBERT"))
 
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.json")}

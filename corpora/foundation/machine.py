@@ -20,6 +20,22 @@ Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
 """Of a training. `auto`: bf16 where the processor multiplies it fast, else fp32."""
 
 
+def devices() -> list[str]:
+    """Return the accelerators this process may use, as `CUDA_VISIBLE_DEVICES` names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [name.strip() for name in given.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def use_one_device() -> None:
+    """Keep this process to one accelerator: given several, transformers' Trainer would multiply the batch by them."""
+    if len(found := devices()) > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = found[0]
+
+
 def training_precision(asked: Precision = "auto") -> Literal["bf16", "fp32"]:
     """Return ASKED, or the faster precision of this machine; emulated bf16 is a hundred times slower than fp32."""
     import torch

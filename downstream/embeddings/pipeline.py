@@ -9,7 +9,7 @@ from corpora.foundation.errors import CheckpointError
 from corpora.foundation.machine import quiet_transformers
 from downstream.encoders.folder import PIPELINE_FILE, ModelFolder
 from downstream.encoders.tokenizers import check_reads_hangul, load_tokenizer
-from downstream.encoders.weights import PICKLED_WEIGHTS
+from downstream.encoders.weights import find_pickles
 from pretraining.vocabulary.splitting import add_rules
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check_is_safe(folder: Path) -> None:
         if not kind.startswith("sentence_transformers."):
             fix = "load it with sentence_transformers yourself if you trust it"
             raise CheckpointError(folder / PIPELINE_FILE, f"module {kind} is custom code, which is never run", fix)
-        pickled = [path / name for name in PICKLED_WEIGHTS if (path / name).is_file()]
+        pickled = find_pickles(path)
         if pickled and not any(path.glob("*.safetensors")):
             raise CheckpointError(pickled[0], "pickled weights", "save the model again as safetensors")
 

@@ -13,5 +13,5 @@ This package is the only place with model-specific handling (sources: the models
   XLNet's tokenizer, which puts the special tokens last.
 * KorBERT (ETRI, by licence only) marks the end of an eojeol by `_` instead of word continuations by `##`, splits on
   white space alone, and lists its subwords with counts in `vocab.korean.rawtext.list`.
-* Only BERT, XLNet and ELECTRA take `token_type_ids`.
+* Only BERT, ALBERT, XLNet and ELECTRA take `token_type_ids`.
 """

@@ -19,7 +19,7 @@ from corpora.foundation.files import package_path, sha256, write_json
 from downstream.families.classification import Classification
 from downstream.families.span_qa import SpanQA
 from downstream.task import get_task
-from pretraining.training.positions import row_length
+from pretraining.positions import row_length
 
 Kind: TypeAlias = Literal["summarizer", "embedder", "classifier", "reader", "encoder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -20,7 +20,8 @@ class Encoder:
     title: str
     hub_id: str | None
     """None where the weights are available by licence only, or come with the package."""
-    vocab_size: int
+    vocab_size: int | None = None
+    """None where only the folder says."""
     note: str = ""
     folder: Path | None = None
     """Folder of an encoder that comes with the package."""
@@ -33,6 +34,16 @@ ENCODERS: Mapping[str, Encoder] = {
     "korbert": Encoder("KorBERT", None, 30_797, "WordPiece variant; ETRI licence, files by application"),
     "kobert": Encoder("KoBERT", "skt/kobert-base-v1", 8_002),
     "mbert": Encoder("mBERT", "google-bert/bert-base-multilingual-cased", 119_547),
+    "koelectra-base-v3": Encoder("KoELECTRA base v3", "monologg/koelectra-base-v3-discriminator", 35_000),
+    "koelectra-small-v3": Encoder("KoELECTRA small v3", "monologg/koelectra-small-v3-discriminator", 35_000),
+    "klue-roberta-small": Encoder("KLUE-RoBERTa small", "klue/roberta-small", 32_000),
+    "klue-roberta-base": Encoder("KLUE-RoBERTa base", "klue/roberta-base", 32_000),
+    "klue-roberta-large": Encoder("KLUE-RoBERTa large", "klue/roberta-large", 32_000),
+    "kf-deberta-base": Encoder("KF-DeBERTa base", "kakaobank/kf-deberta-base"),
+    "kcelectra-base": Encoder("KcELECTRA base", "beomi/KcELECTRA-base"),
+    "tunib-electra-ko-base": Encoder("TUNiB-Electra ko base", "tunib/electra-ko-base"),
+    "tunib-electra-ko-small": Encoder("TUNiB-Electra ko small", "tunib/electra-ko-small"),
+    "multilingual-e5-small": Encoder("multilingual-e5-small", "intfloat/multilingual-e5-small"),
 }
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VOCAB_FILE = "vocab.txt"
 SENTENCEPIECE_BPE = 2  # TrainerSpec.ModelType
-TYPED_MODELS = {"bert", "xlnet", "electra"}
+TYPED_MODELS = {"bert", "xlnet", "electra", "albert"}
 DEFAULT_MAX_LENGTH = 512
 TYPED_INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 HANGUL_LINE = "이 나라의 한 기자가 이런 일을 다시 보고 그 사실을 알리는 글이다"

@@ -1,8 +1,10 @@
 """Weights of encoders: loading with a head, converting pickled ones, and storing in half precision."""
 
+import contextlib
+import logging
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,11 @@ from downstream.encoders.folder import SAFE_FILES, ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 
-PICKLED_WEIGHTS = ("pytorch_model.bin",)
+PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model-*.bin")
+"""Patterns of the files; the second is that of large models in several parts."""
+NOT_CONVERTED = {"architectures", "auto_map", "dtype", "model_type", "torch_dtype", "transformers_version"}
+"""Entries of config.json that a converted folder gets anew."""
+POOLER = "pooler."
 FITTING = "give the weights that belong to the config"
 
 
@@ -32,42 +38,20 @@ def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: s
         CheckpointError: the weights are missing, pickled, damaged, or do not fit the vocabulary.
     """
     import transformers
-    from safetensors import SafetensorError
+    from huggingface_hub.errors import StrictDataclassError
 
     if not any(folder.glob("*.safetensors")):
-        pickled = [name for name in PICKLED_WEIGHTS if (folder / name).is_file()]
+        pickled = [path.name for path in find_pickles(folder)]
         what = f"only pickled weights ({pickled[0]})" if pickled else "no model.safetensors in it"
         convert_it = f"convert once: python -m downstream.encoders '{folder}' --out DIR"
         raise CheckpointError(folder, what, convert_it if pickled else "put the model's weights in the folder")
     try:
-        config = transformers.AutoConfig.from_pretrained(folder, **head)
-        config.pad_token_id = tokenizer.pad_token_id
-        _check_vocabulary(folder, tokenizer, config.vocab_size)
-        model, loaded = getattr(transformers, auto_class).from_pretrained(
-            folder,
-            config=config,
-            # The stored dtype may be half precision, which CPUs without bf16 units compute a hundred times slower.
-            dtype="float32",
-            output_loading_info=True,
-        )
-    except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError) as error:
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
+    except (OSError, ValueError, AttributeError, StrictDataclassError) as error:
         raise CheckpointError(folder, f"the model cannot be read ({error})", "download the folder again") from error
-    _check_complete(folder, loaded["missing_keys"])
-    return model
-
-
-def _check_vocabulary(folder: Path, tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> None:
-    if max(tokenizer.get_vocab().values()) >= vocab_size:
-        what = f"the tokenizer has {max(tokenizer.get_vocab().values()) + 1:,} subwords and the model {vocab_size:,}"
-        raise CheckpointError(folder, what, "put tokenizer and weights of the same model in the folder")
-
-
-def _check_complete(where: Path, missing: Iterable[str]) -> None:
-    """Refuse weights that lack a part of the encoder; only heads and the pooler may be initialised at random."""
-    lost = sorted(key for key in missing if ".encoder." in f".{key}" or ".embeddings." in f".{key}")
-    if lost:
-        what = f"{len(lost)} encoder weights are missing, e.g. {lost[0]}"
-        raise CheckpointError(where, what, FITTING)
+    config.pad_token_id = tokenizer.pad_token_id
+    _check_vocabulary(folder, tokenizer, getattr(config, "vocab_size", 0))
+    return _load(folder, folder, auto_class, config)[0]
 
 
 def halve_weights(folder: Path) -> None:
@@ -85,50 +69,154 @@ def halve_weights(folder: Path) -> None:
 def convert(source: str, out: Path) -> None:
     """Save an encoder as a plain folder: config.json, tokenizer.json, model.safetensors.
 
-    Pickled weights are read by torch's restricted unpickler (`weights_only=True`), which builds only tensors; use it on
-    files from a trusted source.
+    The heads it was pretrained with are kept where their weights are complete; others are left out. Pickled weights are
+    read by torch's restricted unpickler (`weights_only=True`), which builds only tensors; use it on files from a
+    trusted source.
 
     Raises:
         CheckpointError: the source cannot be found or read.
         ResultError: OUT cannot be written.
     """
-    import torch
-    from transformers import AutoModelForMaskedLM, BertConfig
-
     folder = resolve(source, patterns=(*SAFE_FILES, *PICKLED_WEIGHTS))
     tokenizer = load_tokenizer(folder)
-    settings = ModelFolder(folder).config
-    config = BertConfig(**{k: v for k, v in settings.items() if k not in {"architectures", "dtype"}})
+    config = _plain_config(folder)
     config.pad_token_id = tokenizer.pad_token_id
-    pickled = next((folder / name for name in PICKLED_WEIGHTS if (folder / name).is_file()), None)
-    with tempfile.TemporaryDirectory() as scratch:
-        if pickled is None or any(folder.glob("*.safetensors")):
-            model = load_model(folder, tokenizer, "AutoModelForMaskedLM", {})
-        else:
-            _check_vocabulary(folder, tokenizer, config.vocab_size)
-            try:
-                state = torch.load(pickled, map_location="cpu", weights_only=True)
-            except Exception as error:  # the unpickler raises whatever the broken bytes lead it to
-                # torch's own message advises to switch the restriction off, which is unsafe.
-                what = f"cannot be read as weights: damaged, or not only tensors ({type(error).__name__})"
-                raise CheckpointError(pickled, what, "download it again from its publisher") from error
-            if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
-                raise CheckpointError(pickled, "holds no named weights", "give a BERT checkpoint")
-            masked_lm: Any = AutoModelForMaskedLM
-            model = masked_lm.from_config(config)
-            # Checkpoints older than 2019 name LayerNorm's tensors gamma and beta.
-            renamed = {k.replace("gamma", "weight").replace("beta", "bias"): v for k, v in state.items()}
-            if not any(key.startswith("bert.") for key in renamed):
-                # Saved from the bare encoder, without a head around it.
-                renamed = {f"bert.{key}": value for key, value in renamed.items()}
-            try:
-                missing, _ = model.load_state_dict(renamed, strict=False)
-            except RuntimeError as error:
-                raise CheckpointError(pickled, f"the weights do not fit the config ({error})", FITTING) from error
-            _check_complete(pickled, missing)
-        model.save_pretrained(scratch)
+    _check_vocabulary(folder, tokenizer, getattr(config, "vocab_size", 0))
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as staged:
+        where, weights = folder, folder
+        if not any(folder.glob("*.safetensors")):
+            where, weights = _unpickle(folder, Path(staged)), Path(staged)
+        _load_whole(where, weights, config).save_pretrained(scratch)
         save_tokenizer(tokenizer, Path(scratch))
         try:
             shutil.copytree(scratch, out, dirs_exist_ok=True)
         except OSError as error:
             raise cannot_write(out, error) from error
+
+
+def _plain_config(folder: Path) -> Any:
+    """Return transformers' config of a folder, also of one whose file names no architecture."""
+    import transformers
+    from huggingface_hub.errors import StrictDataclassError
+
+    model = ModelFolder(folder)
+    auto_config: Any = transformers.AutoConfig
+    try:
+        return auto_config.for_model(
+            model.model_type, **{key: value for key, value in model.config.items() if key not in NOT_CONVERTED}
+        )
+    except (ValueError, TypeError, KeyError, StrictDataclassError) as error:
+        what = f"transformers cannot read its config ({type(error).__name__}: {error})".splitlines()[0]
+        raise CheckpointError(folder, what, "give an encoder of a kind that transformers knows") from error
+
+
+def _unpickle(folder: Path, out: Path) -> Path:
+    """Write the pickled weights of a folder to OUT as safetensors; returns the first pickle, for messages.
+
+    Raises:
+        CheckpointError: there are none, or they hold anything but named tensors.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    pickles = find_pickles(folder)
+    if not pickles:
+        raise CheckpointError(folder, "no model.safetensors in it", "put the model's weights in the folder")
+    weights: dict[str, torch.Tensor] = {}
+    for path in pickles:
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # the unpickler raises whatever the broken bytes lead it to
+            # torch's own message advises to switch the restriction off, which is unsafe.
+            what = f"cannot be read as weights: damaged, or not only tensors ({type(error).__name__})"
+            raise CheckpointError(path, what, "download it again from its publisher") from error
+        if not isinstance(state, dict) or not state:
+            raise CheckpointError(path, "holds no named weights", "give the checkpoint of an encoder")
+        if odd := [key for key, part in state.items() if not isinstance(key, str) or not torch.is_tensor(part)]:
+            raise CheckpointError(path, f"'{odd[0]}' is no named tensor", "give the checkpoint of an encoder")
+        # Tied tensors share memory in a pickle and may not in safetensors.
+        weights |= {key: part.contiguous().clone() for key, part in state.items()}
+    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    return pickles[0]
+
+
+def find_pickles(folder: Path) -> list[Path]:
+    """Return the pickled weights of a folder, of which large models have several."""
+    return sorted(path for pattern in PICKLED_WEIGHTS for path in folder.glob(pattern))
+
+
+def _load_whole(where: Path, folder: Path, config: Any) -> Any:
+    """Load the largest model that the weights are complete for: with all pretraining heads, with one, or with none.
+
+    Raises:
+        CheckpointError: the weights of the encoder are incomplete or damaged; the message begins with WHERE.
+    """
+    from transformers import MODEL_FOR_MASKED_LM_MAPPING, MODEL_FOR_PRETRAINING_MAPPING
+
+    mappings: dict[str, Any] = {
+        "AutoModelForPreTraining": MODEL_FOR_PRETRAINING_MAPPING,
+        "AutoModelForMaskedLM": MODEL_FOR_MASKED_LM_MAPPING,
+    }
+    for auto_class in (*(name for name, known in mappings.items() if type(config) in known), "AutoModel"):
+        model, missing = _load(where, folder, auto_class, config)
+        if not missing:
+            return model
+    # What is missing is the pooler: saved, it would be the same random one for every seed.
+    return _load(where, folder, "AutoModel", config, add_pooling_layer=False)[0]
+
+
+def _load(where: Path, folder: Path, auto_class: str, config: Any, **options: Any) -> tuple[Any, list[str]]:
+    """Return a model in single precision, and the names of the weights that are initialised at random.
+
+    Raises:
+        CheckpointError: a weight of the encoder is missing or of another shape, or a file is damaged.
+    """
+    import transformers
+    from safetensors import SafetensorError
+
+    try:
+        with _no_load_report():
+            model, loaded = getattr(transformers, auto_class).from_pretrained(
+                folder,
+                config=config,
+                # The stored dtype may be half precision, which CPUs without bf16 units compute a hundred times slower.
+                dtype="float32",
+                output_loading_info=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                **options,
+            )
+    except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError) as error:
+        # transformers lists all kinds that it knows.
+        reason = str(error).partition("Model type should be one of")[0].strip()
+        raise CheckpointError(where, f"the model cannot be read ({reason})", FITTING) from error
+    missing = sorted(loaded["missing_keys"])
+    _check_complete(where, model, missing)
+    return model, missing
+
+
+@contextlib.contextmanager
+def _no_load_report() -> Iterator[None]:
+    """Keep transformers from listing what is missing, which `_check_complete` judges, and from advising to train it."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _check_vocabulary(folder: Path, tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> None:
+    if max(tokenizer.get_vocab().values()) >= vocab_size:
+        what = f"the tokenizer has {max(tokenizer.get_vocab().values()) + 1:,} subwords and the model {vocab_size:,}"
+        raise CheckpointError(folder, what, "put tokenizer and weights of the same model in the folder")
+
+
+def _check_complete(where: Path, model: Any, missing: Iterable[str]) -> None:
+    """Refuse weights that lack a part of the encoder; only heads and the pooler may be initialised at random."""
+    base = model.base_model
+    prefix = "" if base is model else f"{model.base_model_prefix}."
+    lost = [key for key in missing if key.startswith(prefix) and POOLER not in key]
+    if lost:
+        raise CheckpointError(where, f"{len(lost)} encoder weights are missing, e.g. {lost[0]}", FITTING)

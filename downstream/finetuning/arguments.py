@@ -1,15 +1,20 @@
 """Settings of a training: those given as KEY=VALUE, and those of transformers' Trainer."""
 
+import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from corpora.foundation.errors import UsageError
+from corpora.foundation.errors import UsageError, suggest
+from corpora.foundation.machine import Precision, training_precision
 from downstream.task import FinetuneConfig
 
 CHECKPOINT_STEPS = 500
 """Steps between checkpoints. Shorter runs are faster to repeat than their checkpoints are to write."""
+REPORTERS = ("tensorboard", "wandb")
+"""What the loss of a training can be shown in, if it is installed."""
 LOG_LINES = 50
 """Lines of loss and learning rate in the metrics of a run."""
 
@@ -26,7 +31,24 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
-def training_arguments(config: FinetuneConfig, checkpoints: Path, seed: int, *, num_features: int, bf16: bool) -> Any:
+def finetuning_precision(asked: Precision | Literal["fp16"]) -> Literal["bf16", "fp16", "fp32"]:
+    """Return the precision that matrices are multiplied in.
+
+    Raises:
+        UsageError: fp16 is asked for without a GPU.
+    """
+    import torch
+
+    if asked != "fp16":
+        return training_precision(asked)
+    if not torch.cuda.is_available():
+        raise UsageError("precision=fp16", "there is no GPU, and CPUs do not train in fp16", "use precision=auto")
+    return "fp16"
+
+
+def training_arguments(
+    config: FinetuneConfig, checkpoints: Path, seed: int, *, num_features: int, reporters: Sequence[str] = ()
+) -> Any:
     """Return transformers' `TrainingArguments`.
 
     Args:
@@ -34,11 +56,19 @@ def training_arguments(config: FinetuneConfig, checkpoints: Path, seed: int, *, 
         checkpoints: folder for checkpoints.
         seed: of data order and dropout.
         num_features: inputs in an epoch.
-        bf16: whether to compute in bfloat16.
+        reporters: what the loss is shown in, e.g. `tensorboard`.
+
+    Raises:
+        UsageError: the precision is not one of this machine, or a reporter is not installed.
     """
     import torch
     from transformers import TrainingArguments
 
+    precision = finetuning_precision(config.precision)
+    check_reporters(reporters)
+    if "tensorboard" in reporters:
+        # Checkpoints are deleted at the end, and their folder is the default.
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(checkpoints.parents[1] / "tensorboard"))
     steps = int(config.epochs * num_features / config.batch_size)
     return TrainingArguments(
         output_dir=str(checkpoints),
@@ -50,7 +80,8 @@ def training_arguments(config: FinetuneConfig, checkpoints: Path, seed: int, *, 
         weight_decay=config.weight_decay,
         max_grad_norm=1.0,
         optim="adamw_torch_fused",
-        bf16=bf16,
+        bf16=precision == "bf16",
+        fp16=precision == "fp16",
         use_cpu=not torch.cuda.is_available(),
         seed=seed,
         data_seed=seed,
@@ -58,11 +89,20 @@ def training_arguments(config: FinetuneConfig, checkpoints: Path, seed: int, *, 
         save_steps=CHECKPOINT_STEPS,
         save_total_limit=1,
         logging_steps=max(1, steps // LOG_LINES),
-        report_to="none",
+        report_to=list(reporters) or "none",
         disable_tqdm=not sys.stderr.isatty(),
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
     )
+
+
+def check_reporters(names: Sequence[str]) -> None:
+    """Raise UsageError for a reporter that is unknown or not installed."""
+    for name in names:
+        if name not in REPORTERS:
+            raise UsageError("--report-to", f"'{name}' is unknown", suggest(name, REPORTERS))
+        if importlib.util.find_spec(name) is None:
+            raise UsageError("--report-to", f"{name} is not installed", f"pip install {name}")
 
 
 def last_checkpoint(folder: Path) -> str | None:

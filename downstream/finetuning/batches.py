@@ -1,6 +1,6 @@
 """Batches of features: which examples are trained on, in which order, and how they are padded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +106,36 @@ class LengthGroupedSampler:
     def __len__(self) -> int:
         """Return the number of indices."""
         return len(self._dataset)
+
+
+def micro_batches(batch: Mapping[str, "Tensor"], size: int) -> Iterator[tuple[dict[str, "Tensor"], float]]:
+    """Divide a batch in parts of SIZE examples; yields each with its share of what the mean loss is a mean of.
+
+    The gradients of the parts' mean losses, weighted by the shares and added up, are the gradient of the whole batch's.
+    Parts are cut to their own longest input.
+    """
+    labels = batch.get("labels")
+    whole = _num_terms(labels, len(batch["input_ids"]))
+    for first in range(0, len(batch["input_ids"]), size):
+        part = {name: rows[first : first + size] for name, rows in batch.items()}
+        longest = int(part["attention_mask"].sum(-1).max())
+        shape = part["input_ids"].shape
+        # Contiguous, because transformers views labels as one row.
+        part = {
+            name: rows[..., :longest].contiguous() if _is_tokens(rows, shape) else rows for name, rows in part.items()
+        }
+        yield part, _num_terms(part.get("labels"), len(part["input_ids"])) / max(1, whole)
+
+
+def _num_terms(labels: "Tensor | None", num_rows: int) -> int:
+    """Return what a mean loss is a mean of: labelled tokens, or examples."""
+    of_tokens = labels is not None and labels.ndim > 1 and not labels.is_floating_point()
+    return int((labels != NO_LABEL).sum()) if labels is not None and of_tokens else num_rows
+
+
+def _is_tokens(rows: "Tensor", shape: Sequence[int]) -> bool:
+    """Whether ROWS have an entry for every token."""
+    return rows.shape == shape and not rows.is_floating_point()
 
 
 class PaddingCollator:

@@ -7,20 +7,28 @@ import functools
 import json
 import logging
 import shutil
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import UsageError, cannot_write
 from corpora.foundation.files import fingerprint, write_text
-from corpora.foundation.machine import no_file_bars, training_precision, versions
+from corpora.foundation.machine import no_file_bars, use_one_device, versions
 from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.families.classification import check_labels_differ
-from downstream.finetuning.arguments import last_checkpoint, training_arguments
-from downstream.finetuning.batches import FeatureDataset, LengthGroupedSampler, PaddingCollator, draw_few, subsample
+from downstream.finetuning.arguments import finetuning_precision, last_checkpoint, training_arguments
+from downstream.finetuning.batches import (
+    FeatureDataset,
+    LengthGroupedSampler,
+    PaddingCollator,
+    draw_few,
+    micro_batches,
+    subsample,
+)
 from downstream.finetuning.cards import render_model_card
 from downstream.finetuning.method import TrainingMethod
 from downstream.finetuning.prediction import predict
@@ -31,6 +39,8 @@ from pretraining.vocabulary.tokenizer import save_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from downstream.finetuning.estimate import FinetuneEstimate
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +67,8 @@ class TrainingRun:
     recipe: dict[str, Any]
     """Everything but the seed that decides the predictions; `finetune_recipe` or more."""
     method: TrainingMethod = field(default_factory=TrainingMethod)
+    reporters: tuple[str, ...] = ()
+    """What the loss is shown in: `tensorboard`, `wandb`."""
 
     @property
     def checkpoints(self) -> Path:
@@ -103,23 +115,10 @@ def train_and_evaluate(run: TrainingRun) -> Result:
 
 def _train(run: TrainingRun) -> Result:
     """Train, score and save the model."""
-    from transformers import set_seed
-
-    if not logger.isEnabledFor(logging.INFO):
-        logging.getLogger("transformers").setLevel(logging.ERROR)
-    examples = _labelled(run)
-    check_labels_differ(run.task.family, examples, f"{run.task.name}, training split")
-    set_seed(run.seed)
-    tokenizer = load_tokenizer(run.encoder)
-    model = run.method.build(run.encoder, tokenizer, run.task.family)
-    if run.config.dropout is not None:
-        set_dropout(model, run.config.dropout)
-    max_length = _input_length(run, tokenizer.model_max_length)
-    dataset = _training_set(run, tokenizer, max_length)
+    trainer, tokenizer, max_length = _prepare(run)
     try:
-        trainer = _build_trainer(run, model, tokenizer, dataset)
         started = time.perf_counter()
-        trainer.train(resume_from_checkpoint=last_checkpoint(run.checkpoints))
+        _run_trainer(run, trainer)
         losses = [entry for entry in trainer.state.log_history if "loss" in entry]
         write_text(run.out / METRICS_FILE, "".join(json.dumps(entry) + "\n" for entry in losses))
         train_s = time.perf_counter() - started
@@ -134,6 +133,77 @@ def _train(run: TrainingRun) -> Result:
     except OSError as error:
         raise cannot_write(run.out, error) from error
     return result
+
+
+def _prepare(run: TrainingRun) -> tuple[Any, "PreTrainedTokenizerBase", int]:
+    """Return the trainer of a run, with model and data, the tokenizer, and the length at which inputs are cut."""
+    from transformers import set_seed
+
+    use_one_device()
+    if not logger.isEnabledFor(logging.INFO):
+        logging.getLogger("transformers").setLevel(logging.ERROR)
+    examples = _labelled(run)
+    check_labels_differ(run.task.family, examples, f"{run.task.name}, training split")
+    set_seed(run.seed)
+    tokenizer = load_tokenizer(run.encoder)
+    model = run.method.build(run.encoder, tokenizer, run.task.family)
+    if run.config.dropout is not None:
+        set_dropout(model, run.config.dropout)
+    if run.config.checkpoint_activations:
+        base = model.base_model
+        # The second is its name in older versions of transformers.
+        enable = getattr(base, "activation_checkpointing_enable", None) or base.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
+    max_length = _input_length(run, tokenizer.model_max_length)
+    dataset = _training_set(run, tokenizer, max_length)
+    try:
+        return _build_trainer(run, model, tokenizer, dataset), tokenizer, max_length
+    except OSError as error:
+        raise cannot_write(run.out, error) from error
+
+
+def _run_trainer(run: TrainingRun, trainer: Any) -> None:
+    """Train to the last step, in micro-batches as large as fit if that is asked for.
+
+    Raises:
+        RecipeError: memory is too small; the message says which micro-batch fits.
+    """
+    from downstream.finetuning.estimate import Probe, does_not_fit
+    from pretraining.training.memory import is_out_of_memory
+
+    where, batch_size = f"{run.task.name} fine-tuning", run.config.batch_size
+    if run.config.micro_batch_size == "auto":
+        trainer.micro_batch_size = Probe(trainer, batch_size=batch_size).largest()
+        logger.info("micro_batch_size=%d", trainer.micro_batch_size)
+        if not trainer.micro_batch_size:
+            raise does_not_fit(where, 1, 0)
+    try:
+        trainer.train(resume_from_checkpoint=last_checkpoint(run.checkpoints))
+        return
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside of the handler, whose traceback keeps the activations.
+    trainer.model.zero_grad(set_to_none=True)
+    trainer.optimizer = trainer.lr_scheduler = None
+    trainer.accelerator.free_memory()
+    size = min(trainer.micro_batch_size or batch_size, batch_size)
+    raise does_not_fit(where, size, Probe(trainer, batch_size=size // 2).largest() if size > 1 else 0)
+
+
+def estimate_run(run: TrainingRun) -> "FinetuneEstimate":
+    """Estimate time and memory of a run; nothing is written to its folder.
+
+    Raises:
+        RecipeError: a micro-batch does not fit in memory; the message says which one does.
+        SuiteError: the model is unusable.
+    """
+    from downstream.finetuning.estimate import estimate_training
+
+    where, config = f"{run.task.name} fine-tuning", run.config
+    with no_file_bars(), tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
+        trainer, _, _ = _prepare(replace(run, out=Path(scratch)))
+        return estimate_training(trainer, where=where, batch_size=config.batch_size, epochs=config.epochs)
 
 
 def _input_length(run: TrainingRun, num_positions: int) -> int:
@@ -175,6 +245,8 @@ def _build_trainer(run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizer
     sampler = LengthGroupedSampler(dataset, run.config.batch_size, run.seed)
 
     class LengthGroupedTrainer(Trainer):
+        micro_batch_size: int | None = None
+
         def _get_train_sampler(self, _dataset: Any = None) -> Any:
             return sampler
 
@@ -189,14 +261,29 @@ def _build_trainer(run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizer
             loss = run.method.loss or getattr(run.task.family, "loss", None)
             return super().compute_loss(model, inputs, *arguments, **options) if loss is None else loss(model, inputs)
 
-    bf16 = training_precision(run.config.precision) == "bf16"
+        def training_step(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+            size = self.micro_batch_size
+            if size is None or len(inputs["input_ids"]) <= size:
+                return super().training_step(model, inputs, *arguments, **options)
+            model.train()
+            total = 0.0
+            for part, share in micro_batches(inputs, size):
+                loss = self.compute_loss(model, self._prepare_inputs(part)) * share
+                self.accelerator.backward(loss)
+                total += loss.detach()
+            return total
+
     trainer = LengthGroupedTrainer(
         model=model,
-        args=training_arguments(run.config, run.checkpoints, run.seed, num_features=len(dataset), bf16=bf16),
+        args=training_arguments(
+            run.config, run.checkpoints, run.seed, num_features=len(dataset), reporters=run.reporters
+        ),
         train_dataset=dataset,
         data_collator=PaddingCollator(tokenizer),
         processing_class=tokenizer,
     )
+    if isinstance(run.config.micro_batch_size, int):
+        trainer.micro_batch_size = run.config.micro_batch_size
     trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
     return trainer
 
@@ -218,7 +305,7 @@ def _evaluate(
         train_s=train_s,
         eval_s=time.perf_counter() - started,
         device=str(model.device.type),
-        precision=training_precision(run.config.precision),
+        precision=finetuning_precision(run.config.precision),
         num_parameters=sum(p.numel() for p in model.base_model.parameters()),
     )
 

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX
 from corpora.foundation.errors import ResultError
 from corpora.foundation.files import package_path
+from corpora.foundation.machine import use_one_device
 from downstream.finetuning.result import Result, write_result
 from downstream.finetuning.search import Grid
 from downstream.task import Task, TaskData, get_task, read_task
@@ -44,7 +45,7 @@ from eval.cells.leases import POLL_S as LEASE_POLL_S
 from eval.cells.leases import LeaseTakenError, is_taken, leased
 from eval.cells.manifest import origin
 from eval.cells.measurements import MEASUREMENTS, Extra, missing_measurements, write_measurements
-from eval.cells.workers import Worker, end_with, part_of_machine, use_one_device
+from eval.cells.workers import Worker, end_with, part_of_machine
 from eval.contestants.contestant import Cell, Contestant, Job, Outcome, read_entry
 
 RUN_ALL = package_path("eval", "run_all.py")

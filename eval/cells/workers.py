@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from corpora.foundation.errors import cannot_write
-from corpora.foundation.machine import num_threads
+from corpora.foundation.machine import devices, num_threads
 
 PARENT_POLL_S = 1.0
 
@@ -76,22 +76,6 @@ def part_of_machine(slot: int, jobs: int, threads: int | None = None) -> dict[st
     part = {"OMP_NUM_THREADS": share, "RAYON_NUM_THREADS": share}
     accelerators = devices()
     return part | ({"CUDA_VISIBLE_DEVICES": accelerators[slot % len(accelerators)]} if accelerators else {})
-
-
-def devices() -> list[str]:
-    """Return the accelerators this process may use, as `CUDA_VISIBLE_DEVICES` names them."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is not None:
-        return [name.strip() for name in given.split(",") if name.strip()]
-    import torch
-
-    return [str(number) for number in range(torch.cuda.device_count())]
-
-
-def use_one_device() -> None:
-    """Keep this process to one accelerator: given several, transformers' Trainer would multiply the batch by them."""
-    if len(found := devices()) > 1:
-        os.environ["CUDA_VISIBLE_DEVICES"] = found[0]
 
 
 def end_with(parent: int) -> None:

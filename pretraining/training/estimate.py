@@ -1,4 +1,4 @@
-"""The cost of a run, extrapolated from one step on a sample of its corpus."""
+"""The cost of a run, extrapolated from one micro-batch on a sample of its corpus."""
 
 import os
 import resource
@@ -12,7 +12,7 @@ from corpora.foundation.errors import DataError
 if TYPE_CHECKING:
     from pretraining.recipe import LoopConfig
     from pretraining.training.dataset import Prepared
-    from pretraining.training.loop import Trainer
+    from pretraining.training.trial import TrialTrainer
 
 SAMPLE_BYTES = 4 << 20
 """Text of the sample."""
@@ -38,12 +38,13 @@ class Estimate:
     device: str
     tokens_per_s: float
     matmul_share: float
+    micro_batch_size: int
 
     @classmethod
     def from_sample(
-        cls, trainer: "Trainer", data: "Prepared", config: "LoopConfig", *, share: float, preparation_s: float
+        cls, trainer: "TrialTrainer", data: "Prepared", config: "LoopConfig", *, share: float, preparation_s: float
     ) -> "Estimate":
-        """Time steps on a sample of the corpus, and extrapolate to all of it.
+        """Time a micro-batch on a sample of the corpus, and extrapolate to the run.
 
         Args:
             trainer: of the sample.
@@ -52,7 +53,7 @@ class Estimate:
             share: of the corpus that the sample is.
             preparation_s: time that the sample took, divided by the number of workers.
         """
-        speed = trainer.time_steps()
+        speed = trainer.time_micro_batch()
         rows, tokens = round(len(data.train.corpus) / share), round(data.num_tokens / share)
         has_short_ids = data.train.objective.layout.specials.vocab_size <= 1 << 16
         checkpoint = 4 * trainer.num_parameters * (1 + OPTIMIZER_STATES)
@@ -75,6 +76,7 @@ class Estimate:
             device=f"{accelerator.num_processes} × {accelerator.device}, {accelerator.mixed_precision}",
             tokens_per_s=speed.tokens_per_s,
             matmul_share=speed.matmul_share,
+            micro_batch_size=trainer.micro_batch_size,
         )
 
     def table(self, out: Path) -> str:
@@ -86,12 +88,13 @@ class Estimate:
             ("rows per epoch", f"about {self.rows_per_epoch:,}"),
             ("tokens per epoch, without padding", f"about {self.tokens_per_epoch:,}"),
             ("epochs", f"{self.epochs:.2f}"),
-            ("preparation of tokens and rows", _duration(self.preparation_s)),
+            ("preparation of tokens and rows", format_duration(self.preparation_s)),
+            ("rows at a time", f"{self.micro_batch_size:,}"),
             ("one step", f"{self.step_s:.3f} s, {self.tokens_per_s:,.0f} tokens/s"),
             ("share of the measured matmul rate", f"{100 * self.matmul_share:.1f} %"),
-            (f"{self.steps:,} steps", _duration(self.training_s)),
-            ("peak memory", _size(self.memory_bytes)),
-            ("disk", f"{_size(self.disk_bytes)} of {_size(free)} free"),
+            (f"{self.steps:,} steps", format_duration(self.training_s)),
+            ("peak memory", format_size(self.memory_bytes)),
+            ("disk", f"{format_size(self.disk_bytes)} of {format_size(free)} free"),
         ]
         lines = ["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)]
         if self.disk_bytes > free:
@@ -122,7 +125,7 @@ def sample_corpus(corpus: Path, out: Path) -> float:
     return written / sum(file.stat().st_size for file in files)
 
 
-def _peak_memory_bytes(trainer: "Trainer") -> int:
+def _peak_memory_bytes(trainer: "TrialTrainer") -> int:
     import torch
 
     device = trainer.accelerator.device
@@ -139,7 +142,8 @@ def _free_bytes(out: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
+    """Return a time in the unit that suits it."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
@@ -147,7 +151,8 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
 
 
-def _size(size: float) -> str:
+def format_size(size: float) -> str:
+    """Return a number of bytes in the unit that suits it."""
     for unit in ("B", "KB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

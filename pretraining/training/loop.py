@@ -4,7 +4,6 @@ A step is a function of (recipe, data, seed, step): rows, masks and dropout carr
 that is killed and resumed is therefore bit-identical to an uninterrupted one.
 """
 
-import collections
 import concurrent.futures
 import contextlib
 import json
@@ -74,17 +73,6 @@ class Progress:
     window_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class StepSpeed:
-    """Speed of a training step."""
-
-    step_s: float
-    tokens_per_s: float
-    """Tokens without padding, over all processes."""
-    matmul_share: float
-    """Share of the floating-point rate of a large matrix product on the same devices."""
-
-
 class Trainer:
     """The training of one model: data, optimizers and state."""
 
@@ -115,6 +103,10 @@ class Trainer:
             raise RecipeError("recipe", what, "make it a multiple of the number of processes")
         self.model, self.accelerator = model, accelerator
         self._source, self._held_out, self._config, self._out = source, held_out, config, out
+        self.micro_batch_size = max(1, config.batch_size // accelerator.num_processes)
+        """Rows that this process computes at a time; `auto` is resolved by the run."""
+        if isinstance(config.micro_batch_size, int):
+            self.micro_batch_size = config.micro_batch_size
         self._seed = source.objective.layout.seed
         self._terms = source.objective.terms
         if accelerator.device.type == "cpu":
@@ -167,24 +159,6 @@ class Trainer:
                     export(self.progress.step)
                 self._after_step(bar)
 
-    def time_steps(self, seconds: float = 0.0, *, warm_up: int = 1) -> "StepSpeed":
-        """Train for SECONDS, at least one step, and return the mean speed; the warm-up steps are not timed."""
-        self._matmul_rate = self._measure_matmul_rate()
-        for _ in range(warm_up):
-            self._step(self._batches(self.progress.step))
-        first, elapsed = self.progress.step, 0.0
-        counts: collections.Counter[str] = collections.Counter()
-        while self.progress.step == first or elapsed < seconds:
-            batches = self._batches(self.progress.step)
-            counts.update(self._count(batches))
-            started = time.perf_counter()
-            self._step(batches)
-            if self.accelerator.device.type == "cuda":
-                torch.cuda.synchronize(self.accelerator.device)
-            elapsed += time.perf_counter() - started
-        share = self._matmul_share(counts, elapsed)
-        return StepSpeed(elapsed / (self.progress.step - first), counts["tokens"] / elapsed, share)
-
     def _measure_matmul_rate(self) -> float:
         dtype = compute_dtype(self._config)
         return matmul_flops_per_s(self.accelerator.device, dtype) * int(self.accelerator.num_processes)
@@ -194,11 +168,8 @@ class Trainer:
         return flops / seconds / self._matmul_rate
 
     def _batches(self, step: int) -> list[dict[str, Tensor]]:
-        accelerator = self.accelerator
-        size = self._config.micro_batch_size or self._config.batch_size
-        return self._source.micro_batches(
-            step, process=accelerator.process_index, num_processes=accelerator.num_processes, size=size
-        )
+        process, number = self.accelerator.process_index, self.accelerator.num_processes
+        return self._source.micro_batches(step, process=process, num_processes=number, size=self.micro_batch_size)
 
     def _step(self, batches: Sequence[Mapping[str, Tensor]]) -> None:
         """Do one optimizer step."""
@@ -212,12 +183,7 @@ class Trainer:
         for number, batch in enumerate(batches):
             last = number == len(batches) - 1
             with contextlib.nullcontext() if last else accelerator.no_sync(self._model):
-                outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
-                # Very short rows may have no predictions.
-                losses = [t.weight * outputs[f"{t.name}_loss"] / max(1.0, sums[t.name]) for t in self._terms]
-                loss = torch.stack(losses).sum()
-                # Gradients are averaged over processes; the counts above are sums over them.
-                accelerator.backward(loss * accelerator.num_processes)
+                outputs = self._backward(batch, sums)
             for name, value in outputs.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
         norm = accelerator.clip_grad_norm_(self._model.parameters(), config.clip)
@@ -231,13 +197,27 @@ class Trainer:
         else:
             progress.skipped += 1
             progress.skipped_in_a_row += 1
-        for optimizer in self._optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        self._zero_gradients()
         progress.tokens += int(sums["tokens"])
         progress.step += 1
         self.average.update(progress.step)
         if progress.skipped_in_a_row > config.max_skipped:
             self._stop_non_finite()
+
+    def _backward(self, batch: Mapping[str, Tensor], counts: Mapping[str, float]) -> dict[str, Tensor]:
+        """Add the gradients of a micro-batch of a step with COUNTS; return what the model does."""
+        outputs: dict[str, Tensor] = self._model(
+            **{k: tensor.to(self.accelerator.device) for k, tensor in batch.items()}
+        )
+        # Very short rows may have no predictions.
+        losses = [t.weight * outputs[f"{t.name}_loss"] / max(1.0, counts[t.name]) for t in self._terms]
+        # Gradients are averaged over processes; the counts are sums over them.
+        self.accelerator.backward(torch.stack(losses).sum() * self.accelerator.num_processes)
+        return outputs
+
+    def _zero_gradients(self) -> None:
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def _are_finite(self, norm: Tensor, loss: Tensor) -> bool:
         """Whether gradient norm (of all processes) and loss (of this one) are finite; all processes decide alike."""
@@ -341,7 +321,7 @@ class Trainer:
         accelerator, source = self.accelerator, self._held_out
         rows = np.arange(min(self._config.evaluate_rows, len(source.corpus)))
         own = rows[accelerator.process_index :: accelerator.num_processes]
-        size = self._config.micro_batch_size or max(1, self._config.batch_size // accelerator.num_processes)
+        size = self.micro_batch_size
         sums: dict[str, Any] = {}
         self._model.eval()
         # Every process computes as many batches as the one with the most rows: a sharded model synchronises in each.

@@ -7,17 +7,17 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
 from corpora.foundation.files import fingerprint, write_json, write_text
 from corpora.foundation.machine import no_file_bars, versions
+from pretraining.positions import row_length
 from pretraining.recipe import Recipe
 from pretraining.training.dataset import Prepared, prepare
 from pretraining.training.estimate import Estimate, sample_corpus
-from pretraining.training.positions import row_length
 from pretraining.training.report import draw_curves, render_pretraining_card
 from pretraining.vocabulary.tokenizer import load_wordpiece, save_tokenizer
 
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pretraining.model import PretrainingModel
-    from pretraining.training.loop import Trainer
+    from pretraining.training.trial import TrialTrainer
 
 RECIPE_FILE, DATA_FILE, MANIFEST_FILE = "recipe.json", "data.json", "manifest.json"
+MICRO_BATCH = "micro_batch_size"
+"""Entry of `DATA_FILE` of a run that chose its micro-batch itself."""
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 REPORTING = {
     "loop": {"log_every", "evaluate_every", "evaluate_rows", "checkpoint_every", "keep_checkpoints"}
@@ -91,21 +93,22 @@ class Run:
             _load_initial_weights(model, Path(self.recipe.model.init))
         return model
 
-    def make_trainer(self, accelerator: "Accelerator") -> "Trainer":
+    def make_trainer(self, accelerator: "Accelerator") -> "TrialTrainer":
         """Return the trainer of the model with its initial weights."""
-        from pretraining.training.loop import Trainer
+        from pretraining.training.trial import TrialTrainer
 
         data = self.data
-        trainer = Trainer(self.build_model(), data.train, data.held_out, self.recipe.loop, accelerator, self.out)
+        trainer = TrialTrainer(self.build_model(), data.train, data.held_out, self.recipe.loop, accelerator, self.out)
         if self.recipe.loop.carry_state:
             trainer.carry_state(Path(self.recipe.model.init))
         return trainer
 
     def estimate(self) -> Estimate:
-        """Time one step on a sample of the corpus, after one warm-up step; nothing is written to the folder.
+        """Time one micro-batch on a sample of the corpus, after a warm-up; nothing is written to the folder.
 
         Raises:
-            SuiteError: anything that would stop the run.
+            RecipeError: a micro-batch does not fit in memory; the message says which one does.
+            SuiteError: anything else that would stop the run.
         """
         from pretraining.training.accelerator import make_accelerator
 
@@ -120,6 +123,10 @@ class Run:
             prepared = sample.data
             preparation_s = (time.perf_counter() - started) / self.num_workers
             trainer = sample.make_trainer(make_accelerator(recipe.loop, cpu=self.cpu))
+            largest = trainer.largest_fitting(trainer.micro_batch_size)
+            if largest < trainer.micro_batch_size and not (largest and recipe.loop.micro_batch_size == "auto"):
+                raise trainer.does_not_fit(largest)
+            trainer.micro_batch_size = largest
             return Estimate.from_sample(trainer, prepared, recipe.loop, share=share, preparation_s=preparation_s)
 
     def train(self) -> dict[str, Any]:
@@ -154,7 +161,9 @@ class Run:
         if accelerator.is_main_process:
             self._begin()
         trainer = self.make_trainer(accelerator)
-        trainer.train(functools.partial(self._export, trainer))
+        if self.recipe.loop.micro_batch_size == "auto":
+            self._choose_micro_batch_size(trainer, begun)
+        _run_trainer(trainer, functools.partial(self._export, trainer))
         state = trainer.final_weights()
         return self._finish(trainer, state) if accelerator.is_main_process else {}
 
@@ -207,9 +216,19 @@ class Run:
         for leftover in [*self.out.glob(".model.*"), *self.out.glob(".*.part")]:
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         write_json(self.out / RECIPE_FILE, self.recipe.model_dump())
-        write_json(self.out / DATA_FILE, {"sha256": self.data.digest})
+        chosen = {key: value for key, value in self._read(DATA_FILE).items() if key == MICRO_BATCH}
+        write_json(self.out / DATA_FILE, {"sha256": self.data.digest} | chosen)
 
-    def _export(self, trainer: "Trainer", step: int) -> None:
+    def _choose_micro_batch_size(self, trainer: "TrialTrainer", begun: Mapping[str, Any]) -> None:
+        """Compute as many rows at a time as fit; a resumed run computes as many as before, or dropout would differ."""
+        number = int(begun.get(MICRO_BATCH, 0)) or trainer.largest_fitting(trainer.micro_batch_size)
+        if not number:
+            raise trainer.does_not_fit(0)
+        trainer.micro_batch_size = number
+        if trainer.accelerator.is_main_process:
+            write_json(self.out / DATA_FILE, {"sha256": self.data.digest, MICRO_BATCH: number})
+
+    def _export(self, trainer: "TrialTrainer", step: int) -> None:
         """Save the model of an intermediate step."""
         state = trainer.final_weights()
         if trainer.accelerator.is_main_process:
@@ -220,7 +239,7 @@ class Run:
             write_json(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
         trainer.accelerator.wait_for_everyone()
 
-    def _finish(self, trainer: "Trainer", state: "Mapping[str, Tensor]") -> dict[str, Any]:
+    def _finish(self, trainer: "TrialTrainer", state: "Mapping[str, Tensor]") -> dict[str, Any]:
         """Save the model with card, loss curve and manifest; then delete the checkpoints."""
         from pretraining.training.metrics import METRICS, read_metrics
 
@@ -246,7 +265,7 @@ class Run:
 
         shutil.rmtree(self.out / CHECKPOINTS, ignore_errors=True)
 
-    def _manifest(self, trainer: "Trainer", num_parameters: int, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    def _manifest(self, trainer: "TrialTrainer", num_parameters: int, lines: list[dict[str, Any]]) -> dict[str, Any]:
         from pretraining.training.accelerator import device_name
 
         progress, recipe = trainer.progress, self.recipe.model_dump()
@@ -286,6 +305,24 @@ class Run:
             for file in sorted(scratch.iterdir()):
                 file.chmod(0o644)
                 file.replace(folder / file.name)
+
+
+def _run_trainer(trainer: "TrialTrainer", export: Callable[[int], None]) -> None:
+    """Train to the last step.
+
+    Raises:
+        RecipeError: memory is too small; the message says which micro-batch fits.
+    """
+    from pretraining.training.memory import is_out_of_memory
+
+    try:
+        trainer.train(export)
+        return
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside of the handler, whose traceback keeps the activations.
+    raise trainer.does_not_fit(trainer.largest_fitting(trainer.micro_batch_size // 2))
 
 
 def step_folder(out: Path, step: int) -> Path:

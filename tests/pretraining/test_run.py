@@ -38,6 +38,7 @@ from pretraining.training.accelerator import make_accelerator
 from pretraining.training.loop import Trainer
 from pretraining.training.metrics import read_metrics
 from pretraining.training.run import Run
+from pretraining.training.trial import TrialTrainer
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
@@ -878,3 +879,56 @@ def test_processes_without_gpus_form_a_group_by_default(monkeypatch: pytest.Monk
     finally:
         with contextlib.suppress(Exception):
             torch.distributed.destroy_process_group()
+
+
+# --- time and memory ------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_times_a_micro_batch_and_writes_nothing(
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    monkeypatch.setattr(Trainer, "_step", lambda *_: steps.append(1))
+    for setting, rows in (("loop.micro_batch_size=2", 2), ("loop.micro_batch_size=auto", 8), ("seed=5", 8)):
+        code, out, err = run(write_recipe(), "--out", tmp_path / "out", *QUICK, "--dry-run", "--set", setting)
+        assert code == 0, err
+        assert f"| rows at a time | {rows} |" in out
+        assert "| 5 steps |" in out
+        assert not (tmp_path / "out").exists()
+    assert not steps  # a whole step of a large batch takes minutes
+
+
+def test_a_lack_of_memory_is_one_line_with_the_rows_that_fit(
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    recipe, fits = write_recipe(), "--set loop.micro_batch_size=4 fits"
+
+    def lacking(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    for name, found, options, what in (
+        ("dry run", 4, ("--dry-run",), ("8 rows at a time", fits)),
+        ("none in a dry run", 0, ("--dry-run",), ("not even one row fits",)),
+        ("training", 4, (), ("8 rows at a time", fits)),
+        ("none to be chosen", 0, ("--set", "loop.micro_batch_size=auto"), ("not even one row fits",)),
+    ):
+        with subtests.test(case=name), monkeypatch.context() as context:
+            context.setattr(Trainer, "_step", lacking)
+            context.setattr(TrialTrainer, "largest_fitting", lambda *_, found=found: found)
+            assert_refused(run(recipe, "--out", tmp_path / name, *QUICK, *options), "loop.micro_batch_size", *what)
+
+
+def test_rows_chosen_to_fit_give_the_same_model_and_are_kept_on_resume(
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, auto = write_recipe(), ("--set", "loop.micro_batch_size=auto")
+    assert run(recipe, "--out", tmp_path / "given", *QUICK, "--set", "loop.micro_batch_size=2")[0] == 0
+    with monkeypatch.context() as context:
+        context.setattr(TrialTrainer, "largest_fitting", lambda *_: 2)
+        interrupt(context, Trainer, "_step", 4)
+        with pytest.raises(KeyboardInterrupt):
+            Run(read_recipe(recipe, ["loop.micro_batch_size=auto"]), tmp_path / "auto", cpu=True).train()
+    monkeypatch.setattr(TrialTrainer, "largest_fitting", never)
+    assert run(recipe, "--out", tmp_path / "auto", *QUICK, *auto)[0] == 0
+    given, chosen = weights(tmp_path / "given"), weights(tmp_path / "auto")
+    assert all(torch.equal(given[name], chosen[name]) for name in given)

@@ -18,6 +18,7 @@ import pytest
 from corpora.foundation import files
 from corpora.foundation.errors import DataUnavailableError, ResultError
 from corpora.foundation.files import fingerprint
+from corpora.foundation.machine import use_one_device
 from downstream import task as task_module
 from downstream.finetuning.result import Result, read_result
 from downstream.task import SAMPLE_ROOT, Task, TaskData, get_task, read_task
@@ -27,7 +28,7 @@ from eval.cells import run as running
 from eval.cells.files import cell_path, failure_path, find_failures
 from eval.cells.plan import plan_cells
 from eval.cells.run import CellRunner, run_job
-from eval.cells.workers import Worker, part_of_machine, use_one_device
+from eval.cells.workers import Worker, part_of_machine
 from eval.contestants.contestant import Cell, Job, Outcome, load_leaderboard
 
 Fails = Callable[..., AbstractContextManager[None]]
