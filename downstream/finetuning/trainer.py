@@ -168,12 +168,16 @@ def _run_trainer(run: TrainingRun, trainer: Any) -> None:
     Raises:
         RecipeError: memory is too small; the message says which micro-batch fits.
     """
+    import torch
+
     from downstream.finetuning.estimate import Probe, does_not_fit
     from pretraining.training.memory import is_out_of_memory
 
     where, batch_size = f"{run.task.name} fine-tuning", run.config.batch_size
     if run.config.micro_batch_size == "auto":
-        trainer.micro_batch_size = Probe(trainer, batch_size=batch_size).largest()
+        # Dropout of the training is the same as with a given number.
+        with torch.random.fork_rng():
+            trainer.micro_batch_size = Probe(trainer, batch_size=batch_size).largest()
         logger.info("micro_batch_size=%d", trainer.micro_batch_size)
         if not trainer.micro_batch_size:
             raise does_not_fit(where, 1, 0)
