@@ -20,8 +20,8 @@ class Encoder:
     title: str
     hub_id: str | None
     """None where the weights are available by licence only, or come with the package."""
-    vocab_size: int | None = None
-    """None where only the folder says."""
+    vocab_size: int = 0
+    """0 where only the folder says."""
     note: str = ""
     folder: Path | None = None
     """Folder of an encoder that comes with the package."""
