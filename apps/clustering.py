@@ -27,6 +27,7 @@ from apps.stories.clusters import (
     Clusters,
     EmbeddedArticles,
     Member,
+    Method,
     cluster,
     default_embedder,
     describe,
@@ -36,7 +37,6 @@ from apps.stories.clusters import (
 )
 from apps.stories.duplicates import DuplicateConfig, DuplicateGroup, find_duplicates
 from apps.stories.files import write_report
-from apps.stories.grouping import Library
 from apps.stories.keywords import Keyword
 from apps.stories.report import Report
 from apps.stories.space import CharNgrams, Embedder, EmbeddingCache
@@ -123,7 +123,9 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--min-size", type=int, help="titles of the smallest story (default: 3)")
     parser.add_argument("--seed", type=int, help="of projection and map (default: 0)")
-    parser.add_argument("--clusterer", choices=get_args(Library), help="package of HDBSCAN (default: sklearn)")
+    parser.add_argument(
+        "--clusterer", choices=get_args(Method), help="linkage, or HDBSCAN by a package (default: linkage)"
+    )
     parser.add_argument(
         "--column",
         action="append",

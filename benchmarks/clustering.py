@@ -4,8 +4,8 @@
     python -m benchmarks.clustering DATA --titles 1500 --out trial.md    # a trial; figures are not representative
 
 DATA holds `news/newstrust_20210601_sample.json`, and `corpus/`, `klue/`, `kpfbert/` and `nsmc/` beside it. The notebook
-that is compared with needs `umap-learn` (`pressbert[benchmarks]`). Each part runs in a process of its own. Writes the
-page in the docs.
+that is compared with needs `umap-learn` (`pressbert[benchmarks]`). Each part runs in a process of its own. Writes
+`clustering_methods.md`; the page in the docs is that of `benchmarks.clustering_events`.
 """
 
 import argparse
@@ -64,7 +64,7 @@ from corpora.foundation.files import write_text
 from corpora.near_duplicates import similar_pairs
 from corpora.readers.decoding import read_text
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "clustering.md"
+PAGE = Path("clustering_methods.md")
 
 NUM_SHOWN, SHOWN_TITLES = 30, 5
 NUM_TITLES = 12_006
@@ -431,6 +431,7 @@ def measure_clusterers(arguments: argparse.Namespace) -> dict[str, Any]:
     labels: dict[str, Labels] = {}
     for library in get_args(Library):
         clusterer = make_clusterer(config.model_copy(update={"clusterer": library}))
+        assert clusterer is not None  # HDBSCAN, not linkage
         seconds = []
         for _ in range(NUM_CLUSTERER_RUNS):
             started = time.perf_counter()

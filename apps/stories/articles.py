@@ -11,8 +11,9 @@ Read are all formats of `corpora.documents.read_documents`, e.g. BigKinds' XLSX 
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,6 +30,8 @@ COLUMNS = ("title", "id", "text", "date", "category", "publisher", "url")
 
 LONGEST_TITLE = 300
 """Characters of a title that are compared."""
+PLACE = re.compile(r"\d+|.+\.\w+:\d+.*")
+"""An id that `to_articles` and the readers of files give: the place of an article, as in `noon.csv:12`."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 # Heads such as [속보] give the kind of an article, not its story; (종합2보) is the number of a revision.
 # The last two pairs of brackets are the full-width [] and the tortoise-shell ones.
@@ -96,6 +99,29 @@ def _to_article(article: object, position: str) -> Article:
 
 def _printable(text: str) -> str:
     return SURROGATES.sub("\ufffd", nfc(text))
+
+
+def known_places(known_articles: Sequence[Article], listed: Sequence[Article]) -> dict[Article, int]:
+    """Return the index of each article of LISTED that is known.
+
+    An article is known by its id and title; one without an id, or with its place in a file for one, by everything else,
+    as often as it occurs.
+    """
+    known = {(article.id, article.title): index for index, article in enumerate(known_articles)}
+    by_content: dict[Article, list[int]] = {}
+    for index, article in enumerate(known_articles):
+        by_content.setdefault(replace(article, id=""), []).append(index)
+    places: dict[Article, int] = {}
+    num_seen = Counter[Article]()
+    for article in dict.fromkeys(listed):
+        content = replace(article, id="")
+        alike, number = by_content.get(content, ()), num_seen[content]
+        num_seen[content] += 1
+        if (article.id, article.title) in known:
+            places[article] = known[article.id, article.title]
+        elif PLACE.fullmatch(article.id) and number < len(alike):
+            places[article] = alike[number]
+    return places
 
 
 def clean_title(title: str) -> str:

@@ -1,16 +1,20 @@
 """From articles to stories: embed → reduce → group → describe. Each step is exchangeable; see the protocols.
 
+Titles are grouped by the log-odds that two of them tell one event (`apps.stories.linking`); HDBSCAN on the embedded
+titles (`apps.stories.grouping`) is an option. Titles in a routine format are in no story.
+
 >>> rocket = ["누리호 발사대 기립", "누리호, 발사대에 기립", "한국형 발사체 누리호 발사대 기립"]
 >>> rate = ["기준금리 동결", "한은 기준금리 동결", "금통위, 기준금리 또 동결"]
 >>> [story.headline for story in cluster([*rocket, *rate, "첫눈 내린 고갯길"], embedder=CharNgrams()).stories]
 ['기준금리 동결', '누리호 발사대 기립']
 """
 
+import functools
 import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +26,6 @@ from apps.stories.grouping import (
     Density,
     Groups,
     Labels,
-    Library,
     Points,
     TypicalityScale,
     nearest_centres,
@@ -31,6 +34,9 @@ from apps.stories.grouping import (
     sub_stories,
 )
 from apps.stories.keywords import ClassTfidf, Keyword, Labeller
+from apps.stories.linking.groups import Levels, cut_by_category, link
+from apps.stories.linking.pairs import PairFeatures
+from apps.stories.linking.routine import routine_kind
 from apps.stories.space import CharNgrams, Embedder, HybridFeatures, Reducer, Space, embed_checked
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError
@@ -40,25 +46,38 @@ logger = logging.getLogger(__name__)
 __all__ = ["CharNgrams", "Cluster", "ClusteringConfig", "Clusters", "Member", "cluster"]
 
 
+Method: TypeAlias = Literal["linkage", "sklearn", "hdbscan"]
+"""How titles are grouped."""
+
+
 class ClusteringConfig(Config):
     """All settings; `benchmarks/clustering.py` measures the effect of each."""
 
     min_size: int = Field(default=3, ge=2)
     """Distinct titles of the smallest story; as many copies of one title are a story, too."""
+    min_log_odds: float = 0.0
+    """Linkage: mean log-odds from which on titles are a story; higher values give smaller and purer stories."""
+    join_similarity: float = Field(default=0.4, ge=0)
+    """Linkage: similarity at which two stories are joined; more than 1 joins none by it."""
+    attach_similarity: float = Field(default=0.3, ge=0)
+    """Linkage: similarity at which a title in no story joins one; more than 1 attaches none."""
+    routine: Literal["apart", "group"] = "apart"
+    """Keep titles in routine formats (weather, appointments, obituaries, …) out of stories, or group them, too."""
     min_samples: int = Field(default=2, ge=1)
     """HDBSCAN: titles within the core distance of a title, itself included; more give more noise."""
     neighbours: int = Field(default=16, ge=2)
     """Nearest neighbours of each title in HDBSCAN's graph."""
     selection: Literal["leaf", "eom"] = "leaf"
     """HDBSCAN: the finest groups, or the most persistent ones."""
-    clusterer: Library = "sklearn"
-    """Package whose HDBSCAN runs: scikit-learn, or `hdbscan` with the same groups in about ten times the time."""
+    clusterer: Method = "linkage"
+    """Linkage by log-odds, or the package whose HDBSCAN runs: scikit-learn, or `hdbscan` with the same groups in about
+    ten times the time."""
     noise: Literal["assign", "keep"] = "assign"
-    """Assign every title by its typicality (`apps.stories.grouping`), or keep the labels of HDBSCAN."""
+    """HDBSCAN: assign every title by its typicality (`apps.stories.grouping`), or keep the labels of HDBSCAN."""
     min_typicality: float = Field(default=0.07, ge=0, le=1)
-    """With `assign`: share of the members of stories that are farther from their centre than a member may be."""
+    """HDBSCAN with `assign`: share of the members of stories that are farther from their centre than one may be."""
     join_at: float = Field(default=0.25, ge=0)
-    """With `assign`: typicality at which two centres are merged; more than 1 merges none."""
+    """HDBSCAN with `assign`: typicality at which two centres are merged; more than 1 merges none."""
     divide_above: int = Field(default=10, ge=2)
     """Distinct titles from which on a story is divided into parts."""
     divide_at: float = Field(default=0.5, ge=0, le=1)
@@ -72,7 +91,7 @@ class ClusteringConfig(Config):
     letter_weight: float = Field(default=0.75, ge=0, le=1)
     """Share of the character n-grams in a cosine; the rest is the embeddings'."""
     by_category: bool = False
-    """Find stories within each category, instead of across all."""
+    """No story crosses a category: stories are cut by it, and with HDBSCAN found within each."""
     max_age_days: float = Field(default=14.0, ge=0)
     """For persistent stories (`apps.stories`): days after its latest article in which a story accepts new ones."""
     seed: int = Field(default=0, ge=0)
@@ -157,6 +176,15 @@ class Clusters:
         """Indices of the articles that are in no story, in order."""
         return tuple(np.flatnonzero(self.labels < 0).tolist())
 
+    @functools.cached_property
+    def routine(self) -> dict[str, tuple[int, ...]]:
+        """Indices of the articles that are in no story by kind of routine format (`apps.stories.linking.routine`)."""
+        found: dict[str, list[int]] = {}
+        for index in self.noise:
+            if kind := routine_kind(self.articles[index].title):
+                found.setdefault(kind, []).append(index)
+        return {kind: tuple(found[kind]) for kind in sorted(found, key=lambda kind: (-len(found[kind]), kind))}
+
     def nearest_story(self, indices: Sequence[int]) -> list[tuple[Cluster, float] | None]:
         """Return the story nearest to each of some articles, and the article's typicality for it.
 
@@ -191,7 +219,7 @@ def cluster(
         config: settings.
         embedder: default: see `default_embedder`; `CharNgrams()` needs no model.
         reducer: default: `apps.stories.space.HybridFeatures` with the settings.
-        clusterer: default: `apps.stories.grouping.Density` with the settings.
+        clusterer: groups points; default: titles are linked by their log-odds, see `ClusteringConfig.clusterer`.
         labeller: default: `apps.stories.keywords.ClassTfidf` with the settings.
 
     Returns:
@@ -229,9 +257,16 @@ def make_reducer(config: ClusteringConfig) -> HybridFeatures:
     return HybridFeatures(config.dimensions, config.letter_dimensions, config.letter_weight, config.seed)
 
 
-def make_clusterer(config: ClusteringConfig) -> Density:
-    """Return the default clusterer with the settings."""
+def make_clusterer(config: ClusteringConfig) -> Density | None:
+    """Return HDBSCAN with the settings; None for linkage, which compares titles and not points."""
+    if config.clusterer == "linkage":
+        return None
     return Density(config.min_size, config.min_samples, config.neighbours, config.selection, config.clusterer)
+
+
+def make_levels(config: ClusteringConfig) -> Levels:
+    """Return the levels of linkage with the settings."""
+    return Levels(config.min_log_odds, join=config.join_similarity, attach=config.attach_similarity)
 
 
 @dataclass(frozen=True)
@@ -274,37 +309,57 @@ def distinct_texts(articles: Sequence[Article]) -> tuple[tuple[str, ...], Labels
 
 
 def find_groups(
-    embedded: EmbeddedArticles, config: ClusteringConfig, clusterer: Clusterer, scale: TypicalityScale | None = None
+    embedded: EmbeddedArticles,
+    config: ClusteringConfig,
+    clusterer: Clusterer | None,
+    scale: TypicalityScale | None = None,
 ) -> tuple[Labels, NDArray[np.bool_]]:
     """Return the story of each article, −1 for none, and whether the clusterer assigned it.
 
-    SCALE is that of other stories in the same space; default: of these. See `apps.stories.grouping.refine`.
+    Without a CLUSTERER titles are linked by their log-odds (`apps.stories.linking.groups`). SCALE is that of other
+    stories in the same space; default: of these. See `apps.stories.grouping.refine`.
     """
-    categories = [article.category if config.by_category else "" for article in embedded.articles]
     labels, is_core = np.full(len(embedded.articles), -1), np.zeros(len(embedded.articles), bool)
-    has_direction = embedded.article_points.any(axis=1)
-    for category in sorted(set(categories)):
-        members = np.flatnonzero((np.array(categories, dtype=object) == category) & has_direction)
+    usable = embedded.article_points.any(axis=1)
+    if config.routine == "apart":
+        usable &= np.array([routine_kind(article.title) == "" for article in embedded.articles], bool)
+    categories = np.array([article.category if config.by_category else "" for article in embedded.articles], object)
+    # Linkage compares pairs, so it finds stories in the whole file and cuts them by category afterwards.
+    places = np.full(len(categories), "", object) if clusterer is None else categories
+    for place in sorted(set(places.tolist())):
+        members = np.flatnonzero((places == place) & usable)
         positions, inverse, counts = np.unique(embedded.of_article[members], return_inverse=True, return_counts=True)
-        points = embedded.points[positions]
-        found = renumber(np.asarray(clusterer(points), np.int64))
-        core = found >= 0
-        if config.noise == "assign":
-            found, core = refine(
-                points,
-                found,
-                min_size=config.min_size,
-                min_typicality=config.min_typicality,
-                join_at=config.join_at,
-                scale=scale,
-            )
+        if clusterer is None:
+            features = PairFeatures([embedded.texts[position] for position in positions])
+            found = link(features, config.min_size, make_levels(config))
+            core = found >= 0
+        else:
+            found, core = _refined(embedded.points[positions], config, clusterer, scale)
         # Copies of one title are a story, even if nothing else is similar.
         copied = np.flatnonzero((found < 0) & (counts >= config.min_size))
         found[copied] = found.max(initial=-1) + 1 + np.arange(len(copied))
         core[copied] = True
         labels[members] = np.where(found >= 0, found + labels.max(initial=-1) + 1, -1)[inverse]
         is_core[members] = core[inverse]
-    return labels, is_core
+    if clusterer is None and config.by_category:
+        labels = cut_by_category(labels, categories, config.min_size)
+    return labels, is_core & (labels >= 0)
+
+
+def _refined(
+    points: Points, config: ClusteringConfig, clusterer: Clusterer, scale: TypicalityScale | None
+) -> tuple[Labels, NDArray[np.bool_]]:
+    found = renumber(np.asarray(clusterer(points), np.int64))
+    if config.noise == "keep":
+        return found, found >= 0
+    return refine(
+        points,
+        found,
+        min_size=config.min_size,
+        min_typicality=config.min_typicality,
+        join_at=config.join_at,
+        scale=scale,
+    )
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def nearest(points: Points, num_neighbours: int) -> tuple[NDArray[np.int32], NDA
     return np.vstack([indices for indices, _ in blocks]), np.vstack([similarities for _, similarities in blocks])
 
 
-def in_blocks(points: Points, width: int, compute: Callable[[Points, int], Result]) -> list[Result]:
+def in_blocks(points: NDArray[Any], width: int, compute: Callable[[NDArray[Any], int], Result]) -> list[Result]:
     """Call COMPUTE with blocks of rows and the index of the first row, on all processors; results in order.
 
     WIDTH is the number of values that COMPUTE makes of a row. Blocks depend on nothing else, and each product is

@@ -41,6 +41,23 @@ def kiwi() -> "Kiwi":
     return Kiwi(num_workers=num_threads())
 
 
+_ANALYSED: dict[str, list[Any]] = {}
+MAX_ANALYSED = 1 << 15
+"""Texts whose morphemes are kept: several steps ask for those of one file."""
+
+
+def analyse(texts: Sequence[str]) -> list[list[Any]]:
+    """Return the morphemes of each text; those of a text are found once."""
+    missing = [text for text in dict.fromkeys(texts) if text not in _ANALYSED]
+    if len(_ANALYSED) + len(missing) > MAX_ANALYSED:
+        _ANALYSED.clear()
+        missing = list(dict.fromkeys(texts))
+    found = dict(zip(missing, kiwi().tokenize(missing), strict=True))
+    if len(found) <= MAX_ANALYSED:
+        _ANALYSED.update(found)
+    return [found[text] if text in found else _ANALYSED[text] for text in texts]
+
+
 @dataclass(frozen=True)
 class Term:
     """A noun, a compound or two of them in a row, as written in the text."""
@@ -72,7 +89,7 @@ class Labeller(Protocol):
 
 def find_terms(texts: Sequence[str]) -> Iterator[list[Term]]:
     """Yield the terms of each text, in the order of the text."""
-    for text, tokens in zip(texts, kiwi().tokenize(texts), strict=True):
+    for text, tokens in zip(texts, analyse(texts), strict=True):
         yield list(_terms(text, tokens))
 
 

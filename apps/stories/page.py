@@ -3,6 +3,7 @@
 Everything that comes from articles is escaped. The same stories give the same bytes.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from apps.stories.articles import clean_title
 from apps.stories.clusters import Cluster, Clusters
 from apps.stories.duplicates import DuplicateGroup
 from apps.stories.report import Report
@@ -20,13 +22,19 @@ from corpora.foundation.files import package_path
 MAP_WIDTH, MAP_HEIGHT, MAP_MARGIN = 1000, 640, 40
 LARGEST_MAP = 1500
 """Stories on the map; smaller ones are only listed."""
-SHOWN_DUPLICATES = 200
+SHOWN_STORIES = 50
+"""Stories that are listed at once; the others are folded, so that the height of the page is bounded."""
+SHOWN_DUPLICATES, SHOWN_GROUPS = 200, 10
+"""Groups of duplicates on the page, and those that are not folded."""
+LONGEST_LABEL = 18
+"""Characters of a label on the map."""
 SHOWN_TITLE = 200
 """Characters of a title on the page; JSON and CSV hold whole titles."""
 SHOWN_MEMBERS = 4
 """Members of a story that are shown while it is closed."""
 TIMELINE_ROWS = 20
 COLOURS = ("#3467b0", "#c2562d", "#3d8a4e", "#8a55a8", "#b08a1e", "#2f8f95", "#b5467f", "#6b6f2a", "#5a6b86", "#93603c")
+QUOTES = " ,.?!:;'\"`‘’“”「」『』<>〈〉《》()[]"
 OTHER_COLOUR = "#8a8f98"
 
 
@@ -66,10 +74,12 @@ def to_html(report: Report, positions: NDArray[np.float64]) -> str:
     )
     colours = category_colours(clusters)
     copies = report.copies()
+    routine = {index for some in clusters.routine.values() for index in some}
     return environment.get_template("stories.html").render(
         report=report,
         stories=[_story_view(story, clusters, copies, colours) for story in clusters.stories],
-        noise=[_line(index, clusters, copies) for index in clusters.noise],
+        routine={kind: [_line(k, clusters, copies) for k in some] for kind, some in clusters.routine.items()},
+        noise=[_line(index, clusters, copies) for index in clusters.noise if index not in routine],
         num_in_stories=sum(map(len, clusters.stories)),
         num_copies=sum(len(group.members) - 1 for group in report.duplicates),
         span=_span([article.date for article in clusters.articles]),
@@ -83,6 +93,8 @@ def to_html(report: Report, positions: NDArray[np.float64]) -> str:
             [_line(index, clusters, {}) for index in group.members] for group in report.duplicates[:SHOWN_DUPLICATES]
         ],
         shown=SHOWN_MEMBERS,
+        shown_stories=SHOWN_STORIES,
+        shown_groups=SHOWN_GROUPS,
     )
 
 
@@ -165,12 +177,36 @@ def circles(clusters: Clusters, positions: NDArray[np.float64], colours: Mapping
                 "y": round(y, 1),
                 "r": round(max(2.0, scale * np.sqrt(len(story))), 1),
                 "colour": colours.get(main_category(story, clusters), OTHER_COLOUR),
-                "label": story.name or " ".join(keyword.text for keyword in story.keywords[:2]) or story.headline[:12],
+                "label": story.name or phrase_of(story),
                 "size": len(story),
                 "title": shortened(story.title),
             }
         )
     return sorted(found, key=lambda circle: (-circle["size"], circle["id"]))
+
+
+def phrase_of(story: Cluster) -> str:
+    """Return the phrase of the headline that holds most of the keywords, of at most `LONGEST_LABEL` characters.
+
+    >>> from apps.stories.keywords import Keyword
+    >>> keywords = (Keyword("얀센", 0.4), Keyword("예약", 0.3), Keyword("마감", 0.1))
+    >>> phrase_of(Cluster("1", "[속보] 30대 줄 선 얀센 백신 예약, 18시간 만에 마감", keywords, ()))
+    '얀센 백신 예약'
+    """
+    words = [word for part in re.split(r"[…·|]|\.{2,}", clean_title(story.headline)) for word in [*part.split(), ""]]
+    best, score = "", -1.0
+    for start in range(len(words)):
+        for end in range(start + 1, len(words) + 1):
+            if not words[end - 1]:
+                break
+            phrase = " ".join(words[start:end]).strip(QUOTES)
+            if len(phrase) > LONGEST_LABEL:
+                break
+            found = sum(keyword.weight for keyword in story.keywords if keyword.text in phrase)
+            # Among phrases with the same keywords the shortest is best.
+            if phrase and (found, -len(phrase)) > (score, -len(best)):
+                best, score = phrase, found
+    return best or story.headline[:LONGEST_LABEL]
 
 
 def timeline(clusters: Clusters) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Report:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """Return stories, articles in none, and duplicates as plain data."""
+    """Return stories, articles in none, those of them in routine formats, and duplicates as plain data."""
     clusters = report.clusters
     return {
         "schema": SCHEMA,
@@ -47,6 +47,7 @@ def to_json(report: Report) -> dict[str, Any]:
             | {"nearest": near and {"story": near[0].id, "typicality": round(near[1], 4)}}
             for index, near in zip(clusters.noise, clusters.nearest_story(clusters.noise), strict=True)
         ],
+        "routine": {kind: list(indices) for kind, indices in clusters.routine.items()},
         "duplicates": [
             {"representative": group.representative, "members": list(group.members)} for group in report.duplicates
         ],

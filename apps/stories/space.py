@@ -99,7 +99,7 @@ class HybridFeatures:
                 centred = usable[first : first + BLOCK] - mean
                 covariance += centred.T @ centred
             _, axes = np.linalg.eigh(covariance)
-        counts = _ngram_counts(texts)
+        counts = ngram_counts(texts)
         num_texts = np.bincount(counts.indices, minlength=NUM_HASHES)
         return HybridSpace(
             mean=mean.astype(np.float32),
@@ -150,7 +150,7 @@ class HybridSpace:
         projection = self._projection()
         rows = np.zeros((len(texts), self.letter_dimensions), np.float32)
         for first in range(0, len(texts), BLOCK):
-            counts = _ngram_counts(texts[first : first + BLOCK])
+            counts = ngram_counts(texts[first : first + BLOCK])
             counts.data = (1 + np.log(counts.data)) * self.idf[counts.indices]
             rows[first : first + BLOCK] = (counts @ projection).toarray()
         return _unit(rows)
@@ -180,7 +180,8 @@ class HybridSpace:
         return {"mean": self.mean, "axes": np.ascontiguousarray(self.axes), "idf": self.idf, "settings": settings}
 
 
-def _ngram_counts(texts: Sequence[str]) -> "csr_array":
+def ngram_counts(texts: Sequence[str]) -> "csr_array":
+    """Return (N, NUM_HASHES): how often each hashed character n-gram occurs in each text."""
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import HashingVectorizer
 

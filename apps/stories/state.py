@@ -2,8 +2,6 @@
 
     python -m apps.stories DIR list
     python -m apps.stories DIR merge s3 s17
-    python -m apps.stories DIR rename s3 "얀센 백신 예약"
-    python -m apps.stories DIR undo
 
 DIR is the folder of `python -m apps.clustering FILE --stories DIR`: `stories.json`, and vectors as safetensors. The id
 of a story never changes and is never reused.
@@ -11,10 +9,8 @@ of a story never changes and is never reused.
 
 import datetime
 import json
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from apps.stories.articles import Article, Articles, to_articles
+from apps.stories.articles import Article, Articles, known_places, to_articles
 from apps.stories.clusters import (
     ClusteringConfig,
     Clusters,
@@ -33,9 +29,12 @@ from apps.stories.clusters import (
     distinct_texts,
     find_groups,
     make_clusterer,
+    make_levels,
     make_reducer,
 )
 from apps.stories.grouping import Groups, Labels, Points, TypicalityScale, average_linkage, nearest_centres
+from apps.stories.linking.growth import Judge
+from apps.stories.linking.routine import routine_kind
 from apps.stories.records import Edit, StateFile, Story
 from apps.stories.space import Embedder, HybridSpace, embed_checked
 from corpora.foundation.errors import CheckpointError, DataError, UsageError, suggest
@@ -43,8 +42,6 @@ from corpora.foundation.files import atomic_file, write_json
 
 STATE_FILE = "stories.json"
 SCHEMA = 1
-PLACE = re.compile(r"\d+|.+\.\w+:\d+.*")
-"""An id that `to_articles` and the readers of files give: the place of an article, as in `noon.csv:12`."""
 MAX_UNDO = 100
 """Edits that can be undone."""
 
@@ -114,8 +111,9 @@ class Stories:
     def assign(self, articles: Articles, *, embedder: Embedder | None = None) -> list[str | None]:
         """Assign new articles to stories; articles that fit none wait for `found`.
 
-        An article joins the nearest story if it is as near to its centre as all but a share of `min_typicality` of the
-        first stories' members are to theirs. A copy joins the story of its original. The articles of a batch are
+        An article joins the story of the nearest centre if its mean log-odds with the titles of the story reach
+        `min_log_odds`; with HDBSCAN, if it is as near to the centre as all but a share of `min_typicality` of the first
+        stories' members are to theirs. A copy joins the story of its original. The articles of a batch are
         compared with the stories as they were before it. Known articles are not moved, and a batch of known articles
         alone changes nothing. An article is known by its id and title; one without an id, or with its place in a file
         for one, by everything else, as often as it occurs.
@@ -135,7 +133,7 @@ class Stories:
             what = f"the stories were made with embedder {self.embedder_sha256[:12]}, this is {embedder.sha256[:12]}"
             raise CheckpointError("stories", what, "give the same --model, or use another folder")
         listed = to_articles(articles)
-        places = self._places(listed)
+        places = known_places(self.articles, listed)
         new = [article for article in dict.fromkeys(listed) if article not in places]
         if not new:
             return [self.story_of[places[article]] or None for article in listed]
@@ -144,16 +142,22 @@ class Stories:
         ids, centres, categories = self._centres(_newest(new))
         positions = {text: position for position, text in enumerate(self.texts)}
         joined = [""] * len(new)
+        judge = (
+            Judge(self._story_texts(), texts, make_levels(self.config)) if self.config.clusterer == "linkage" else None
+        )
+        level = self.scale.level(self.config.min_typicality)
         for category in sorted({article.category for article in new}) if self.config.by_category else [None]:
             chosen = [k for k, article in enumerate(new) if category in (None, article.category)]
             is_open = np.array([category in (None, other) for other in categories], bool)
-            nearest_of, cosines = nearest_centres(points, centres[is_open])
             open_ids = [id_ for id_, is_one in zip(ids, is_open, strict=True) if is_one]
-            level = self.scale.level(self.config.min_typicality)
+            nearest_of, cosines = nearest_centres(points, centres[is_open])
             for index in chosen:
                 text = int(of_article[index])
-                if text >= 0 and points[text].any() and cosines[text] >= level:
-                    joined[index] = open_ids[int(nearest_of[text])]
+                is_routine = self.config.routine == "apart" and routine_kind(new[index].title) != ""
+                if text >= 0 and points[text].any() and open_ids and not is_routine:
+                    id_ = open_ids[int(nearest_of[text])]
+                    is_near = judge.takes(id_, [texts[text]]) if judge else cosines[text] >= level
+                    joined[index] = id_ if is_near else ""
         originals = self._stories_of_texts()
         for index, text in enumerate(of_article.tolist()):
             original = originals.get(positions.get(texts[text], -1), "") if text >= 0 else ""
@@ -165,28 +169,18 @@ class Stories:
         places |= {article: len(self.articles) - len(new) + number for number, article in enumerate(new)}
         return [self.story_of[places[article]] or None for article in listed]
 
-    def _places(self, listed: Sequence[Article]) -> dict[Article, int]:
-        """Return the index of each article that is known; see `assign`."""
-        known = {(article.id, article.title): index for index, article in enumerate(self.articles)}
-        by_content: dict[Article, list[int]] = {}
-        for index, article in enumerate(self.articles):
-            by_content.setdefault(replace(article, id=""), []).append(index)
-        places: dict[Article, int] = {}
-        num_seen = Counter[Article]()
-        for article in dict.fromkeys(listed):
-            content = replace(article, id="")
-            alike, number = by_content.get(content, ()), num_seen[content]
-            num_seen[content] += 1
-            if (article.id, article.title) in known:
-                places[article] = known[article.id, article.title]
-            elif PLACE.fullmatch(article.id) and number < len(alike):
-                places[article] = alike[number]
-        return places
+    def _story_texts(self) -> dict[str, list[str]]:
+        """Return the distinct titles of each story."""
+        found: dict[str, set[str]] = {}
+        for story, text in zip(self.story_of, self.of_article, strict=True):
+            if story and text >= 0:
+                found.setdefault(story, set()).add(self.texts[text])
+        return {story: sorted(some) for story, some in found.items()}
 
     def found(self) -> list[str]:
         """Find new stories among the articles in none; each has an article that came after the last search.
 
-        A group whose centre is near enough to that of a story, by `join_at`, joins that story instead.
+        A group that has enough in common with the story of the nearest centre joins that story instead.
 
         Returns:
             The ids of the new stories.
@@ -210,13 +204,35 @@ class Stories:
         labels[~np.isin(labels, labels[is_late])] = -1
         ids, centres, _ = self._centres(_newest(self.articles))
         positions, cosines = nearest_centres(groups.centres, centres)
-        near = self.scale.similarity_at(self.config.join_at) if self.config.join_at <= 1 else 2.0
-        for label, (position, cosine) in enumerate(zip(positions.tolist(), cosines.tolist(), strict=True)):
-            if cosine >= near and not self.config.by_category:
-                for index in waiting[labels == label].tolist():
-                    self.story_of[index] = ids[position]
-                labels[labels == label] = -1
+        joins = self._joining_groups(pool, labels, ids, positions, cosines)
+        for label, story in joins.items():
+            for index in waiting[labels == label].tolist():
+                self.story_of[index] = story
+            labels[labels == label] = -1
         return self._begin(labels, is_core, waiting)
+
+    def _joining_groups(
+        self,
+        pool: EmbeddedArticles,
+        labels: Labels,
+        ids: Sequence[str],
+        positions: Labels,
+        cosines: NDArray[np.float32],
+    ) -> dict[int, str]:
+        """Return the groups that join a story; POSITIONS and COSINES are those of the nearest centres."""
+        if self.config.by_category or not ids:
+            return {}
+        if self.config.clusterer != "linkage":
+            near = self.scale.similarity_at(self.config.join_at) if self.config.join_at <= 1 else 2.0
+            return {k: ids[positions[k]] for k, cosine in enumerate(cosines.tolist()) if cosine >= near}
+        groups = {
+            k: sorted({pool.texts[t] for t in pool.of_article[labels == k].tolist()}) for k in range(len(cosines))
+        }
+        judge = Judge(
+            self._story_texts(), [text for some in groups.values() for text in some], make_levels(self.config)
+        )
+        nearest = {k: ids[position] for k, position in enumerate(positions.tolist())}
+        return {k: nearest[k] for k, some in groups.items() if some and judge.takes(nearest[k], some)}
 
     def _add(self, articles: Sequence[Article], texts: Sequence[str], points: Points, of_article: Labels) -> None:
         """Append articles in no story, and texts not seen before."""

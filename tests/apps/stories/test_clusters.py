@@ -269,15 +269,20 @@ SETTINGS: list[tuple[str, object, dict[str, Any]]] = [
 def test_every_setting_is_used() -> None:
     for setting, value, others in SETTINGS:
         nested = Nested()
-        settings = {"letter_weight": 0.1} | others
+        settings = {"letter_weight": 0.1, "clusterer": "sklearn"} | others
         before = cluster(nested.articles, ClusteringConfig(**settings), embedder=nested)
         after = cluster(nested.articles, ClusteringConfig(**settings | {setting: value}), embedder=nested)
         assert signature(before) != signature(after), (setting, value)
 
 
 def test_all_settings_are_tested_here_or_change_no_clusters() -> None:
-    assert {name for name, *_ in SETTINGS} == set(ClusteringConfig.model_fields) - {"max_age_days", "clusterer"}
-    assert make_clusterer(ClusteringConfig(clusterer="hdbscan")).library == "hdbscan"
+    linkage = {"min_log_odds", "join_similarity", "attach_similarity", "routine"}
+    others = {"max_age_days", "clusterer", *linkage}
+    assert {name for name, *_ in SETTINGS} == set(ClusteringConfig.model_fields) - others
+    density = make_clusterer(ClusteringConfig(clusterer="hdbscan"))
+    assert density is not None
+    assert density.library == "hdbscan"
+    assert make_clusterer(ClusteringConfig()) is None
 
 
 def test_wrong_settings_are_refused() -> None:
@@ -306,13 +311,14 @@ def test_noise_is_kept_or_assigned(news: News) -> None:
 
     assert cluster(news.articles, embedder=CharNgrams(), clusterer=nothing).stories == ()
     nested = Nested()
-    kept = cluster(nested.articles, ClusteringConfig(noise="keep", letter_weight=0.1), embedder=nested)
+    by_points: dict[str, Any] = {"clusterer": "sklearn", "letter_weight": 0.1}
+    kept = cluster(nested.articles, ClusteringConfig(noise="keep", **by_points), embedder=nested)
     assert all(member.is_core for story in kept.stories for member in story.members)
-    assigned = cluster(nested.articles, ClusteringConfig(min_typicality=0, letter_weight=0.1), embedder=nested)
+    assigned = cluster(nested.articles, ClusteringConfig(min_typicality=0, **by_points), embedder=nested)
     assert set(assigned.noise) < set(kept.noise)
     late = {m.index for story in assigned.stories for m in story.members if not m.is_core}
     assert late == set(kept.noise) - set(assigned.noise)
-    strict = cluster(nested.articles, ClusteringConfig(min_typicality=0.3, letter_weight=0.1), embedder=nested)
+    strict = cluster(nested.articles, ClusteringConfig(min_typicality=0.3, **by_points), embedder=nested)
     assert set(strict.noise) > set(kept.noise)
 
 
@@ -366,7 +372,8 @@ def test_each_step_can_be_another(news: News) -> None:
 
 def test_a_large_story_has_parts() -> None:
     nested = Nested()
-    clusters = cluster(nested.articles, ClusteringConfig(selection="eom", letter_weight=0.1), embedder=nested)
+    config = ClusteringConfig(clusterer="sklearn", selection="eom", letter_weight=0.1)
+    clusters = cluster(nested.articles, config, embedder=nested)
     divided = [story for story in clusters.stories if story.parts]
     assert len(divided) >= 4
     for story in divided:
