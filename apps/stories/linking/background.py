@@ -20,9 +20,9 @@ from apps.stories.articles import clean_title, read_articles
 from apps.stories.linking.words import words_of
 from apps.stories.space import NUM_HASHES, ngram_counts
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
-from corpora.foundation.files import atomic_file
+from corpora.foundation.files import atomic_file, package_path
 
-FILE = Path(__file__).with_name("background.safetensors")
+FILE = package_path("apps", "stories", "linking", "background.safetensors")
 NUM_WORDS = 1 << 17
 STEPS = 8
 """Of a byte: one more is a factor of 2 ** (1 / STEPS)."""
