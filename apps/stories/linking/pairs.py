@@ -2,7 +2,7 @@
 
 A logistic regression on what two titles share: character n-grams, nouns, names and numbers, each weighted by how rare
 it is in headlines at large (`apps.stories.linking.background`). A value means the same in a file of any size. The
-weights were fitted to marked events and pairs of one day (`python -m benchmarks.stories DATA --fit`).
+weights were fitted to marked events and pairs of one day (`python -m benchmarks.clustering_events DATA --fit`).
 """
 
 from collections import Counter
