@@ -1,6 +1,6 @@
-"""Speed of summaries, relative to a plain loop in the same run; writes the table in the docs.
+"""Quality of summaries on held-out articles, and their speed relative to a plain loop; writes the tables in the docs.
 
-    python -m benchmarks.summarize
+    python -m benchmarks.summarize [--quality]
 
 The plain loop has the same model, splitting and selection, and runs the network like a notebook: in fp32, one input at
 a time, padded to the model's length. Weights are random, which does not change the time. Every set-up runs in its own
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.summary_quality import section
 from corpora.foundation.command import run_command
 from corpora.foundation.files import write_text
 from corpora.foundation.machine import cpu_name, training_precision, versions
@@ -29,6 +30,7 @@ from downstream.summaries.labelled import read_labelled
 from downstream.summarize import Summarizer
 from downstream.task import SAMPLE_ROOT
 
+SPEED = "## Speed"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "summarize.md"
 NUM_TOKENS = 500
 """Tokens of an article, [CLS] and [SEP] of its sentences included."""
@@ -57,6 +59,7 @@ SET_UPS: dict[str, str] = {
 def main(argv: list[str] | None = None) -> int:
     """Run every set-up and write the page."""
     parser = argparse.ArgumentParser(description="Benchmark summaries.")
+    parser.add_argument("--quality", action="store_true", help="measure quality alone and keep the page's speed")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0, help="per set-up, round and function")
     parser.add_argument("--set-ups", nargs="*", default=list(SET_UPS), choices=SET_UPS)
@@ -66,6 +69,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.set_up:
         sys.stdout.write(json.dumps(measure(arguments.set_up, arguments.work, arguments.seconds)) + "\n")
+        return 0
+    quality = "\n".join(section())
+    if arguments.quality:
+        _, mark, speed = arguments.out.read_text(encoding="utf-8").partition(SPEED)
+        write_text(arguments.out, f"{quality}\n\n{mark}{speed}")
         return 0
     with tempfile.TemporaryDirectory(prefix="pressbert-benchmark-") as scratch:
         work = Path(scratch)
@@ -80,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
                 done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment)
                 results[name].append(json.loads(done.stdout))
                 sys.stderr.write(f"round {number + 1}, {name}: {done.stdout}")
-    write_text(arguments.out, page(results, arguments.rounds))
+    write_text(arguments.out, f"{quality}\n\n{page(results, arguments.rounds)}")
     sys.stdout.write(f"{arguments.out}\n")
     return 0
 
@@ -218,16 +226,14 @@ class PlainScorer:
 
 
 def page(results: dict[str, list[dict[str, float]]], rounds: int) -> str:
-    """Return the page for the docs."""
+    """Return the part of the page on speed."""
 
     def median(name: str, key: str) -> float:
         return statistics.median(result[key] for result in results[name])
 
     libraries = versions("torch", "transformers", "tokenizers", "numpy")
     lines = [
-        "# Speed of summaries",
-        "",
-        "Written by `python -m benchmarks.summarize`; do not edit.",
+        SPEED,
         "",
         f"- Machine: {cpu_name()}, {os.cpu_count()} cores, {'with' if training_precision() == 'bf16' else 'without'} "
         "units for bf16.",

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from corpora.characters import collapse_blanks
-from corpora.lines import blocks_of, join_lines
+from corpora.readers.lines import blocks_of, join_lines
 from corpora.sentences import CLOSE, DATE, DATELINE, NAME, OPEN, PLACE, REPORTERS, Sentence, is_litany, split_article
 
 
@@ -147,6 +147,13 @@ KINDS: Mapping[str, BoilerplateKind] = {
             rf"{_BULLET}(?:문의|문의처|담당\s?(?:자|부서|과)|연락처|출처|[A-Z]{{0,4}}\s?(?:첨부|붙임|별첨)(?:\s?파일)?)"
             r"\s?(?:[:.\uff1a]|\s\d)(?!.*다\.$).{1,140}",
             r"\((?=.{0,140}\d{3,4}-\d{4}|.{0,140}☎)[^()]{4,140}\)",
+            # 국제금융과: 담당자 / 사무관 김하늘; 보도자료 제공 : 가족복지과); 작 성 팀: 문화예술팀; 기관명 : 물빛학교
+            r".{2,25}:\s?(?:담당자|책임자|담당)\s?/.{2,20}",
+            r"(?:보도\s?자료\s?제공|자료\s?제공|작\s?성\s?[과팀자]|기관\s?명|부\s?처|담당\s?부서|관련\s?부서)\s?[:\uff1a].{1,80}",
+            # 보도자료.hwpx; 1.[사진 1] 전경.jpg (1.08 MB) Hit: 1
+            r".{0,120}\.(?:hwpx?|pdf|docx?|jpe?g|png|gif|zip|xlsx?)(?:\s?[(\[].{0,60})?(?:\s?Hit:?\s?\d*)?",
+            # 본 저작물은 공공누리 제1유형 조건에 따라 이용할 수 있습니다.
+            r".{0,150}저작물은.{0,50}(?:공공누리|출처\s?표시).{0,80}",
             # 이 기사는 인공지능의 도움을 받아 작성됐습니다.
             r"(?:이|본)\s?기사는\s.{0,80}(?:작성|제작|생성|지원|제공|수록|번역|편집).{0,30}(?:습니다|니다|됨)\.?",
         ),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from corpora.lines import blocks_of
+from corpora.readers.lines import blocks_of
 
 if TYPE_CHECKING:
     from kiwipiepy import Kiwi

@@ -3,7 +3,8 @@
 All but the embedding features and the scorer's are computed from the text alone, in about a millisecond per article.
 Words are matched by the character bigrams of their eojeol: particles and endings vary between mentions, the syllables
 of the stem do not. Most features are standardized within the article, so that their scale does not depend on its
-length; unknown ones (no headline, no paragraphs) are 0 for every sentence and have no effect.
+length. None depends on how the sentences are joined, by blanks or by line breaks. Without a headline the first sentence
+stands in for it.
 
 Sources: Edmundson 1969 (position, headline, cue phrases); Radev et al. 2004 (centroid); Erkan and Radev 2004 (LexRank).
 """
@@ -35,17 +36,27 @@ OUTLOOK = re.compile(
     r"|내다[봤보]|추진(?:하|한|할)|들어간다|나선다|나설|것으로 (?:보인|예상|전망|기대)|촉구|해야 (?:한다|할)"
     r"|내년|다음 달|내달|오는 \d|앞으로|향후"
 )
+QUOTATION = re.compile('“[^“”]*”|"[^"]*"')
+# 한편, 하지만, 이에, 이는, 그는: what they refer to stands in the sentence before.
+REFERENCE = re.compile(
+    r"[“\"‘'(\[]?(?:한편|하지만|그러나|그런데|그리고|그래서|그러면서|그러자|그러니|따라서|그렇지만|그럼에도|그러므로|그래도"
+    r"|그 결과|이 때문에|때문에|이에|이는|이를|이로|이와|이처럼|이같은|이 같은|이런|이러한|이들[은이]?|이어|이후|이밖에"
+    r"|이외에도|이 밖에|이 가운데|이 중|이 과정에서|이 자리에서|그는|그가|그의|그도|그 역시|그녀[는가]|그들[은이]"
+    r"|또|또한|다만|아울러|더불어|반면에?|반대로|게다가|나아가|여기에|즉|결국|더구나|더욱이|물론)(?=[\s,])"
+)
 LENGTH_READ = 4096
 """Characters of a sentence that embedders and scorers read."""
 
 FEATURES: Mapping[str, str] = {
+    "first": "is the first sentence of the article",
     "lead": "reciprocal rank in the article: 1, 1/2, 1/3, …",
-    "paragraph": "begins a paragraph, in articles with paragraphs of several sentences",
     "centrality": "similarity to the whole article in words",
-    "headline": "similarity to the headline in words",
+    "headline": "similarity in words to the headline, or without one to the first sentence",
     "length": "length",
     "numbers": "numbers and dates",
     "outlook": "mentions plans, decisions or forecasts",
+    "quotation": "share of quotations in its characters",
+    "reference": "begins with a word that refers to the sentence before it, which the summary does not hold",
     "embedding_centrality": "similarity to the whole article in meaning",
     "embedding_headline": "similarity to the headline in meaning",
     "scorer": "log-odds of a trained BertSumExt",
@@ -156,26 +167,27 @@ def sentence_features(
 def _lexical(article: Article, texts: Sequence[str], vectors: TfidfVectors) -> dict[str, FloatArray]:
     num = len(texts)
     return {
+        "first": (np.arange(num) == 0).astype(float),
         "lead": 1.0 / (1 + np.arange(num)),
-        "paragraph": _paragraph(article.starts_paragraph),
         "centrality": standardize(vectors.centrality),
-        "headline": standardize(vectors.similarity(article.title)) if article.title else np.zeros(num),
+        "headline": standardize(vectors.similarity(article.title) if article.title else _similarity_to_first(vectors)),
         "length": standardize(np.log([1.0 + len(text) for text in texts])),
         "numbers": standardize(np.array([float(len(NUMBER.findall(text))) for text in texts])),
         "outlook": np.array([float(OUTLOOK.search(text) is not None) for text in texts]),
+        "quotation": np.array([_quoted_share(text) for text in texts]),
+        "reference": np.array([float(k > 0 and REFERENCE.match(text) is not None) for k, text in enumerate(texts)]),
     }
 
 
-def _paragraph(starts: Sequence[bool]) -> FloatArray:
-    """Return 1 where a sentence begins a paragraph, else 0, less the mean; 0 for the first sentence of the article."""
-    values = np.array(starts, dtype=float)
-    share = values[1:].mean() if len(values) > 1 else 0.0
-    # A text in one block, or with a sentence per line, has no paragraphs to speak of.
-    if share in (0.0, 1.0):
-        return np.zeros(len(values))
-    values -= share
-    values[0] = 0.0
+def _similarity_to_first(vectors: TfidfVectors) -> FloatArray:
+    """Cosine of each sentence with the first one, which itself gets the mean of the others: (S,)."""
+    values = np.array([vectors.cosine(0, k) for k in range(len(vectors.rows))])
+    values[0] = values[1:].mean() if len(values) > 1 else 0.0
     return values
+
+
+def _quoted_share(text: str) -> float:
+    return sum(len(quotation.group()) for quotation in QUOTATION.finditer(text)) / len(text)
 
 
 def _embedded(article: Article, encode: Encode) -> dict[str, FloatArray]:

@@ -4,9 +4,12 @@
 * AI-Hub's document summaries (JSON: `documents`, each with `text` in paragraphs of sentences, `extractive`,
   `abstractive`), the data of KPFBERT/kpfbertsum;
 * the JSONL of the Korean extraction contests on the same data (`article_original`, `extractive`, `abstractive`);
+* an editor's choices among the sentences of texts that stand elsewhere (`corpora/sample/summary_choices.jsonl`: the
+  text's file below the data root, the SHA-256 of the text, the chosen spans);
 * any file that `corpora.documents` reads, with headlines: (body, headline) pairs, labelled by a greedy oracle.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +21,7 @@ from corpora.boilerplate import Segment
 from corpora.characters import nfc
 from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
+from corpora.official import data_root
 from corpora.readers.decoding import format_of, read_lines, read_text
 from corpora.readers.records import parse_json_object
 from downstream.summaries.articles import LONGEST_HEADLINE, Article, join_sentences, read_article
@@ -51,6 +55,9 @@ def read_labelled(path: Path, skipped: Counter[str] | None = None) -> Iterator[A
             raise record
         if "article_original" in record:
             yield from _read_contest(path, skipped)
+            return
+        if "text_sha256" in record and "chosen" in record:
+            yield from _read_choices(path)
             return
         if "sentences" in record and "extractive" in record:
             yield from _read_sample(path)
@@ -94,6 +101,47 @@ def _read_sample(path: Path) -> Iterator[Article]:
             split=str(record.get("split", "")),
             group=str(record.get("related") or record.get("id", where)),
         )
+
+
+def _read_choices(path: Path) -> Iterator[Article]:
+    root = data_root(None)
+    wanted: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for where, record in _records(path):
+        try:
+            wanted.setdefault(str(record["file"]), {})[str(record["text_sha256"])] = record
+        except KeyError as error:
+            raise DataError(where, f"not a choice of sentences ({error!r})", "restore the file") from error
+    for name, records in wanted.items():
+        found = 0
+        for document in read_documents(root / name, rejected=[]):
+            record = records.pop(hashlib.sha256(document.text.encode()).hexdigest(), None)
+            if record is not None:
+                found += 1
+                article = read_article(document.text, document.title)
+                extractive = overlapping(article, [(int(start), int(end)) for start, end in record["chosen"]])
+                yield replace(
+                    article,
+                    id=document.id,
+                    group=document.id,
+                    title=document.title,
+                    extractive=extractive,
+                    split=str(record["split"]),
+                    source=name,
+                )
+        if records:
+            what = f"{len(records)} of the {len(records) + found} texts of {path.name} are not in it"
+            raise DataError(root / name, what, "restore the file as it was published")
+
+
+def overlapping(article: Article, spans: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the indices of the sentences that share most characters with SPANS, ascending."""
+    chosen = set()
+    for start, end in spans:
+        shared = [min(end, sentence.end) - max(start, sentence.start) for sentence in article.sentences]
+        best = max(range(len(shared)), key=shared.__getitem__, default=-1)
+        if best >= 0 and shared[best] > 0:
+            chosen.add(best)
+    return tuple(sorted(chosen))
 
 
 def _read_contest(path: Path, skipped: Counter[str]) -> Iterator[Article]:

@@ -6,7 +6,9 @@ whole model.
 """
 
 import functools
+import heapq
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from corpora.characters import compose
 from corpora.foundation.files import package_path
-from corpora.lines import join_lines
+from corpora.readers.lines import join_lines
 
 if TYPE_CHECKING:
     # Imported with the first summary: `import downstream.summarize` takes a fraction of a second.
@@ -30,6 +32,9 @@ RUNTIMES = ("auto", "torch", "onnx", "onnx-fp32", "onnx-int8")
 """Backends of the neural features: words of `downstream.runtime`."""
 FOCUS_WEIGHT = 12.0
 """Log-odds of a sentence that contains the whole focus; outweighs every other difference between two sentences."""
+# 했다. 했다.” 했습니다 했죠 추진함.
+STATEMENT = re.compile(r"[가-힣](?:다|요|죠|음|함|됨|임)[.!…]*[”’\"')\]」』]*[.!]?(?:\[\d{1,3}\])*$")
+LIST_ITEM = re.compile(r"(?:\d{1,2}[.)위]|[①-⑳]|[-•·▶▷☞*])\s")
 NUM_COMPARED = 100
 """Chosen sentences that a candidate is compared with, so that time stays linear in long summaries."""
 
@@ -295,21 +300,30 @@ class ScoredArticle:
     def choose(self, num_sentences: int, *, max_chars: int | None = None) -> list[int]:
         """Choose sentences, the best first; ties go to the earlier sentence.
 
+        A sentence that refers to the one before it loses the penalty for it (`reference`) once that one is chosen.
+
         Args:
             num_sentences: maximum.
-            max_chars: maximum length of the summary, line breaks included.
+            max_chars: maximum length of the summary, line breaks included. No sentence that says nothing by itself,
+                such as an item of a list, fills it up.
         """
         chosen: list[int] = []
         seen: set[str] = set()
+        considered: set[int] = set()
         remaining = math.inf if max_chars is None else max_chars + 1
-        for index in sorted(range(len(self.log_odds)), key=lambda k: (-self.log_odds[k], k)):
-            if len(chosen) == num_sentences:
-                break
+        queue = [(-odds, index) for index, odds in enumerate(self.log_odds)]
+        heapq.heapify(queue)
+        while queue and len(chosen) < num_sentences:
+            _, index = heapq.heappop(queue)
+            if index in considered:
+                continue
+            considered.add(index)
             segment = self.article.sentences[index]
-            without_spaces = "".join(self.article.text[segment.start : segment.end].split())
-            length = segment.end - segment.start + 1
+            text = self.article.text[segment.start : segment.end]
+            without_spaces, length = "".join(text.split()), len(text) + 1
             if (
                 length > remaining
+                or (max_chars is not None and not says_something(text))
                 or without_spaces in seen
                 or any(self.vectors.cosine(index, other) >= self.redundancy for other in chosen[:NUM_COMPARED])
             ):
@@ -317,7 +331,24 @@ class ScoredArticle:
             remaining -= length
             seen.add(without_spaces)
             chosen.append(index)
+            penalty = self._reference_penalty(index + 1)
+            if penalty and index + 1 not in considered:
+                heapq.heappush(queue, (-round(self.log_odds[index + 1] - penalty, 9), index + 1))
         return chosen
+
+    def _reference_penalty(self, index: int) -> float:
+        """Return the negative log-odds by which a sentence is held back for referring to the one before it."""
+        part = self.parts.get("reference")
+        return min(0.0, float(part[index])) if part is not None and index < len(part) else 0.0
+
+
+def says_something(text: str) -> bool:
+    """Whether a text is a statement by itself: not an item of a list, a question or a word or two.
+
+    >>> [text for text in ("1. 배우 A씨 결혼", "왜 그랬을까?", "그렇다.", "날은 흐렸다.") if says_something(text)]
+    ['날은 흐렸다.']
+    """
+    return len(text.split()) > 1 and LIST_ITEM.match(text) is None and STATEMENT.search(text) is not None
 
 
 def _without_markup(source: str) -> "Plain | None":

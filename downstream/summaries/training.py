@@ -1,9 +1,12 @@
 """Train the weights of a summarizer, ablate its features, and evaluate it: the command of `downstream.summarize`.
 
-There are two kinds of training articles. Labelled articles have an editor's choice of sentences. Pairs have a headline
-only: the sentences that a greedy oracle chooses to cover the headline count as chosen, and the features do not see the
-headline. Together, the pairs have a fraction of the weight of the labelled articles (`pair_weight`); they regularize
-the model for other kinds of text.
+There are two kinds of training articles. Labelled articles have an editor's choice of sentences, and count with and
+without their headlines. Pairs have a headline only: the sentences that a greedy oracle chooses to cover the headline
+count as chosen, and the features do not see the headline. Together, the pairs have a fraction of the weight of the
+labelled articles (`pair_weight`).
+
+No feature depends on how the sentences of an article are joined, so that training needs no copies of articles with
+other line breaks. The feature `reference` is not trained but a penalty: a summary must be understood without the rest.
 
 Features are selected by cross-validation on the labelled articles of the split `train`. Articles on the same story stay
 in one fold, and the reported split plays no part in the selection.
@@ -14,7 +17,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +48,20 @@ from downstream.summaries.summarizer import ScoredArticle, Summarizer
 
 logger = logging.getLogger(__name__)
 
-LEXICAL = tuple(name for name in FEATURES if name not in NEEDS_ENCODER | NEEDS_SCORER)
-"""Features without a network."""
+LEXICAL = tuple(name for name in FEATURES if name not in NEEDS_ENCODER | NEEDS_SCORER | {"lead"})
+"""Features without a network that a model has by default; `lead` adds nothing to `first`."""
+REFERENCE = "reference"
 
 
 class TrainingConfig(Config):
     """Training settings of a summarizer."""
 
-    inverse_l2: float = Field(default=1.0, gt=0)
+    inverse_l2: float = Field(default=0.3, gt=0)
     """scikit-learn's `C`: a smaller value means stronger regularization."""
+    real_weight: float = Field(default=3.0, gt=0)
+    """Weight of an article of a real newspaper or office, relative to one of the embedded sample."""
+    reference_penalty: float = Field(default=2.0, ge=0)
+    """Log-odds that a sentence loses for referring to one that is not in the summary."""
     pair_weight: float = Field(default=0.3, ge=0)
     """Total weight of the pairs, relative to that of the labelled articles."""
     min_sentences: int = Field(default=5, ge=1)
@@ -75,10 +83,17 @@ class ArticleFeatures:
     vectors: TfidfVectors
     features: Mapping[str, FloatArray]
     """Name → (S,)."""
+    untitled: "ArticleFeatures | None" = None
+    """The article without its headline, if it has one."""
 
     def matrix(self, names: Sequence[str]) -> FloatArray:
         """Return (S, len(names))."""
         return np.stack([self.features[name] for name in names], axis=1)
+
+    @property
+    def views(self) -> list["ArticleFeatures"]:
+        """The article with its headline, if it has one, and the article without."""
+        return [self] if self.untitled is None else [self, self.untitled]
 
     @property
     def labels(self) -> FloatArray:
@@ -90,13 +105,14 @@ def make_examples(
     articles: Sequence[Article], names: Sequence[str], *, encode: Encode | None = None, score: Score | None = None
 ) -> list[ArticleFeatures]:
     """Compute the features NAMES of articles; articles without sentences are skipped."""
-    examples = []
-    for article in articles:
-        if article.sentences:
-            vectors = TfidfVectors(article.texts)
-            matrix = sentence_features(article, names, vectors=vectors, encode=encode, score=score)
-            examples.append(ArticleFeatures(article, vectors, {name: matrix[:, k] for k, name in enumerate(names)}))
-    return examples
+
+    def example(article: Article) -> ArticleFeatures:
+        vectors = TfidfVectors(article.texts)
+        matrix = sentence_features(article, names, vectors=vectors, encode=encode, score=score)
+        untitled = example(replace(article, title="")) if article.title else None
+        return ArticleFeatures(article, vectors, {name: matrix[:, k] for k, name in enumerate(names)}, untitled)
+
+    return [example(article) for article in articles if article.sentences]
 
 
 def fit(
@@ -112,19 +128,32 @@ def fit(
     """
     from sklearn.linear_model import LogisticRegression
 
-    used = [*examples, *(pairs if config.pair_weight else [])]
-    values = np.concatenate([example.matrix(names) for example in used])
-    labels = np.concatenate([example.labels for example in used])
+    fitted = [name for name in names if name != REFERENCE]
     num = sum(len(example.labels) for example in examples)
-    weights = np.ones(len(labels))
-    if len(labels) > num:
-        weights[num:] = config.pair_weight * num / (len(labels) - num)
-    if len(set(labels.tolist())) < 2:
+    values, labels, weights = [], [], []
+    for example in examples:
+        weight = (config.real_weight if example.article.source else 1.0) / len(example.views)
+        for view in example.views:
+            values.append(view.matrix(fitted))
+            labels.append(example.labels)
+            weights.append(np.full(len(view.labels), weight))
+    if config.pair_weight and pairs:
+        num_in_pairs = sum(len(pair.labels) for pair in pairs)
+        values += [pair.matrix(fitted) for pair in pairs]
+        labels += [pair.labels for pair in pairs]
+        weights += [np.full(len(pair.labels), config.pair_weight * num / num_in_pairs) for pair in pairs]
+    if len(set(np.concatenate(labels).tolist())) < 2:
         raise DataError("training data", "only one class of sentences", "give articles with an editor's choice")
-    model = LogisticRegression(C=config.inverse_l2, max_iter=5000, tol=1e-8).fit(values, labels, sample_weight=weights)
+    if not fitted:
+        raise UsageError("--features", "no feature to fit", f"name one besides '{REFERENCE}'")
+    model = LogisticRegression(C=config.inverse_l2, max_iter=5000, tol=1e-8)
+    model.fit(np.concatenate(values), np.concatenate(labels), sample_weight=np.concatenate(weights))
+    found = {name: round(float(w), 6) for name, w in zip(fitted, model.coef_[0], strict=True)}
+    if REFERENCE in names:
+        found[REFERENCE] = -config.reference_penalty
     return SummaryModel(
         schema=1,
-        weights={name: round(float(w), 6) for name, w in zip(names, model.coef_[0], strict=True)},
+        weights=found,
         bias=round(float(model.intercept_[0]), 6),
         redundancy=config.redundancy,
     )
@@ -136,7 +165,10 @@ def cross_validate(
     names: Sequence[str],
     config: TrainingConfig,
 ) -> FloatArray:
-    """Return the sentence F1 of each labelled article (N,), from models that were not trained on its story."""
+    """Return the sentence F1 of each labelled article (N,), from models that were not trained on its story.
+
+    That of an article with a headline is the mean of those with and without it.
+    """
     groups = sorted({example.article.group for example in examples})
     f1 = np.zeros(len(examples))
     for repeat in range(config.repeats):
@@ -147,8 +179,10 @@ def cross_validate(
             model = fit(training, pairs, names, config)
             for k, example in enumerate(examples):
                 if folds[example.article.group] == fold:
-                    chosen = choose(model, example)
-                    f1[k] += sentence_scores(chosen, example.article.extractive)["f1"] / config.repeats
+                    scores = [
+                        sentence_scores(choose(model, view), example.article.extractive)["f1"] for view in example.views
+                    ]
+                    f1[k] += np.mean(scores) / config.repeats
     return f1
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import corpora.lines
+import corpora.readers.lines
 import corpora.sentences
 from corpora.sentences import Sentence, ends_sentence, split_article, split_by_rules, split_sentences
 
@@ -57,7 +57,7 @@ def test_blank_text_has_no_sentences(subtests: pytest.Subtests) -> None:
 
 
 def test_the_documented_examples_hold() -> None:
-    assert doctest.testmod(corpora.sentences).failed == doctest.testmod(corpora.lines).failed == 0
+    assert doctest.testmod(corpora.sentences).failed == doctest.testmod(corpora.readers.lines).failed == 0
 
 
 HOSTILE = [

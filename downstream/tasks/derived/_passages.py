@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from itertools import pairwise
 
-from corpora.lines import LINE
+from corpora.readers.lines import LINE
 from corpora.sentences import Sentence, ends_sentence
 
 # Where a blank was forgotten: 했다.그리고 했다.“그런데

@@ -32,19 +32,30 @@ def test_lead_falls_with_the_position(article_of: ArticleOf) -> None:
     assert feature(article_of([f"문장 {k}." for k in range(4)]), "lead").tolist() == [1, 1 / 2, 1 / 3, 1 / 4]
 
 
-def test_paragraphs_tell_something_only_if_they_hold_several_sentences(article_of: ArticleOf) -> None:
-    # Of the four sentences behind the first one, one begins a paragraph.
-    mixed = article_of(["가.", "나."], ["다.", "라.", "마."])
-    assert feature(mixed, "paragraph").tolist() == [0, -0.25, 0.75, -0.25, -0.25]
-    assert not feature(article_of(["가.", "나.", "다."]), "paragraph").any()
-    assert not feature(article_of(["가."], ["나."], ["다."]), "paragraph").any()
+def test_the_first_sentence_has_a_feature_of_its_own_however_sentences_are_joined(article_of: ArticleOf) -> None:
+    for paragraphs in ([["가.", "나.", "다."]], [["가."], ["나."], ["다."]], [["가.", "나."], ["다."]]):
+        assert feature(article_of(*paragraphs), "first").tolist() == [1, 0, 0]
+        assert (
+            sentence_features(article_of(*paragraphs), LEXICAL)
+            == sentence_features(article_of(["가.", "나.", "다."]), LEXICAL)
+        ).all()
+
+
+def test_quotation_and_reference_by_hand(article_of: ArticleOf) -> None:
+    article = article_of(
+        ["그는 왔다.", "그는 “그렇다”고 했다.", "“네”", "한편 비가 왔다.", "이에 대해 말했다.", "한편화가 왔다."]
+    )
+    assert feature(article, "quotation") == pytest.approx([0, 5 / 13, 1, 0, 0, 0])
+    # The first sentence has none before it.
+    assert feature(article, "reference").tolist() == [0, 1, 0, 1, 1, 0]
 
 
 def test_a_headline_raises_sentences_with_its_words_in_spite_of_other_particles(article_of: ArticleOf) -> None:
     sentences = ["날씨가 맑았다.", "하늘다리를 물빛시가 헐었다.", "시민이 모였다."]
     values = feature(article_of(sentences, title="물빛시, 하늘다리 철거"), "headline")
     assert values.argmax() == 1
-    assert not feature(article_of(sentences), "headline").any()
+    # Without a headline the first sentence stands in for it.
+    assert feature(article_of([*sentences, "날씨가 맑겠다."]), "headline").argmax() == 3
 
 
 def test_centrality_is_the_cosine_with_the_sum_of_all_sentences() -> None:

@@ -1,12 +1,15 @@
 """Articles: sentences and headlines of raw text, labelled data in every layout, labels by an oracle."""
 
 import gzip
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from corpora.foundation.errors import DataError
 from downstream.summaries.articles import Article, read_article
@@ -41,7 +44,6 @@ def test_a_raw_text_is_split_into_sentences_paragraphs_and_excluded_segments() -
         "물빛시가 다리를 놓는다. 시민은 반겼다.\n\n공사는 3월에 시작한다.\n김하늘 기자 sky@mulbit.example"
     )
     assert article.texts == ["물빛시가 다리를 놓는다.", "시민은 반겼다.", "공사는 3월에 시작한다."]
-    assert article.starts_paragraph == [True, False, True]
     assert [segment.kind for segment in article.excluded] == ["byline"]
 
 
@@ -79,7 +81,6 @@ def test_contest_data_keep_labels_by_index_though_two_sentences_are_alike(write:
     (article,) = read_labelled(write("train.jsonl", contest_line()))
     assert article.texts == SENTENCES
     assert article.extractive == (1, 2, 3)
-    assert article.starts_paragraph == [True] * 4
     assert (article.abstract, article.id) == ("다리 개통", "7")
 
 
@@ -87,7 +88,6 @@ def test_ai_hub_data_keep_paragraphs_and_may_be_gzipped(write: Write) -> None:
     path = write("news.json.gz", gzip.compress(ai_hub().encode()))
     (article,) = read_labelled(path)
     assert article.texts == SENTENCES
-    assert article.starts_paragraph == [True, True, False, False]
     assert (article.extractive, article.abstract) == ((0, 1, 3), "다리 개통")
 
 
@@ -140,3 +140,24 @@ def test_an_abstract_is_covered_by_f1_and_not_by_the_longest_sentence() -> None:
     sentences = read_article(text).sentences
     abstract = "다리가 열렸다. " + "다리가 열렸다. " * 8
     assert label_by_oracle(Article(text, sentences), abstract, max_sentences=1).extractive == (0,)
+
+
+def test_choices_find_their_texts_by_file_and_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., AbstractContextManager[None]]
+) -> None:
+    text = "물빛시가 새 다리를 놓는다. 시민은 반겼다. 공사는 3월에 한다."
+    root = tmp_path / "data"
+    (root / "corpus").mkdir(parents=True)
+    rows = [{"text": "다른 글이다.", "title": "다른 글"}, {"text": text, "title": "새 다리"}]
+    (root / "corpus" / "news.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    record = {"file": "corpus/news.jsonl", "split": "dev", "chosen": [[0, 16], [26, 36]]}
+    record["text_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    choices = tmp_path / "choices.jsonl"
+    choices.write_text(json.dumps(record), encoding="utf-8")
+    monkeypatch.setenv("PRESSBERT_DATA", str(root))
+    [article] = read_labelled(choices)
+    assert (article.extractive, article.title, article.split) == ((0, 2), "새 다리", "dev")
+    assert article.source == "corpus/news.jsonl"
+    choices.write_text(json.dumps(record | {"text_sha256": "0" * 64}), encoding="utf-8")
+    with fails(DataError, root / "corpus/news.jsonl", "1 of the 1 texts"):
+        list(read_labelled(choices))

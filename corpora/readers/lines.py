@@ -8,6 +8,7 @@ r"""Lines of a text that belong together: a terminal, a PDF or a mail program ha
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -93,7 +94,7 @@ def join_lines(sentence: str) -> str:
     parts = BREAKS.split(sentence)
     joined = parts[0]
     for part in parts[1:]:
-        is_cut = joined[-1:].isalnum() and FRAGMENT.match(part) is not None
+        is_cut = joined[-1:].isalnum() and FRAGMENT.match(unicodedata.normalize("NFC", part[:16])) is not None
         joined += ("" if is_cut or not joined else " ") + part
     return joined
 
