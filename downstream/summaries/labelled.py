@@ -114,18 +114,18 @@ def _read_choices(path: Path) -> Iterator[Article]:
     for name, records in wanted.items():
         found = 0
         for document in read_documents(root / name, rejected=[]):
-            record = records.pop(hashlib.sha256(document.text.encode()).hexdigest(), None)
-            if record is not None:
+            choice = records.pop(hashlib.sha256(document.text.encode()).hexdigest(), None)
+            if choice is not None:
                 found += 1
                 article = read_article(document.text, document.title)
-                extractive = overlapping(article, [(int(start), int(end)) for start, end in record["chosen"]])
+                extractive = overlapping(article, [(int(start), int(end)) for start, end in choice["chosen"]])
                 yield replace(
                     article,
                     id=document.id,
                     group=document.id,
                     title=document.title,
                     extractive=extractive,
-                    split=str(record["split"]),
+                    split=str(choice["split"]),
                     source=name,
                 )
         if records:
