@@ -25,7 +25,6 @@ from downstream.task import Split, Task, all_tasks, get_task
 from eval.contestants.contestant import load_leaderboard
 from eval.replicate import REPLICATE_TOML
 
-LAYERS = 12
 NUM_EXAMPLES = 320
 STEPS = 2
 """Timed steps, after one that is not."""
@@ -39,12 +38,6 @@ def main(argv: list[str] | None = None) -> int:
     parser = ArgumentParser("python -m benchmarks.replication", "Time and memory of the published comparison.")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of a tokenizer, e.g. kpfBERT's")
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
-    parser.add_argument(
-        "--layers",
-        type=int,
-        default=LAYERS,
-        help="fewer layers, from which, and from half of them, the time of 12 follows",
-    )
     arguments = parser.parse(argv)
     import torch
 
@@ -57,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     for task_name in plan.tasks:
         task = get_task(task_name)
         measured_on, split = _examples(task, data_root(arguments.data))
-        row, hours = _measure(task, split, arguments.tokenizer, device, arguments.layers)
+        row, hours = _measure(task, split, arguments.tokenizer, device)
         sys.stdout.write(f"| `{task_name}` | `{measured_on}` | {row}\n")
         sys.stdout.flush()
         total += hours
@@ -80,7 +73,7 @@ def _examples(task: Task, root: Path) -> tuple[str, Split]:
     raise DataUnavailableError(task.name, "no examples at all", "download its files")
 
 
-def _measure(task: Task, split: Split, tokenizer_folder: Path, device: str, layers: int) -> tuple[str, float]:
+def _measure(task: Task, split: Split, tokenizer_folder: Path, device: str) -> tuple[str, float]:
     """Return a row of the table, and the hours of a cell."""
     import torch
 
@@ -88,29 +81,23 @@ def _measure(task: Task, split: Split, tokenizer_folder: Path, device: str, laye
     settings = task.finetune
     examples = subsample(split.examples, NUM_EXAMPLES)
     features = task.family.featurize(examples, tokenizer, settings.max_length, with_labels=True)
-    step_s, eval_s = _times(task, features, tokenizer, device, layers)
-    if layers < LAYERS:
-        # Embeddings and their optimizer states cost the same at any depth: the time is a line.
-        fewer = _times(task, features, tokenizer, device, layers // 2)
-        slope = [(many - few) / (layers - layers // 2) for many, few in zip((step_s, eval_s), fewer, strict=True)]
-        step_s, eval_s = step_s + (LAYERS - layers) * slope[0], eval_s + (LAYERS - layers) * slope[1]
+    step_s, eval_s = _times(task, features, tokenizer, device)
     inputs = len(features) / len(examples)
     steps = round(settings.epochs * inputs * task.num_examples[task.train_split] / settings.batch_size)
     eval_batches = inputs * task.num_examples[task.eval_split] / EVAL_BATCH
     hours = (steps * step_s + eval_batches * eval_s) / 3600
-    memory = f"{torch.cuda.max_memory_allocated() / 1e9:.1f}" if device == "cuda" and layers == LAYERS else "–"
+    memory = f"{torch.cuda.max_memory_allocated() / 1e9:.1f}" if device == "cuda" else "–"
     return f"{steps:,} | {step_s:.2f} | {hours:.2f} | {memory} |", hours
 
 
-def _times(task: Task, features: list[Any], tokenizer: Any, device: str, layers: int) -> tuple[float, float]:
+def _times(task: Task, features: list[Any], tokenizer: Any, device: str) -> tuple[float, float]:
     """Return the seconds of a training step and of a batch of evaluation."""
     import torch
     import transformers
 
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    settings: dict[str, Any] = {"vocab_size": len(tokenizer), "num_hidden_layers": layers}
-    config = transformers.BertConfig(**settings, **task.family.head_config())
+    config = transformers.BertConfig(vocab_size=len(tokenizer), **task.family.head_config())
     model: Any = getattr(transformers, task.family.auto_class).from_config(config).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=task.finetune.peak_lr)
     dataset, collate = FeatureDataset(features), PaddingCollator(tokenizer)
