@@ -146,7 +146,8 @@ _SHORT = r"(?:15(?:22|33|44|51|66|77|88|99)|16(?:00|11|22|33|44|55|61|66|68|70|7
 _FREE = r"(?<!\d[.,-])(?<![\d-])"
 _CLOSED = r"(?!\d|[-.]\d|,\d{3}(?![\d-]))"
 """Around a number: no digits, and no separators behind which it goes on."""
-_START, _END = rf"{_FREE}(?<!\d\s)", rf"{_CLOSED}(?!\s?[만억]?\s?[원달명])(?:\s?~\s?\d{{1,4}}(?!\d))?"
+_UNIT = r"(?:원|달러|명|개|건)(?![가-힣])"
+_START, _END = rf"{_FREE}(?<!\d\s)", rf"{_CLOSED}(?![만억]?[원달명]|\s[만억]?\s?{_UNIT})(?:\s?~\s?\d{{1,4}}(?!\d))?"
 PHONES = re.compile(
     "|".join(
         (
@@ -198,12 +199,12 @@ _BANK = (
     r"(?:국민|신한|우리|하나|기업|농협|수협|신협|산업|외환|씨티|대구|부산|광주|전북|경남|제주|제일|저축|축협)(?:중앙회)?\s?은행"
     r"|카카오\s?뱅크|토스\s?뱅크|케이\s?뱅크|새마을\s?금고|우체국|농협|수협|신협|(?:KB|NH|IBK|SC|iM|KDB|BNK)\s?[가-힣]{0,4}(?:은행|뱅크)?"
 )
-ACCOUNT = re.compile(rf"{_FREE}\d(?:[- ]?\d){{9,15}}{_CLOSED}(?!\s?[원달명개건])")
+ACCOUNT = re.compile(rf"{_FREE}\d(?:[- ]?\d){{9,15}}{_CLOSED}(?![원달명개건]|\s{_UNIT})")
 ACCOUNT_CUE = re.compile(
     rf"(?:{_BANK}|계좌[가-힣]{{0,4}}|입금|송금|후원금|예금주)[^\d.]{{0,16}}\Z"
     r"|(?<![가-힣])(?:신한|국민|하나|우리|기업)\s?[:(]?\s?\Z"
 )
-NO_ACCOUNT = re.compile(r"97[89]\d{10}|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])\d{4,6}")
+NO_ACCOUNT = re.compile(r"97[89]\d{10}|(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:\d{4}|\d{6})")
 """Digits in a row that are a book or a time."""
 ACCOUNT_CUE_BEHIND = re.compile(rf"\s?[(\[,/]?\s?(?:{_BANK}|예금주|계좌)")
 CARD = re.compile(
@@ -254,7 +255,7 @@ _USE = "가나다라마거너더러머버서어저고노도로모보소오조구
 _REGION = "(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충북|충남|전북|전남|경북|경남|제주)"
 PLATE = re.compile(
     rf"(?P<region>(?<![가-힣]){_REGION}\s?)?(?<![\d.,-])(?P<number>\d{{1,3}})(?P<blank>\s?)(?P<use>[{_USE}])(?P<gap>\s?)(?P<serial>\d{{4}})"
-    r"(?![\d,.-]\d|\d|\.\s\d)(?!\s?[년월일억만천백원%~]|[명개건호조번])"
+    r"(?![\d,.-]\d|\d|\.\s\d)(?![년월일억만천백원%~명개건호조번]|\s?[%~]|\s(?:[억조]|[만천백]\s?[원명개건\d]|[년월일원](?![가-힣])))"
 )
 VEHICLE = (
     "차량|승용차|번호판|차번호|차량번호|자동차|택시|트럭|화물차|승합차|버스|오토바이|렌터카|뺑소니"
@@ -262,9 +263,11 @@ VEHICLE = (
 )
 VEHICLE_BEFORE = re.compile(rf"(?:{VEHICLE})[^.\n]{{0,16}}\Z")
 VEHICLE_BEHIND = re.compile(rf"\s?[)\]]?호?\s?[^.\n\d]{{0,10}}(?:{VEHICLE})")
-COURT = re.compile(r"선고|판결|결정|사건|법원|고법|지법|지원|헌재|재판|공판|심리|기소")
-COUNTERS = frozenset("조호주도부수로")
-"""Letters of plates that also follow numbers: 12조, 3호, 20주, 37도."""
+COURT = re.compile(r"선고|판결|대법원|법원|고법|지법|헌재|사건|전원합의체")
+FIRST_CASE_YEAR = 48
+"""Two digits of the first year of the courts of Korea; the last one is 99."""
+COUNTERS = frozenset("조호도")
+"""Letters of plates that also follow numbers: 12조, 3호, 37도."""
 
 
 def _plates(text: str) -> Spans:
@@ -285,7 +288,8 @@ def _is_plate(text: str, match: re.Match[str], number: str, use: str) -> bool:
     if before.rstrip().endswith(("제", "제 ")) or (use in COUNTERS and match["gap"]):
         return False
     # Until 1999 a court case was called 98다1234.
-    return not (len(number) == 2 and not match["gap"] and (COURT.search(before) or COURT.search(text[end : end + 40])))
+    is_case = len(number) == 2 and not match["gap"] and int(number) >= FIRST_CASE_YEAR
+    return not (is_case and (COURT.search(before) or COURT.search(text[end : end + 40])))
 
 
 # ---- addresses ----
