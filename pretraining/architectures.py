@@ -7,8 +7,11 @@
 | `albert` | `AlbertForMaskedLM` | `embedding_size`; `num_hidden_groups`: sets of weights that the layers share |
 | `modernbert` | `ModernBertForMaskedLM` | rotary positions, GeGLU, local attention in two of three layers |
 | `gpt2` | `GPT2LMHeadModel` | a decoder: LayerNorm before each part, no segments, no bias of the scores |
+| `bart` | `BartForConditionalGeneration` | an encoder and a decoder of as many layers, no segments |
+| `t5` | `T5ForConditionalGeneration` | the same with relative positions, RMSNorm before each part, no biases |
 
-Sources: Devlin et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024; Radford et al. 2019.
+Sources: Devlin et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024; Radford et al. 2019;
+Lewis et al. 2020; Raffel et al. 2020.
 """
 
 import abc
@@ -45,6 +48,10 @@ class Architecture(abc.ABC):
     """Parameter with a row for every position, if there is one."""
     is_causal: ClassVar[bool] = False
     """Whether a token sees no later one."""
+
+    def has_positions(self, name: str) -> bool:
+        """Whether a parameter has a row for every position."""
+        return name == self.positions
 
     @abc.abstractmethod
     def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
@@ -284,7 +291,137 @@ class Gpt2(Architecture):
         return lambda states: states, weight.new_zeros(len(weight))
 
 
-KINDS: tuple[type[Architecture], ...] = (Bert, Electra, Albert, ModernBert, Gpt2)
+class EncoderDecoder(Architecture):
+    """An encoder and a decoder that reads its hidden states; the decoder predicts the next token.
+
+    Shapes: as above, T tokens of the encoder, U of the decoder.
+    """
+
+    is_causal = True
+
+    @abc.abstractmethod
+    def decode(
+        self, network: Any, input_ids: "Tensor", attention_mask: "Tensor", decoder_input_ids: "Tensor"
+    ) -> "Tensor":
+        """Return the last hidden states of the decoder, (B, U, D).
+
+        Args:
+            network: of this architecture.
+            input_ids: int64 (B, T).
+            attention_mask: int64 (B, T), 0 on padding.
+            decoder_input_ids: int64 (B, U); padding comes last, where no text sees it.
+        """
+
+    @abc.abstractmethod
+    def stacks(self, network: Any) -> "tuple[nn.Module, nn.Module]":
+        """Return the layers of encoder and decoder."""
+
+    def stack(self, network: Any) -> "nn.Module":
+        """Return the layers of the encoder."""
+        return self.stacks(network)[0]
+
+
+class Bart(EncoderDecoder):
+    """See the module; `prefix` is encoder and decoder together."""
+
+    name = "bart"
+    prefix, layers, masked_lm = "model", "layers", "BartForConditionalGeneration"
+    vocab_parameters = ("model.shared.weight",)
+    positions = "model.encoder.embed_positions.weight"
+
+    def has_positions(self, name: str) -> bool:
+        """Whether a parameter has a row for every position, in the encoder or in the decoder."""
+        return name in {self.positions, "model.decoder.embed_positions.weight"}
+
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return a `BartConfig`; whoever knows the vocabulary sets the tokens at which a text begins and ends."""
+        from transformers import BartConfig
+
+        width = shape.intermediate_size or 4 * shape.hidden_size
+        sides: dict[str, Any] = {}
+        for side in ("encoder", "decoder"):
+            sides |= {f"{side}_layers": shape.num_hidden_layers, f"{side}_attention_heads": shape.num_attention_heads}
+            sides[f"{side}_ffn_dim"] = width
+        ends: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "forced_eos_token_id"))
+        return BartConfig(
+            vocab_size=vocab_size,
+            pad_token_id=pad_token_id,
+            d_model=shape.hidden_size,
+            max_position_embeddings=shape.max_position_embeddings,
+            dropout=shape.hidden_dropout_prob,
+            attention_dropout=shape.attention_probs_dropout_prob,
+            decoder_start_token_id=None,
+            **sides,
+            **ends,
+        )
+
+    def decode(
+        self, network: Any, input_ids: "Tensor", attention_mask: "Tensor", decoder_input_ids: "Tensor"
+    ) -> "Tensor":
+        """Return the last hidden states of the decoder."""
+        hidden: Tensor = network.model(
+            input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=decoder_input_ids, use_cache=False
+        ).last_hidden_state
+        return hidden
+
+    def stacks(self, network: Any) -> "tuple[nn.Module, nn.Module]":
+        """Return the layers of encoder and decoder."""
+        return network.model.encoder.layers, network.model.decoder.layers
+
+    def head(self, network: Any) -> "tuple[Callable[[Tensor], Tensor], Tensor]":
+        """Return nothing but the states themselves, and zeros."""
+        weight = network.model.shared.weight
+        return lambda states: states, weight.new_zeros(len(weight))
+
+
+class T5(EncoderDecoder):
+    """See the module."""
+
+    name = "t5"
+    prefix, layers, masked_lm = "encoder", "block", "T5ForConditionalGeneration"
+    vocab_parameters = ("shared.weight",)
+    positions = None
+
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return a `T5Config`; it knows one dropout, and any number of positions."""
+        from transformers import T5Config
+
+        return T5Config(
+            vocab_size=vocab_size,
+            pad_token_id=pad_token_id,
+            d_model=shape.hidden_size,
+            d_kv=shape.hidden_size // shape.num_attention_heads,
+            d_ff=shape.intermediate_size or 4 * shape.hidden_size,
+            num_layers=shape.num_hidden_layers,
+            num_heads=shape.num_attention_heads,
+            dropout_rate=shape.hidden_dropout_prob,
+            eos_token_id=None,
+        )
+
+    def decode(
+        self, network: Any, input_ids: "Tensor", attention_mask: "Tensor", decoder_input_ids: "Tensor"
+    ) -> "Tensor":
+        """Return the last hidden states of the decoder."""
+        states = network.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        hidden: Tensor = network.decoder(
+            input_ids=decoder_input_ids,
+            encoder_hidden_states=states,
+            encoder_attention_mask=attention_mask,
+            use_cache=False,
+        ).last_hidden_state
+        return hidden
+
+    def stacks(self, network: Any) -> "tuple[nn.Module, nn.Module]":
+        """Return the layers of encoder and decoder."""
+        return network.encoder.block, network.decoder.block
+
+    def head(self, network: Any) -> "tuple[Callable[[Tensor], Tensor], Tensor]":
+        """Return the scaling of the states, and zeros; the embeddings are shared with the scores."""
+        weight, scale = network.shared.weight, network.config.d_model**-0.5
+        return lambda states: states * scale, weight.new_zeros(len(weight))
+
+
+KINDS: tuple[type[Architecture], ...] = (Bert, Electra, Albert, ModernBert, Gpt2, Bart, T5)
 ARCHITECTURES: Mapping[str, Architecture] = {kind.name: kind() for kind in KINDS}
 ENCODERS = tuple(name for name, architecture in ARCHITECTURES.items() if not architecture.is_causal)
 """Architectures that see both sides of a token."""

@@ -109,7 +109,7 @@ class PretrainingModel(nn.Module):
                     continue
                 given = weights[name]
                 length = self.vocab_size if self._has_vocabulary(name) else len(parameter)
-                if name == self.architecture.positions:
+                if self.architecture.has_positions(name):
                     length = min(length, len(given))
                 if tuple(given.shape) != (length, *parameter.shape[1:]):
                     raise ValueError(f"{name} is {tuple(given.shape)}, not {(length, *parameter.shape[1:])}")

@@ -142,6 +142,8 @@ class Objective(abc.ABC):
     settings: ClassVar[type[ObjectiveConfig]]
     architectures: ClassVar[tuple[str, ...]] = ("bert",)
     """Values of `model.architecture` that it can train."""
+    across_documents: ClassVar[bool] = True
+    """Whether a sequence may go beyond the end of a document (`data.isolate_documents = false`)."""
 
     def __init__(self, config: ObjectiveConfig, layout: RowLayout) -> None:
         """Create the objective; CONFIG is of the type `settings`."""

@@ -29,10 +29,11 @@ SAMPLE = package_path("corpora", "sample", "news.jsonl")
 class ModelConfig(Config):
     """Shape of the encoder. Defaults: BERT-base (Devlin et al. 2019, section 3)."""
 
-    architecture: Literal["bert", "electra", "albert", "modernbert", "gpt2"] = "bert"
+    architecture: Literal["bert", "electra", "albert", "modernbert", "gpt2", "bart", "t5"] = "bert"
     """See `pretraining.architectures`."""
     hidden_size: int = Field(default=768, ge=8)
     num_hidden_layers: int = Field(default=12, ge=1)
+    """Of `bart` and `t5`: of the encoder, and as many of the decoder."""
     num_attention_heads: int = Field(default=12, ge=1)
     intermediate_size: int | None = Field(default=None, ge=8)
     """Width of the feed-forward layer; default 4 × `hidden_size`, two thirds of it in ModernBERT."""
@@ -47,6 +48,7 @@ class ModelConfig(Config):
     of `init`."""
     type_vocab_size: int = Field(default=2, ge=2)
     hidden_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
+    """Of `t5`: in the attention, too."""
     attention_probs_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
     init: str = ""
     """Folder of a model to initialise from, e.g. after a first phase on shorter rows; default: random weights."""
@@ -234,6 +236,11 @@ def _misfits(recipe: Recipe) -> list[tuple[str, str]]:
             model.architecture not in suited,
             f"objective {objective.name} with model.architecture={model.architecture}",
             f"it takes {', '.join(suited)}",
+        ),
+        (
+            not recipe.data.isolate_documents and not objective.across_documents,
+            f"data.isolate_documents=false with objective {objective.name}",
+            "its rows are segments of single documents",
         ),
         (
             model.embedding_size is not None and model.architecture not in {"electra", "albert"},

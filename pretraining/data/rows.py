@@ -14,8 +14,9 @@ from pretraining.data.packing import expand_spans, pack
 from pretraining.data.shards import IntArray, Ragged, Sharded
 from pretraining.data.tokens import TokenShard
 
-SPECIAL, WORD_START, WORD_INSIDE = 0, 1, 2
-"""Kinds of tokens in whole-word masking; special tokens are never masked."""
+SPECIAL, WORD_START, WORD_INSIDE, SENTENCE_START = 0, 1, 2, 3
+"""Kinds of tokens in whole-word masking; special tokens are never masked. Only objectives that ask for it get the last
+one, a `WORD_START` that begins a sentence."""
 MASKED_COLUMN = "masked_at"
 """Column of the masked positions in row shards of format 1."""
 
@@ -31,6 +32,8 @@ class SpecialIds:
     ordinary: IntArray
     """int64: all ids but special tokens and `[unused]` slots."""
     vocab_size: int
+    unused: tuple[int, ...] = ()
+    """Slots `[unused0]`, `[unused1]`, …, by their ids."""
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.int32]:
@@ -45,13 +48,21 @@ TokenSpan = tuple[int, int]
 class SequenceBuilder:
     """Builds sequences from token spans of one shard, and of others where needed."""
 
-    def __init__(self, shard: TokenShard, specials: SpecialIds) -> None:
-        """Start with the tokens of SHARD; their positions are those in `shard.ids.values`."""
+    def __init__(self, shard: TokenShard, specials: SpecialIds, *, with_sentences: bool = False) -> None:
+        """Start with the tokens of SHARD; their positions are those in `shard.ids.values`.
+
+        Args:
+            shard: of the corpus.
+            specials: of the vocabulary.
+            with_sentences: whether the starts of the shard's sentences are of the kind `SENTENCE_START`.
+        """
         self._specials = specials
         size = len(shard.ids.values)
         self._cls, self._sep = (size, 1), (size + 1, 1)
         self._ids: list[IntArray] = [shard.ids.values, np.array([specials.cls, specials.sep])]
         self._kinds: list[IntArray] = [_kinds(shard, 0, size), np.array([SPECIAL, SPECIAL])]
+        if with_sentences:
+            self._kinds[0][_sentence_starts(shard)] = SENTENCE_START
         self._size = size + 2
         self._parts: list[TokenSpan] = []  # position and length
         self._lengths: list[int] = []
@@ -124,6 +135,14 @@ class SequenceBuilder:
 def _kinds(shard: TokenShard, begin: int, end: int) -> IntArray:
     kinds: IntArray = WORD_INSIDE - shard.eojeol_starts[begin:end]
     return kinds
+
+
+def _sentence_starts(shard: TokenShard) -> IntArray:
+    """Return the positions in a shard at which its sentences start; each ends where the next one starts."""
+    begins = np.repeat(shard.ids.offsets[:-1], shard.sentence_ends.lengths)
+    ends = begins + shard.sentence_ends.values
+    starts = np.concatenate([[0], ends[:-1]])
+    return starts[starts < len(shard.ids.values)]
 
 
 class SentenceIndex:

@@ -100,6 +100,7 @@ def special_ids(tokenizer_json: Path) -> SpecialIds:
         CheckpointError: the tokenizer is unusable.
     """
     vocab: dict[str, int] = open_wordpiece(tokenizer_json).get_vocab()
+    unused = (i for token, i in vocab.items() if UNUSED.fullmatch(token))
     ordinary = sorted(i for token, i in vocab.items() if token not in SPECIAL_TOKENS and not UNUSED.fullmatch(token))
     return SpecialIds(
         pad=vocab["[PAD]"],
@@ -108,6 +109,7 @@ def special_ids(tokenizer_json: Path) -> SpecialIds:
         mask=vocab["[MASK]"],
         ordinary=np.array(ordinary, np.int64),
         vocab_size=max(vocab.values()) + 1,
+        unused=tuple(sorted(unused)),
     )
 
 

@@ -44,7 +44,7 @@ HELD_OUT_EPOCH = 1 << 30
 """Epoch number that seeds the masks of held-out rows: the same at every evaluation, and never reached in training."""
 LOCAL_SUMS = ("_loss", "_correct")
 """Suffixes of the sums that each process keeps of its own rows; all other sums are already over all processes."""
-ROW_ENTRIES = ("input_ids", "token_type_ids", "position_ids", "sequence_ids")
+ROW_ENTRIES = ("input_ids", "token_type_ids", "position_ids", "sequence_ids", "decoder_input_ids")
 """Entries of a batch with one line per row; the others have one element per prediction."""
 CHECKPOINTS = "checkpoints"
 STABLE = "stable"

@@ -27,8 +27,8 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 ADAMW_RMS = 0.2
 """Root mean square of AdamW's updates, in units of its learning rate; measured by Liu et al. 2025."""
-EMBEDDING = re.compile(r"embeddings\.|embedding\.|\.w[tp]e\.")
-"""Names of embeddings; GPT-2's are wte and wpe."""
+EMBEDDING = re.compile(r"embeddings\.|embedding\.|\.w[tp]e\.|\.shared\.|\.embed_|_bias\.weight")
+"""Names of embeddings; GPT-2's are wte and wpe, those of BART and T5 shared, T5 has one of relative positions."""
 SMALLEST_SIDE = 8
 """Layers with fewer outputs, such as a binary classifier, gain nothing from orthogonal updates."""
 
@@ -58,8 +58,8 @@ def make_optimizers(model: torch.nn.Module, config: LoopConfig) -> list[torch.op
     matrices = [p for name, p in trained if config.optimizer == "muon" and is_hidden_matrix(name, p)]
     taken = {id(p) for p in matrices}
     rest = [(name, p) for name, p in trained if id(p) not in taken]
-    decayed = [p for _, p in rest if p.ndim > 1]
-    others = [p for _, p in rest if p.ndim <= 1]  # biases and the weights of norms
+    decayed = [p for name, p in rest if _is_decayed(name, p)]
+    others = [p for name, p in rest if not _is_decayed(name, p)]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     adamw = torch.optim.AdamW(
         groups, lr=0.0, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_epsilon, fused=True
@@ -68,6 +68,11 @@ def make_optimizers(model: torch.nn.Module, config: LoopConfig) -> list[torch.op
         return [adamw]
     dtype = compute_dtype(config)
     return [Muon(matrices, momentum=config.momentum, weight_decay=config.weight_decay, dtype=dtype), adamw]
+
+
+def _is_decayed(name: str, parameter: Tensor) -> bool:
+    """Whether a parameter is neither a bias, that of a relative position included, nor a weight of a norm."""
+    return parameter.ndim > 1 and "bias" not in name
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:

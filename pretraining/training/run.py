@@ -75,7 +75,7 @@ class Run:
         from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(init, trust_remote_code=False, local_files_only=True)
-        return max(own, row_length(init) or int(config.max_position_embeddings))
+        return max(own, row_length(init) or int(getattr(config, "max_position_embeddings", own)))
 
     def build_model(self) -> "PretrainingModel":
         """Return the model with its initial weights: random by the recipe's seed, or those of `model.init`.

@@ -70,7 +70,13 @@ class Numbered:
     def specials(self) -> SpecialIds:
         vocab_size = int(self.document_starts[-1])
         return SpecialIds(
-            pad=0, cls=2, sep=3, mask=4, ordinary=np.arange(FIRST_PIECE, vocab_size), vocab_size=vocab_size
+            pad=0,
+            cls=2,
+            sep=3,
+            mask=4,
+            ordinary=np.arange(FIRST_PIECE, vocab_size),
+            vocab_size=vocab_size,
+            unused=tuple(range(5, FIRST_PIECE)),
         )
 
     def layout(self, max_length: int, *, isolate_documents: bool = True, seed: int = 0) -> RowLayout:
@@ -185,6 +191,15 @@ def small_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small") / "vocabulary"
     texts = (document.text for document in read_documents(SAMPLE_ROOT / "news.jsonl"))
     save_tokenizer(train_wordpiece(texts, 600), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def slotted_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the small vocabulary with five slots `[unusedN]`. Tests do not write to it."""
+    folder = tmp_path_factory.mktemp("slotted") / "vocabulary"
+    texts = (document.text for document in read_documents(SAMPLE_ROOT / "news.jsonl"))
+    save_tokenizer(train_wordpiece(texts, 605, num_unused=5), folder)
     return folder
 
 

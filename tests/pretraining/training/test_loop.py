@@ -57,9 +57,9 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @pytest.fixture(scope="module")
-def sources(corpus: Path, small_vocabulary: Path) -> Sources:
+def sources(corpus: Path, slotted_vocabulary: Path) -> Sources:
     """Return the sample corpus and a small vocabulary for it."""
-    return corpus, small_vocabulary
+    return corpus, slotted_vocabulary
 
 
 def make_recipe(sources: Sources, objective: str = "dynamic_mlm", **sections: Mapping[str, Any]) -> Recipe:
