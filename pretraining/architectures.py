@@ -53,6 +53,10 @@ class Architecture(abc.ABC):
         """Whether a parameter has a row for every position."""
         return name == self.positions
 
+    def is_needed(self, name: str) -> bool:
+        """Whether a network of another run must have a parameter if a run is to start from it: heads are not needed."""
+        return name.startswith(f"{self.prefix}.") and "pooler" not in name
+
     @abc.abstractmethod
     def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
         """Return transformers' configuration of a recipe's shape."""
@@ -381,6 +385,10 @@ class T5(EncoderDecoder):
     prefix, layers, masked_lm = "encoder", "block", "T5ForConditionalGeneration"
     vocab_parameters = ("shared.weight",)
     positions = None
+
+    def is_needed(self, name: str) -> bool:  # noqa: ARG002
+        """Every parameter: the decoder has no prefix in common with the encoder, and there are no heads."""
+        return True
 
     def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
         """Return a `T5Config`; it knows one dropout, and any number of positions."""

@@ -189,6 +189,9 @@ class Objective(abc.ABC):
             "masked_ids": masked.masked_ids,
         }
 
+    def adapt_tokenizer(self, tokenizer: Any) -> None:  # noqa: B027 (most networks take BERT's inputs)
+        """Change the tokenizer that is saved with the network, where the network needs it."""
+
     def build_model(self, config: Any) -> "PretrainingModel":
         """Return a network with random weights and the heads of this objective.
 

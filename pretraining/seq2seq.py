@@ -47,6 +47,7 @@ class DenoisingBatch(MaskedBatch):
 class Denoising(Objective):
     """Base of the objectives of encoder-decoders; each adds its corruption."""
 
+    pipeline_tag = "text2text-generation"
     across_documents = False
 
     @property
@@ -120,6 +121,10 @@ class Denoising(Objective):
             "masked_positions": corrupted.masked_positions,
             "masked_ids": corrupted.masked_ids,
         }
+
+    def adapt_tokenizer(self, tokenizer: Any) -> None:
+        """Let the tokenizer make the inputs of the network, which has no segments."""
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
 
     def build_model(self, config: Any) -> PretrainingModel:
         """Return an encoder-decoder that knows where a text begins and ends."""
@@ -204,6 +209,6 @@ class DenoisingModel(PretrainingModel):
         """Return the network, which generates from the token that its decoder begins with."""
         exported = super().export(state, num_positions)
         generation: Any = exported.generation_config
-        for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"):
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
             setattr(generation, name, getattr(exported.config, name))
         return exported

@@ -11,7 +11,8 @@ Spans neither touch nor overlap. Each becomes a sentinel of its own, in the orde
 | decoder, target | `[unused0]` b c `[unused1]` g `[unused2]` `[SEP]` |
 
 Target: each sentinel of the input with the tokens of its span, and a last sentinel for the end. The decoder begins with
-`[PAD]`, as the authors' does.
+`[PAD]`, as the authors' does. The tokenizer of the saved folder reads sentinels in a text, and `generate` writes what
+they stand for.
 
 Relations: differs from `bart` in the target, which has the lost tokens only and so is short, and in the architecture:
 relative positions, no biases, RMSNorm before each part. With `whole_word` rate and lengths count eojeol. In the
@@ -21,6 +22,8 @@ ends as in the paper.
 Source: Raffel et al. 2020, “Exploring the limits of transfer learning with a unified text-to-text transformer”,
 sections 2.1.1, 3.1.4 and 3.3.4.
 """
+
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -55,7 +58,8 @@ class T5(Denoising):
         super().__init__(config, layout)
         longest = layout.max_length - SPECIALS_PER_ROW
         highest = max(rate_at(self.config.mask_rate, progress) for progress in (0.0, 1.0))
-        most = num_spans(longest, min(longest, int(highest * longest) + 1), self.config.span_length) + 1
+        counts = range(1, min(longest, int(highest * longest) + 1) + 1)
+        most = 1 + max(num_spans(longest, count, self.config.span_length) for count in counts)
         if len(layout.specials.unused) < most:
             what = f"rows of {layout.max_length} tokens need {most} sentinels, and the vocabulary has "
             what += f"{len(layout.specials.unused)} slots [unusedN]"
@@ -65,6 +69,12 @@ class T5(Denoising):
     def decoder_start(self) -> int:
         """Token that the decoder begins with."""
         return self.layout.specials.pad
+
+    def adapt_tokenizer(self, tokenizer: Any) -> None:
+        """Let the tokenizer read sentinels in a text."""
+        super().adapt_tokenizer(tokenizer)
+        sentinels = tokenizer.convert_ids_to_tokens(list(self.layout.specials.unused))
+        tokenizer.add_special_tokens({"extra_special_tokens": sentinels})
 
     def corrupt(
         self, ids: IntArray, kinds: IntArray, progress: float, rng: np.random.Generator

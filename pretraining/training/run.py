@@ -301,6 +301,7 @@ class Run:
                 save_file(contiguous, scratch / OBJECTIVE_PARTS_FILE, metadata={"format": "pt"})
             tokenizer = load_wordpiece(self.data.tokenizer)
             tokenizer.model_max_length = self.num_positions
+            self.data.train.objective.adapt_tokenizer(tokenizer)
             save_tokenizer(tokenizer, scratch)
             for file in sorted(scratch.iterdir()):
                 file.chmod(0o644)
@@ -349,7 +350,7 @@ def _load_initial_weights(model: "PretrainingModel", folder: Path) -> None:
     except ValueError as error:
         raise CheckpointError(folder, str(error), "use the shape and the vocabulary of that model") from error
     # Heads that the checkpoint lacks keep their random weights.
-    encoder = [name for name in missing if name.startswith(f"{model.architecture.prefix}.") and "pooler" not in name]
+    encoder = [name for name in missing if model.architecture.is_needed(name)]
     if encoder:
         fix = f"set model.init to an encoder of the same shape and architecture ({model.architecture.name})"
         raise CheckpointError(folder, f"{encoder[0]} is missing", fix)

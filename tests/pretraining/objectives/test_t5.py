@@ -107,7 +107,11 @@ def test_spans_are_apart_and_may_be_anywhere() -> None:
 def test_a_vocabulary_with_too_few_slots_is_one_line(news: Any, fails: Callable[..., Any]) -> None:
     layout = news.layout(LENGTH)
     short = replace(layout, specials=replace(layout.specials, unused=(5, 6)))
-    for settings, given, needed in (({}, short, 3), ({"mask_rate": "0.15->0.5"}, layout, 9)):
+    for settings, given, needed in (
+        ({}, short, 3),
+        ({"mask_rate": "0.15->0.5"}, layout, 9),
+        ({"mask_rate": 0.95}, layout, 13),
+    ):
         with fails(RecipeError, "objective t5", f"need {needed} sentinels", f"--unused {needed}"):
             T5(T5.settings(**settings), given)
 
@@ -191,12 +195,10 @@ def test_a_trained_folder_generates_in_plain_transformers(
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     tokenizer = AutoTokenizer.from_pretrained(out)
-    first = tokenizer.convert_tokens_to_ids("[unused0]")
-    begin, end = tokenizer("시의회가", "확정했다.")["input_ids"][:2], tokenizer("확정했다.")["input_ids"][1:]
+    text = tokenizer("시의회가 [unused0] 확정했다.", return_tensors="pt")
+    assert tokenizer.convert_tokens_to_ids("[unused0]") in text["input_ids"][0]
     torch.manual_seed(0)
-    made = network.generate(
-        torch.tensor([[*begin, first, *end]]), do_sample=True, num_return_sequences=20, max_new_tokens=20
-    )
+    made = network.generate(**text, do_sample=True, num_return_sequences=20, max_new_tokens=20)
     assert (made[:, 0] == tokenizer.pad_token_id).all()
     ends = (made == tokenizer.sep_token_id).int()
     behind = ends.cumsum(dim=1) - ends > 0

@@ -129,6 +129,9 @@ def test_objectives_that_differ_in_masks_alone_share_their_rows(recipe: Callable
     for objective in objectives:
         prepare(recipe(objective=objective), tmp_path, num_workers=1)
     assert len(folders_in(tmp_path, "rows-")) == 2
+    for name in ("bart", "t5"):
+        prepare(recipe(objective={"name": name}), tmp_path, num_workers=1)
+    assert len(folders_in(tmp_path, "rows-")) == 4
 
 
 def test_an_interrupted_preparation_is_completed_with_the_same_bytes(

@@ -404,8 +404,14 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
             }
             make_trainer(objective, **sections).train()
             source = run_for(make_recipe(sources, objective, **sections)).data.train
-            others = {"replaced_token": ("generator", "replaced_ids"), "left_to_right": ("clm", "masked_ids")}
-            term, entry = others.get(objective, ("mlm", "masked_ids"))
+            term = {
+                "replaced_token": "generator",
+                "left_to_right": "clm",
+                "gpt": "clm",
+                "bart": "denoising",
+                "t5": "denoising",
+            }.get(objective, "mlm")
+            entry = "replaced_ids" if objective == "replaced_token" else "masked_ids"
             entropy = entropy_of_predictions(source, loop["steps"], entry)
             curve = [loss for (loss,) in metrics(tmp_path / "out", f"{term}_loss")]
             assert curve[0] > entropy
@@ -673,17 +679,19 @@ def told(folder: Path) -> list[dict[str, Any]]:
 def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(
     make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    for stop, optimizer in [*((stop, "adamw") for stop in STOPS), ("before a checkpoint", "muon")]:
-        with subtests.test(stop=stop):
+    cases = [("static_mlm_nsp", stop, "adamw") for stop in STOPS]
+    cases += [(objective, "before a checkpoint", "muon") for objective in ("static_mlm_nsp", "bart", "t5")]
+    for objective, stop, optimizer in cases:
+        with subtests.test(stop=stop, objective=objective):
             clear(tmp_path)
             loop = SCHEDULE | {"optimizer": optimizer}
-            whole = make_trainer("static_mlm_nsp", out="whole", loop=loop)
+            whole = make_trainer(objective, out="whole", loop=loop)
             whole.train()
             with monkeypatch.context() as context:
                 interrupt(context, *STOPS[stop])
                 with pytest.raises(KeyboardInterrupt):
-                    make_trainer("static_mlm_nsp", out="parts", loop=loop).train()
-            parts = make_trainer("static_mlm_nsp", out="parts", loop=loop)
+                    make_trainer(objective, out="parts", loop=loop).train()
+            parts = make_trainer(objective, out="parts", loop=loop)
             parts.train()
             assert equal(weights(parts), weights(whole))
             assert equal(parts.state()[1], whole.state()[1])
