@@ -186,6 +186,13 @@ class PretrainingModel(nn.Module):
         Returns:
             Scalar, scalar, int64 (M,); the last is empty without draws.
         """
+        loss, hits, drawn = self.vocabulary_hits(states, bias, labels, draws)
+        return loss, hits.sum().float(), drawn
+
+    def vocabulary_hits(
+        self, states: Tensor, bias: Tensor, labels: Tensor, draws: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `vocabulary_loss` returns, with bool (M,), the correct predictions, instead of their number."""
         function: Any = _VocabularyLoss.apply  # not annotated
         weight = self.network.get_input_embeddings().weight
         result: tuple[Tensor, Tensor, Tensor] = function(
@@ -290,7 +297,7 @@ class _VocabularyLoss(torch.autograd.Function):
         vocab_size: int,
         with_gradients: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the summed loss, the number of correct predictions, and tokens sampled from the predictions.
+        """Return the summed loss, which predictions are correct, and tokens sampled from the predictions.
 
         Args:
             ctx: of autograd.
@@ -306,7 +313,7 @@ class _VocabularyLoss(torch.autograd.Function):
         kind = _compute_dtype(hidden.dtype, device)
         words, biases = weight.to(kind), bias.to(kind)
         loss = torch.zeros((), dtype=torch.float32, device=device)
-        correct = torch.zeros((), dtype=torch.float32, device=device)
+        hits = torch.zeros(len(labels), dtype=torch.bool, device=device)
         hidden_gradient = torch.empty_like(hidden) if with_gradients else None
         weight_gradient = torch.zeros_like(weight) if with_gradients else None
         bias_gradient = torch.zeros_like(bias) if with_gradients else None
@@ -321,7 +328,7 @@ class _VocabularyLoss(torch.autograd.Function):
                 loss -= of_targets.sum()
                 # `amax` is much faster than `argmax`, which is needed only where the target reaches the maximum.
                 best = (of_targets == probabilities.amax(-1, keepdim=True)).squeeze(1)
-                correct += (probabilities[best].argmax(-1, keepdim=True) == targets[best]).sum()
+                hits[some][best] = probabilities[best].argmax(-1) == labels[some][best]
                 if not with_gradients and draws is None:
                     continue
                 probabilities.exp_()
@@ -340,8 +347,8 @@ class _VocabularyLoss(torch.autograd.Function):
                 weight_gradient += scores.t() @ states
         if with_gradients:
             ctx.save_for_backward(hidden_gradient, weight_gradient, bias_gradient)
-        ctx.mark_non_differentiable(correct, drawn)
-        return loss, correct, drawn
+        ctx.mark_non_differentiable(hits, drawn)
+        return loss, hits, drawn
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -100,6 +100,9 @@ class RowBatch:
     """int64 (M,): the original tokens."""
     progress: float = 1.0
     """Share of the run's steps that are done; 1 for held-out rows."""
+    weights: npt.NDArray[np.float64] | None = None
+    """float64 (V,): of the vocabulary's entries in the choice of masks (`pretraining.data.difficulty`); None: all
+    alike, as for held-out rows."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,11 @@ class Objective(abc.ABC):
     def row_settings(self) -> list[Any]:
         """Everything that decides the rows beside corpus and layout: objectives with equal values share rows."""
         return [self.name, self.config.model_dump()]
+
+    @property
+    def update_every(self) -> int | None:
+        """Steps between updates of the weights of `RowBatch`; None: there are none."""
+        return None
 
     @property
     def sources(self) -> tuple[Path, ...]:

@@ -14,6 +14,7 @@ Source: Liu et al. 2019, “RoBERTa: A Robustly Optimized BERT Pretraining Appro
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pretraining.architectures import ENCODERS
 from pretraining.data.masking import Corruption, choose_positions, corrupt, uniforms
@@ -54,9 +55,14 @@ class DynamicMlm(Objective):
         )
         num_tokens = (batch.kinds != SPECIAL).sum(axis=1)
         num_predictions = token_share(rate_at(self.config.mask_rate, batch.progress), num_tokens, rounding[:, 0])
+        choice = self.preferences(batch, choice)
         chosen = choose_positions(batch.kinds, num_predictions, choice, whole_word=self.config.whole_word)
         corrupted = corrupt(batch.input_ids, chosen, Corruption(fates, replacements), self.layout.specials)
         return MaskedBatch(corrupted, np.flatnonzero(chosen), batch.input_ids[chosen])
+
+    def preferences(self, batch: RowBatch, draws: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:  # noqa: ARG002
+        """Return the numbers by which positions are chosen, in [0, 1), the smallest first; here the DRAWS, (B, T)."""
+        return draws
 
 
 def _fill_by_document(builder: SequenceBuilder, shard: TokenShard, room: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from pretraining.data.packing import expand_spans
 from pretraining.data.rows import SPECIAL, RowCorpus
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     import torch
 
 ORDER_SEED = 0x0DE5
+ROW_ENTRIES = ("input_ids", "token_type_ids", "position_ids", "sequence_ids", "decoder_input_ids")
+"""Entries of a batch with one line per row; the others have one element per prediction."""
+Weights = npt.NDArray[np.float64] | None
+"""Of the vocabulary's entries, as in `RowBatch`."""
 
 
 def collate(corpus: RowCorpus, rows: IntArray, epochs: IntArray, pad_id: int) -> RowBatch:
@@ -105,7 +110,7 @@ class BatchSource:
         return {}
 
     def micro_batches(
-        self, step: int, *, process: int, num_processes: int, size: int
+        self, step: int, *, process: int, num_processes: int, size: int, weights: Weights = None
     ) -> list[dict[str, "torch.Tensor"]]:
         """Return the inputs of one process in a step, in micro-batches of at most SIZE rows.
 
@@ -114,14 +119,24 @@ class BatchSource:
         rows, epochs = self.rows(step)
         rows, epochs = rows[process::num_processes], epochs[process::num_processes]
         done = self.progress(step)
-        return [self.tensors(rows[k : k + size], epochs[k : k + size], done) for k in range(0, len(rows), size)]
+        return [
+            self.tensors(rows[k : k + size], epochs[k : k + size], done, weights) for k in range(0, len(rows), size)
+        ]
 
-    def tensors(self, rows: IntArray, epochs: IntArray, progress: float = 1.0) -> dict[str, "torch.Tensor"]:
+    def held_out_tensors(self, rows: IntArray, epoch: int) -> dict[str, "torch.Tensor"]:
+        """Return held-out rows as model inputs; for no rows, one row without predictions."""
+        shown = rows if len(rows) else np.zeros(1, np.int64)
+        batch = self.tensors(shown, np.full(len(shown), epoch))
+        return batch if len(rows) else {k: v if k in ROW_ENTRIES else v[:0] for k, v in batch.items()}
+
+    def tensors(
+        self, rows: IntArray, epochs: IntArray, progress: float = 1.0, weights: Weights = None
+    ) -> dict[str, "torch.Tensor"]:
         """Return rows as arguments of the model's `forward`."""
         import torch
 
         batch = collate(self.corpus, rows, epochs, self.objective.layout.specials.pad)
-        inputs = self.objective.inputs(replace(batch, progress=progress))
+        inputs = self.objective.inputs(replace(batch, progress=progress, weights=weights))
         return {
             name: torch.from_numpy(np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else np.int64))
             for name, array in inputs.items()

@@ -1,7 +1,8 @@
 """The pretraining loop, on accelerate: one CPU, one GPU, or many processes by `torchrun` or `accelerate launch`.
 
-A step is a function of (recipe, data, seed, step): rows, masks and dropout carry no state from step to step. A run
-that is killed and resumed is therefore bit-identical to an uninterrupted one.
+A step is a function of (recipe, data, seed, step): rows, masks and dropout carry no state from step to step, except
+for the difficulties of adaptive masks, which are part of every checkpoint. A run that is killed and resumed is
+therefore bit-identical to an uninterrupted one.
 """
 
 import concurrent.futures
@@ -24,7 +25,8 @@ from torch.distributed.tensor import DTensor
 from corpora.foundation.errors import CheckpointError, RecipeError, SuiteError, cannot_write
 from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s
-from pretraining.data.shards import IntArray
+from pretraining.data.difficulty import ENTRY as DIFFICULTY_ENTRY
+from pretraining.data.difficulty import OBSERVED, TokenDifficulties
 from pretraining.model import PretrainingModel
 from pretraining.recipe import LoopConfig
 from pretraining.training.accelerator import compute_dtype
@@ -44,8 +46,6 @@ HELD_OUT_EPOCH = 1 << 30
 """Epoch number that seeds the masks of held-out rows: the same at every evaluation, and never reached in training."""
 LOCAL_SUMS = ("_loss", "_correct")
 """Suffixes of the sums that each process keeps of its own rows; all other sums are already over all processes."""
-ROW_ENTRIES = ("input_ids", "token_type_ids", "position_ids", "sequence_ids", "decoder_input_ids")
-"""Entries of a batch with one line per row; the others have one element per prediction."""
 CHECKPOINTS = "checkpoints"
 STABLE = "stable"
 """Folder of the checkpoint from which an extendable run is lengthened."""
@@ -126,6 +126,8 @@ class Trainer:
             list(self._model.parameters()),
             first_step=1 + config.steps - round(config.average_last * config.steps),
         )
+        objective = source.objective
+        self.difficulties = TokenDifficulties(objective.layout.specials.vocab_size, objective.update_every)
         self._matmul_rate = 0.0
 
     def train(self, export: Callable[[int], None] = lambda _: None) -> None:
@@ -145,12 +147,14 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             bar = stack.enter_context(self._progress_bar())
             pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
-            prefetched = pool.submit(self._batches, self.progress.step) if self.progress.step < config.steps else None
-            while prefetched is not None:
+            prefetched: concurrent.futures.Future[list[dict[str, Tensor]]] | None = None
+            while self.progress.step < config.steps:
                 started = time.perf_counter()
-                batches = prefetched.result()
-                last = self.progress.step + 1 >= config.steps
-                prefetched = None if last else pool.submit(self._batches, self.progress.step + 1)
+                batches = self._batches(self.progress.step) if prefetched is None else prefetched.result()
+                following = self.progress.step + 1
+                # Masks that depend on the predictions of this step cannot be drawn ahead.
+                is_ready = following < config.steps and not self.difficulties.is_due(following)
+                prefetched = pool.submit(self._batches, following) if is_ready else None
                 waited = time.perf_counter() - started
                 self._step(batches)
                 self._count_time(time.perf_counter() - started, waited)
@@ -168,8 +172,13 @@ class Trainer:
         return flops / seconds / self._matmul_rate
 
     def _batches(self, step: int) -> list[dict[str, Tensor]]:
-        process, number = self.accelerator.process_index, self.accelerator.num_processes
-        return self._source.micro_batches(step, process=process, num_processes=number, size=self.micro_batch_size)
+        return self._source.micro_batches(
+            step,
+            process=self.accelerator.process_index,
+            num_processes=self.accelerator.num_processes,
+            size=self.micro_batch_size,
+            weights=self.difficulties.weights,
+        )
 
     def _step(self, batches: Sequence[Mapping[str, Tensor]]) -> None:
         """Do one optimizer step."""
@@ -186,12 +195,15 @@ class Trainer:
                 outputs = self._backward(batch, sums)
             for name, value in outputs.items():
                 sums[name] = sums.get(name, 0.0) + value.detach()
+        observed = sums.pop(OBSERVED, None)
         norm = accelerator.clip_grad_norm_(self._model.parameters(), config.clip)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of a sharded model
         if self._are_finite(norm, torch.stack([sums[f"{t.name}_loss"] for t in self._terms]).sum()):
             for optimizer in self._optimizers:
                 optimizer.step()
             progress.skipped_in_a_row = 0
+            if observed is not None:
+                self.difficulties.observe(accelerator.reduce(observed.long(), reduction="sum"))
             for name, value in sums.items():
                 progress.window[name] = progress.window.get(name, 0.0) + value
         else:
@@ -201,6 +213,7 @@ class Trainer:
         progress.tokens += int(sums["tokens"])
         progress.step += 1
         self.average.update(progress.step)
+        self.difficulties.update(progress.step)
         if progress.skipped_in_a_row > config.max_skipped:
             self._stop_non_finite()
 
@@ -326,7 +339,7 @@ class Trainer:
         self._model.eval()
         # Every process computes as many batches as the one with the most rows: a sharded model synchronises in each.
         for first in range(0, -(-len(rows) // accelerator.num_processes), size):
-            batch = self._held_out_batch(own[first : first + size])
+            batch = source.held_out_tensors(own[first : first + size], HELD_OUT_EPOCH)
             counts = self._count([batch])
             outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
             for name, value in (counts | outputs).items():
@@ -336,13 +349,6 @@ class Trainer:
         if "mlm_loss" in means:
             means["perplexity"] = math.exp(min(means["mlm_loss"], 700.0))
         return {f"held_out_{name}": value for name, value in means.items()}
-
-    def _held_out_batch(self, rows: IntArray) -> dict[str, Tensor]:
-        """Return held-out rows as model inputs; for no rows, one row without predictions."""
-        assert self._held_out is not None
-        shown = rows if len(rows) else np.zeros(1, np.int64)
-        batch = self._held_out.tensors(shown, np.full(len(shown), HELD_OUT_EPOCH))
-        return batch if len(rows) else {k: v if k in ROW_ENTRIES else v[:0] for k, v in batch.items()}
 
     @property
     def _bare_optimizers(self) -> list[torch.optim.Optimizer]:
@@ -366,7 +372,7 @@ class Trainer:
             for name, values in optimizer.get("state", {}).items()
             for entry, value in values.items()
         }
-        return parameters, entries | self.average.entries()
+        return parameters, entries | self.average.entries() | self.difficulties.entries()
 
     def final_weights(self) -> dict[str, Tensor]:
         """Return the parameters to save, or their average if the recipe asks for it; as in `state`."""
@@ -418,6 +424,7 @@ class Trainer:
         options = StateDictOptions(full_state_dict=True, strict=False)
         set_model_state_dict(self._model, dict(checkpoint.model), options=options)
         self.average.restore(checkpoint.optimizer)
+        self.difficulties.restore(checkpoint.optimizer)
         self._restore_optimizers(checkpoint)
         self.progress = Progress(**checkpoint.state)
         if not self.accelerator.is_main_process:
@@ -433,7 +440,7 @@ class Trainer:
         state: dict[str, dict[str, Tensor]] = {}
         for key, tensor in checkpoint.optimizer.items():
             name, _, entry = key.rpartition("|")
-            if not key.endswith(AVERAGE_ENTRY):
+            if not key.endswith(AVERAGE_ENTRY) and not key.startswith(DIFFICULTY_ENTRY):
                 state.setdefault(name, {})[entry] = tensor
         # Everything but the state follows from the recipe.
         options = StateDictOptions(full_state_dict=True, strict=False)
