@@ -115,9 +115,13 @@ class MaskFiller:
         if not found.has_masked_lm_head:
             raise _headless(folder, ", ".join(found.architectures) or "a bare encoder")
 
+        # Some networks predict a mask at a position before it (`pretraining.objectives.hybrid`).
+        shift = int(getattr(model.config, "mask_shift", 0))
+
         @torch.inference_mode()
         def score(ids: list[int], positions: list[int]) -> FloatArray:
-            logits: FloatArray = model(input_ids=torch.tensor([ids])).logits[0, positions].float().numpy()
+            read = [position - shift for position in positions]
+            logits: FloatArray = model(input_ids=torch.tensor([ids])).logits[0, read].float().numpy()
             return logits
 
         return cls(score, tokenizer, folder, sum(parameter.numel() for parameter in model.parameters()))

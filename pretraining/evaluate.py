@@ -82,6 +82,8 @@ def evaluate_mlm(
         for first in range(0, min(len(rows), max_rows), BATCH):
             some = np.arange(first, min(first + BATCH, len(rows), max_rows))
             batch = source.tensors(some, np.zeros(len(some), np.int64))
+            # Some networks predict a mask at a position before it.
+            batch["masked_positions"] -= int(getattr(model.network.config, "mask_shift", 0))
             counts += np.bincount(batch["masked_ids"].numpy(), minlength=len(counts))
             outputs = model(**{name: tensor.to(device) for name, tensor in batch.items()})
             for name in sums:

@@ -229,6 +229,10 @@ class PretrainingModel(nn.Module):
                 parameter.copy_(trained if trained.shape == parameter.shape else trained[: len(parameter)])
         return exported
 
+    def variants(self, exported: "PreTrainedModel") -> "dict[str, PreTrainedModel]":  # noqa: ARG002
+        """Return other forms of the network that `export` returned, by the name of their folder in that of the run."""
+        return {}
+
     def objective_parts(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the parameters that `export` leaves out, without padding; a run with `model.init` loads them."""
         parts = {name: tensor for name, tensor in state.items() if not name.startswith("network.")}

@@ -147,6 +147,10 @@ class Objective(abc.ABC):
     """Values of `model.architecture` that it can train."""
     across_documents: ClassVar[bool] = True
     """Whether a sequence may go beyond the end of a document (`data.isolate_documents = false`)."""
+    pipeline_tag: ClassVar[str] = "fill-mask"
+    """What the saved folder does, by the names of model hubs."""
+    note: ClassVar[str] = ""
+    """What a user of the saved folder must know; Markdown for its card."""
 
     def __init__(self, config: ObjectiveConfig, layout: RowLayout) -> None:
         """Create the objective; CONFIG is of the type `settings`."""

@@ -37,6 +37,7 @@ class LeftToRight(DynamicMlm):
     architectures = ("bert",)
     paper = "Devlin et al. 2019, section 5.1 (LTR)"
     settings = ObjectiveConfig
+    pipeline_tag = "text-generation"
 
     @property
     def terms(self) -> tuple[LossTerm, ...]:

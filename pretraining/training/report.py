@@ -12,7 +12,7 @@ from corpora.foundation.cards import render_card
 from corpora.foundation.files import atomic_file, package_path
 
 if TYPE_CHECKING:
-    from pretraining.objective import LossTerm
+    from pretraining.objective import LossTerm, Objective
     from pretraining.recipe import Recipe
 
 SMOOTHING = 1 / 20
@@ -83,14 +83,16 @@ def _smooth(values: Sequence[float]) -> list[float]:
     return smooth
 
 
-def render_pretraining_card(recipe: "Recipe", manifest: Mapping[str, Any], title: str, paper: str) -> str:
+def render_pretraining_card(
+    recipe: "Recipe", manifest: Mapping[str, Any], title: str, objective: "type[Objective] | Objective"
+) -> str:
     """Return the README.md of a pretrained folder, with the YAML that model hubs read."""
     from huggingface_hub import ModelCardData
 
     head = ModelCardData(
         language="ko",
         library_name="transformers",
-        pipeline_tag="fill-mask",
+        pipeline_tag=objective.pipeline_tag,
         license="other",
         license_name="that of the corpus it was trained on",
         model_name=title,
@@ -99,7 +101,8 @@ def render_pretraining_card(recipe: "Recipe", manifest: Mapping[str, Any], title
         package_path("pretraining", "templates", "card_pretrained.md"),
         head,
         title=title,
-        paper=paper,
+        paper=objective.paper,
+        note=objective.note,
         objective=recipe.objective["name"],
         recipe=json.dumps(recipe.model_dump(), ensure_ascii=False, indent=1),
         run=manifest,

@@ -213,7 +213,7 @@ class Run:
 
     def _begin(self) -> None:
         """Write recipe and digest of the data, and delete temporary files of a killed process."""
-        for leftover in [*self.out.glob(".model.*"), *self.out.glob(".*.part")]:
+        for leftover in [*self.out.glob(".model.*"), *self.out.glob("*/.model.*"), *self.out.glob(".*.part")]:
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         write_json(self.out / RECIPE_FILE, self.recipe.model_dump())
         chosen = {key: value for key, value in self._read(DATA_FILE).items() if key == MICRO_BATCH}
@@ -234,7 +234,9 @@ class Run:
         if trainer.accelerator.is_main_process:
             folder = step_folder(self.out, step)
             folder.mkdir(exist_ok=True)
-            self._save(trainer.model.export(state, self.num_positions), {}, folder)
+            exported = trainer.model.export(state, self.num_positions)
+            self._save(exported, {}, folder)
+            self._save_variants(trainer.model, exported, folder)
             facts = {"steps": step, "tokens": trainer.progress.tokens}
             write_json(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
         trainer.accelerator.wait_for_everyone()
@@ -247,10 +249,11 @@ class Run:
         lines = read_metrics(self.out / METRICS)
         manifest = self._manifest(trainer, exported.num_parameters(), lines)
         self._save(exported, trainer.model.objective_parts(state), self.out)
+        self._save_variants(trainer.model, exported, self.out)
         title = f"PressBERT {self.out.resolve().name}"
         objective = self.data.train.objective
         draw_curves(self.out / "loss.png", lines, objective.terms, f"{title} · {objective.name}")
-        write_text(self.out / "README.md", render_pretraining_card(self.recipe, manifest, title, objective.paper))
+        write_text(self.out / "README.md", render_pretraining_card(self.recipe, manifest, title, objective))
         write_json(self.out / MANIFEST_FILE, manifest)
         self._delete_checkpoints()
         return manifest
@@ -306,6 +309,12 @@ class Run:
             for file in sorted(scratch.iterdir()):
                 file.chmod(0o644)
                 file.replace(folder / file.name)
+
+    def _save_variants(self, model: "PretrainingModel", exported: Any, folder: Path) -> None:
+        """Save other forms of the network to folders in FOLDER."""
+        for name, variant in model.variants(exported).items():
+            (folder / name).mkdir(exist_ok=True)
+            self._save(variant, {}, folder / name)
 
 
 def _run_trainer(trainer: "TrialTrainer", export: Callable[[int], None]) -> None:

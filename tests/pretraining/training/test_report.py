@@ -118,7 +118,7 @@ def test_the_card_says_what_the_run_was_whatever_its_name(tmp_path: Path, subtes
             folder = tmp_path / str(number)
             folder.mkdir()
             recipe = Recipe(objective={"name": "dynamic_mlm", "mask_rate": 0.2}, seed=11)
-            text = render_pretraining_card(recipe, MANIFEST, title, get_objective("dynamic_mlm", "here").paper)
+            text = render_pretraining_card(recipe, MANIFEST, title, get_objective("dynamic_mlm", "here"))
             (folder / "README.md").write_text(text, encoding="utf-8")
             card = ModelCard.load(folder / "README.md")
             assert card.data.to_dict()["model_name"] == title
