@@ -9,9 +9,10 @@
 | `gpt2` | `GPT2LMHeadModel` | a decoder: LayerNorm before each part, no segments, no bias of the scores |
 | `bart` | `BartForConditionalGeneration` | an encoder and a decoder of as many layers, no segments |
 | `t5` | `T5ForConditionalGeneration` | the same with relative positions, RMSNorm before each part, no biases |
+| `xlnet` | `XLNetLMHeadModel` | relative positions, and a second stream that predicts tokens in any order |
 
 Sources: Devlin et al. 2019; Clark et al. 2020; Lan et al. 2020; Warner et al. 2024; Radford et al. 2019;
-Lewis et al. 2020; Raffel et al. 2020.
+Lewis et al. 2020; Raffel et al. 2020; Yang et al. 2019.
 """
 
 import abc
@@ -48,6 +49,8 @@ class Architecture(abc.ABC):
     """Parameter with a row for every position, if there is one."""
     is_causal: ClassVar[bool] = False
     """Whether a token sees no later one."""
+    fills_masks: ClassVar[bool] = True
+    """Whether transformers has a masked LM of it."""
 
     def has_positions(self, name: str) -> bool:
         """Whether a parameter has a row for every position."""
@@ -429,7 +432,54 @@ class T5(EncoderDecoder):
         return lambda states: states * scale, weight.new_zeros(len(weight))
 
 
-KINDS: tuple[type[Architecture], ...] = (Bert, Electra, Albert, ModernBert, Gpt2, Bart, T5)
+class Xlnet(Architecture):
+    """See the module."""
+
+    name = "xlnet"
+    prefix, layers, masked_lm = "transformer", "layer", "XLNetLMHeadModel"
+    vocab_parameters = ("transformer.word_embedding.weight", "lm_loss.bias")
+    positions = None
+    fills_masks = False
+
+    def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
+        """Return an `XLNetConfig`; it knows one dropout and any number of positions, and keeps no memory."""
+        from transformers import XLNetConfig
+
+        others: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "mem_len"))
+        return XLNetConfig(
+            vocab_size=vocab_size,
+            pad_token_id=pad_token_id,
+            d_model=shape.hidden_size,
+            n_layer=shape.num_hidden_layers,
+            n_head=shape.num_attention_heads,
+            d_inner=shape.intermediate_size or 4 * shape.hidden_size,
+            dropout=shape.hidden_dropout_prob,
+            use_mems_eval=False,
+            summary_type="first",  # [CLS] is the first token here
+            **others,
+        )
+
+    def encode(
+        self,
+        network: Any,
+        input_ids: "Tensor",
+        token_type_ids: "Tensor",
+        position_ids: "Tensor",  # noqa: ARG002
+        mask: "Tensor",
+        add: AddMask,  # noqa: ARG002
+    ) -> "Tensor":
+        """Return the last hidden states of the content stream."""
+        hidden: Tensor = network.transformer(
+            input_ids=input_ids, token_type_ids=token_type_ids, perm_mask=(~mask[:, 0]).float()
+        ).last_hidden_state
+        return hidden
+
+    def head(self, network: Any) -> "tuple[Callable[[Tensor], Tensor], Tensor]":
+        """Return nothing but the states themselves, and the bias."""
+        return lambda states: states, network.lm_loss.bias
+
+
+KINDS: tuple[type[Architecture], ...] = (Bert, Electra, Albert, ModernBert, Gpt2, Bart, T5, Xlnet)
 ARCHITECTURES: Mapping[str, Architecture] = {kind.name: kind() for kind in KINDS}
-ENCODERS = tuple(name for name, architecture in ARCHITECTURES.items() if not architecture.is_causal)
-"""Architectures that see both sides of a token."""
+ENCODERS = tuple(name for name, kind in ARCHITECTURES.items() if kind.fills_masks and not kind.is_causal)
+"""Architectures that predict masked tokens from both sides."""

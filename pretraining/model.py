@@ -53,7 +53,7 @@ class Flops:
 
 def layer_flops(encoder: nn.Module) -> float:
     """Return the training operations per token of a stack of layers, without attention scores."""
-    return 6.0 * sum(p.numel() for p in encoder.parameters() if p.ndim == 2)
+    return 6.0 * sum(p.numel() for p in encoder.parameters() if p.ndim > 1)
 
 
 class PretrainingModel(nn.Module):

@@ -29,7 +29,7 @@ SAMPLE = package_path("corpora", "sample", "news.jsonl")
 class ModelConfig(Config):
     """Shape of the encoder. Defaults: BERT-base (Devlin et al. 2019, section 3)."""
 
-    architecture: Literal["bert", "electra", "albert", "modernbert", "gpt2", "bart", "t5"] = "bert"
+    architecture: Literal["bert", "electra", "albert", "modernbert", "gpt2", "bart", "t5", "xlnet"] = "bert"
     """See `pretraining.architectures`."""
     hidden_size: int = Field(default=768, ge=8)
     num_hidden_layers: int = Field(default=12, ge=1)
@@ -48,7 +48,7 @@ class ModelConfig(Config):
     of `init`."""
     type_vocab_size: int = Field(default=2, ge=2)
     hidden_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
-    """Of `t5`: in the attention, too."""
+    """Of `t5` and `xlnet`: in the attention, too."""
     attention_probs_dropout_prob: float = Field(default=0.1, ge=0, lt=1)
     init: str = ""
     """Folder of a model to initialise from, e.g. after a first phase on shorter rows; default: random weights."""

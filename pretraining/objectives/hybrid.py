@@ -17,9 +17,9 @@ transformers does not. Fine-tuning is not concerned.
 
 Relations: differs from `dynamic_mlm` in the shift and the causal rows. The authors' network is a LTG-BERT; here it is
 a ModernBERT, for which transformers has both classes. They give each device rows of one kind, so that each kind has
-its share of the devices as its weight; their ratio is 15 masked to 1 causal for the best scores in understanding.
+its share of the devices as its weight; 15 masked rows to 1 causal one is the ratio of their submission.
 
-Source: Charpentier and Samuel 2024, “GPT or BERT: why not both?” (BabyLM 2024), sections 2 and 3.
+Source: Charpentier and Samuel 2024, “GPT or BERT: why not both?” (BabyLM 2024).
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ class HybridConfig(ObjectiveConfig):
     """Settings of the hybrid objective."""
 
     causal_share: float = Field(default=1 / 16, ge=0, le=1)
-    """Share of causal rows. Default: 15 masked ones to 1 causal one, section 4 of the paper."""
+    """Share of causal rows. Default: the paper's 15 masked ones to 1 causal one."""
 
 
 class Hybrid(DynamicMlm):

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     import torch
 
 ORDER_SEED = 0x0DE5
-ROW_ENTRIES = ("input_ids", "token_type_ids", "position_ids", "sequence_ids", "decoder_input_ids", "causal_rows")
+ROW_ENTRIES = (
+    *("input_ids", "token_type_ids", "position_ids", "sequence_ids"),
+    *("decoder_input_ids", "causal_rows", "order"),
+)
 """Entries of a batch with one line per row; the others have one element per prediction."""
 Weights = npt.NDArray[np.float64] | None
 """Of the vocabulary's entries, as in `RowBatch`."""

@@ -27,8 +27,9 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 ADAMW_RMS = 0.2
 """Root mean square of AdamW's updates, in units of its learning rate; measured by Liu et al. 2025."""
-EMBEDDING = re.compile(r"embeddings\.|embedding\.|\.w[tp]e\.|\.shared\.|\.embed_|_bias\.weight")
-"""Names of embeddings; GPT-2's are wte and wpe, those of BART and T5 shared, T5 has one of relative positions."""
+EMBEDDING = re.compile(r"embeddings\.|embedding\.|\.w[tp]e\.|\.shared\.|\.embed_|_emb(ed)?$|_bias(\.weight)?$")
+"""Names of embeddings and of tables of biases; GPT-2's are wte and wpe, those of BART and T5 shared, T5 has one of
+relative positions, and XLNet mask_emb and seg_embed."""
 SMALLEST_SIDE = 8
 """Layers with fewer outputs, such as a binary classifier, gain nothing from orthogonal updates."""
 
@@ -76,8 +77,10 @@ def _is_decayed(name: str, parameter: Tensor) -> bool:
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter is a matrix between hidden layers."""
-    return parameter.ndim == 2 and not EMBEDDING.search(name) and min(parameter.shape) >= SMALLEST_SIDE
+    """Whether a parameter is a matrix between hidden layers; XLNet's are divided into heads, (D, heads, D / heads)."""
+    if parameter.ndim < 2 or EMBEDDING.search(name):
+        return False
+    return min(len(parameter), parameter[0].numel()) >= SMALLEST_SIDE
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
@@ -114,7 +117,7 @@ class Muon(torch.optim.Optimizer):
         """Optimize matrices.
 
         Args:
-            params: matrices, (R, C) each.
+            params: matrices, (R, C) each, or divided into heads.
             lr: learning rate, on AdamW's scale.
             momentum: weight of the old momentum in the new one.
             weight_decay: on AdamW's scale.
@@ -137,11 +140,12 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Update matrices of one shape."""
-        directions = torch.stack([self._direction(p, group["momentum"]) for p in parameters])  # (N, R, C)
+        # A matrix that is divided into heads is one matrix.
+        directions = torch.stack([self._direction(p, group["momentum"]).flatten(1) for p in parameters])  # (N, R, C)
         length = ADAMW_RMS * max(directions.shape[1:]) ** 0.5
         for parameter, step in zip(parameters, orthogonalise(directions).to(parameters[0].dtype), strict=True):
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.add_(_shard_like(step, parameter), alpha=-group["lr"] * length)
+            parameter.add_(_shard_like(step.reshape(parameter.shape), parameter), alpha=-group["lr"] * length)
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         """Update the momentum, and return the direction of Nesterov's step, gathered from all shards."""
