@@ -31,7 +31,7 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @pytest.fixture(scope="module")
 def news(numbered: Callable[..., Any], structure: Callable[..., Any]) -> Any:
-    return numbered([structure(200, seed=1)])
+    return numbered([structure(80, seed=1)])
 
 
 def make_source(corpus: Any, kind: type[DynamicMlm] = AdaptiveMlm, batch_size: int = 8, **settings: Any) -> BatchSource:

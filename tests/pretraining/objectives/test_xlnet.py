@@ -34,7 +34,7 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @pytest.fixture(scope="module")
 def source(numbered: Callable[..., Any], structure: Callable[..., Any]) -> BatchSource:
-    corpus = numbered([structure(200, sentences=(3, 8), seed=1)])
+    corpus = numbered([structure(80, sentences=(3, 8), seed=1)])
     objective = Xlnet(Xlnet.settings(), corpus.layout(LENGTH))
     rows = objective.make_rows(corpus.tokens, 0)
     return BatchSource(Sharded.from_lengths([rows], [len(rows)]), objective, 4)
@@ -233,8 +233,8 @@ def test_a_run_learns_resumes_and_generates_in_plain_transformers(
         "objective": "xlnet",
         "model": {**SIZE, "architecture": "xlnet"},
         "data": {"corpus": str(corpus), "tokenizer": str(small_vocabulary), "max_length": LENGTH},
-        "loop": {"steps": 40, "batch_size": 16, "peak_lr": 5e-3, "warmup_steps": 5, "precision": "fp32"}
-        | {"log_every": 10, "optimizer": "muon", "checkpoint_every": 7},
+        "loop": {"steps": 24, "batch_size": 16, "peak_lr": 8e-3, "warmup_steps": 4, "precision": "fp32"}
+        | {"log_every": 6, "optimizer": "muon", "checkpoint_every": 7},
     }
     recipe = check_recipe(values, "recipe")
     whole, killed, again = (Run(recipe, tmp_path / name, cache=tmp_path / "cache", cpu=True) for name in "wka")
@@ -245,7 +245,7 @@ def test_a_run_learns_resumes_and_generates_in_plain_transformers(
 
     def after_step(trainer: Trainer, bar: Any) -> None:
         original(trainer, bar)
-        if trainer.progress.step == 17:
+        if trainer.progress.step == 9:
             raise KilledError
 
     with monkeypatch.context() as patch:
