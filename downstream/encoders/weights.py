@@ -199,12 +199,16 @@ def _load(where: Path, folder: Path, auto_class: str, config: Any, **options: An
 def _no_load_report() -> Iterator[None]:
     """Keep transformers from listing what is missing, which `_check_complete` judges, and from advising to train it."""
     logger = logging.getLogger("transformers.modeling_utils")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    # A level of its own would make transformers report on sharding instead.
+    logger.addFilter(_is_error)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        logger.removeFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def _check_vocabulary(folder: Path, tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> None:

@@ -116,7 +116,8 @@ def test_without_arguments_the_bundled_models_run_on_the_sample(
 def test_with_a_data_root_the_published_comparison_runs(asked: list[CellRunner], tmp_path: Path) -> None:
     run_all.main(["--data", str(tmp_path)])
     assert tasks_in(asked[0]) == list(COMPARED)
-    assert models_in(asked[0]) == [name for name, entry in load_leaderboard().models.items() if entry.kind != "summary"]
+    # An embedder comes with the first task of its own, behind models that have cells on all of them.
+    assert set(models_in(asked[0])) == {n for n, entry in load_leaderboard().models.items() if entry.kind != "summary"}
     assert asked[0].root == tmp_path
 
 

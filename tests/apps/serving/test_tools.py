@@ -318,14 +318,18 @@ def test_loading_reports_each_tool_and_transformers_is_silent() -> None:
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
     logging.getLogger("transformers").addHandler(handler)
+    library: Any = transformers.utils.logging
+    before = library.get_verbosity()
+    library.set_verbosity_warning()
     try:
         folder = bundled("encoder")
         with torch.inference_mode():
             pooled_network(folder, load_tokenizer(folder)).build()
+        assert library.get_verbosity() == logging.WARNING
     finally:
         logging.getLogger("transformers").removeHandler(handler)
+        library.set_verbosity(before)
     assert [record.getMessage() for record in records if record.levelno >= logging.WARNING] == []
-    assert transformers.utils.logging.get_verbosity() == logging.WARNING
 
 
 def test_signatures_are_read_from_functions_methods_and_classes() -> None:
