@@ -1,5 +1,7 @@
 """Jobs that share a folder: their arguments, what they leave, and a run through submitit's local executor."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -8,10 +10,10 @@ import pytest
 
 from corpora.foundation.errors import UsageError
 from downstream.task import get_task
-from eval import run_all
 from eval.cells.executor import failures_of, job_arguments, parse_parameters
 from eval.contestants.contestant import Cell, load_leaderboard
 
+ROOT = Path(__file__).resolve().parents[3]
 Fails = Callable[..., AbstractContextManager[None]]
 
 
@@ -41,13 +43,14 @@ def test_a_cell_that_no_job_has_finished_is_a_row_with_a_reason(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_jobs_of_submitits_local_executor_fill_the_folder_and_the_command_writes_the_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_jobs_of_submitits_local_executor_fill_the_folder_and_the_command_writes_the_table(tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="pip install 'pressbert[slurm]' to run this test")
     out = tmp_path / "out"
     asked = ["--models", "majority", "tfidf", "--tasks", "nsmc-sample", "--without", "noise", "cost", "--out", str(out)]
-    assert run_all.main([*asked, "--executor", "local", "--workers", "2", "--slurm", "timeout_min=5"]) == 0
+    # In a process of its own: submitit closes the streams of the one that waits for its jobs.
+    command = [sys.executable, "eval/run_all.py", *asked, "--executor", "local", "--workers", "2"]
+    done = subprocess.run([*command, "--slurm", "timeout_min=5"], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     assert sorted(path.parent.name for path in out.glob("results/*/*/seed-0.json")) == ["majority", "tfidf"]
     assert (out / "leaderboard.html").is_file()
-    assert "2 jobs are submitted" in capsys.readouterr().err
+    assert "2 jobs are submitted" in done.stderr
