@@ -82,7 +82,7 @@ def test_the_baselines_score_the_whole_of_nsmc_beside_the_published_figures(real
         assert row["ci95"][0] < row["value"] < row["ci95"][1]
         assert row["ci95"][1] - row["ci95"][0] < 0.01
     reported = rows_in(tmp_path, "reported")
-    assert len(reported) == 5
+    assert len(reported) == 10
     table = (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
     assert all(f"{100 * row['value']:.2f}" in table for row in (*rows.values(), *reported.values()))
     assert all(f"{100 * row['value']:.2f}" in done.stdout for row in (*rows.values(), *reported.values()))
