@@ -233,7 +233,7 @@ class ModernBert(Architecture):
         mask: "Tensor",
         add: AddMask,
     ) -> "Tensor":
-        """Return the last hidden states; segments are not told apart, and most layers see near tokens alone."""
+        """Return the last hidden states; there are no segment embeddings, and most layers see near tokens alone."""
         import torch
 
         length = input_ids.shape[1]

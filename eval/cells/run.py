@@ -2,7 +2,7 @@
 
 A cell is a model on a task with a seed. It is finished when its file is under `OUT/results`, written whole under a
 lease of its own, so the folder is a queue that any number of processes and machines may share: none runs what another
-runs or has run, each goes on with the next free cell, and what a killed one has left is taken over. A cell that fails
+runs or has run, each continues with the next free cell, and what a killed one has left is taken over. A cell that fails
 leaves a record under `OUT/missing` and never stops the others.
 
 Predictions of a trained cell follow from recipe and seed alone, on one kind of processor with one number of threads:

@@ -60,7 +60,7 @@ def test_a_file_becomes_a_page_tables_and_pictures(
     data = json.loads((out / "stories.json").read_text(encoding="utf-8"))
     assert data["source"] == "day.jsonl"
     assert len(data["stories"]) >= 9
-    # What is mended is not told again.
+    # A corrected record is not reported again.
     assert run(write("day.jsonl", as_jsonl(news.articles)), "--out", out) == 0
     assert not (out / "rejected.jsonl").exists()
 

@@ -84,9 +84,7 @@ def test_drops_and_edits_are_counted_and_nothing_else_of_a_document_changes(writ
     manifest = build([source], tmp_path / "out", BuildConfig(held_out=0))
     assert list(read_corpus(tmp_path / "out")) == [
         Document(BODY, "a.jsonl#1", title="금리 동결", date="2024-12-17", section="경제", source="a.jsonl"),
-        Document(
-            "금리 동결 소식", "a.jsonl#5", source="a.jsonl"
-        ),  # a headline that is the text as well is not told twice
+        Document("금리 동결 소식", "a.jsonl#5", source="a.jsonl"),  # the headline equals the text and is left out
     ]
     totals = manifest.totals
     assert totals.num_read == 5
