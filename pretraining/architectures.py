@@ -86,29 +86,21 @@ class Architecture(abc.ABC):
         stack: nn.Module = getattr(self.encoder(network), self.layers)
         return stack
 
-    def encode(
-        self,
-        network: Any,
-        input_ids: "Tensor",
-        token_type_ids: "Tensor",
-        position_ids: "Tensor",
-        mask: "Tensor",
-        add: AddMask,
-    ) -> "Tensor":
+    def encode(self, network: Any, given: "Mapping[str, Tensor]", add: AddMask) -> "Tensor":
         """Return the last hidden states, (B, T, D).
 
         Args:
             network: of this architecture.
-            input_ids: int64 (B, T).
-            token_type_ids: int64 (B, T).
-            position_ids: int64 (B, T).
-            mask: bool (B, 1, T, T), visible pairs.
+            given: `input_ids`, `token_type_ids` and `position_ids`, int64 (B, T), and `attention_mask`, bool
+                (B, 1, T, T): visible pairs.
             add: makes a mask for the attention implementation.
         """
-        hidden: Tensor = self.encoder(network)(
-            input_ids=input_ids, attention_mask=add(mask), token_type_ids=token_type_ids, position_ids=position_ids
-        ).last_hidden_state
+        hidden: Tensor = self.encoder(network)(**self.arguments(network, dict(given), add)).last_hidden_state
         return hidden
+
+    def arguments(self, network: Any, given: "dict[str, Tensor]", add: AddMask) -> dict[str, Any]:  # noqa: ARG002
+        """Return the arguments of the encoder in transformers; parameters as in `encode`."""
+        return given | {"attention_mask": add(given["attention_mask"])}
 
     @abc.abstractmethod
     def head(self, network: Any) -> "tuple[nn.Module | Callable[[Tensor], Tensor], Tensor]":
@@ -224,26 +216,15 @@ class ModernBert(Architecture):
         others: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
         return ModernBertConfig(local_attention=shape.local_attention, **settings, **dropout, **others)
 
-    def encode(
-        self,
-        network: Any,
-        input_ids: "Tensor",
-        token_type_ids: "Tensor",  # noqa: ARG002
-        position_ids: "Tensor",
-        mask: "Tensor",
-        add: AddMask,
-    ) -> "Tensor":
-        """Return the last hidden states; there are no segment embeddings, and most layers see near tokens alone."""
+    def arguments(self, network: Any, given: "dict[str, Tensor]", add: AddMask) -> dict[str, Any]:
+        """Return the arguments; there are no segment embeddings, and most layers see near tokens alone."""
         import torch
 
-        length = input_ids.shape[1]
-        places = torch.arange(length, device=input_ids.device)
-        near = (places[:, None] - places[None, :]).abs() <= network.config.sliding_window
-        masks: Mapping[str, Tensor] = {"full_attention": add(mask), "sliding_attention": add(mask & near)}
-        hidden: Tensor = network.model(
-            input_ids=input_ids, attention_mask=masks, position_ids=position_ids
-        ).last_hidden_state
-        return hidden
+        positions = torch.arange(given["input_ids"].shape[1], device=given["input_ids"].device)
+        near = (positions[:, None] - positions[None, :]).abs() <= network.config.sliding_window
+        visible = given["attention_mask"]
+        masks = {"full_attention": add(visible), "sliding_attention": add(visible & near)}
+        return {"input_ids": given["input_ids"], "position_ids": given["position_ids"], "attention_mask": masks}
 
     def head(self, network: Any) -> "tuple[nn.Module, Tensor]":
         """Return the prediction head and the bias."""
@@ -277,20 +258,10 @@ class Gpt2(Architecture):
             **settings,
         )
 
-    def encode(
-        self,
-        network: Any,
-        input_ids: "Tensor",
-        token_type_ids: "Tensor",  # noqa: ARG002
-        position_ids: "Tensor",
-        mask: "Tensor",
-        add: AddMask,
-    ) -> "Tensor":
-        """Return the last hidden states; GPT-2 would add the word embeddings of its segments' numbers."""
-        hidden: Tensor = network.transformer(
-            input_ids=input_ids, attention_mask=add(mask), position_ids=position_ids, use_cache=False
-        ).last_hidden_state
-        return hidden
+    def arguments(self, network: Any, given: "dict[str, Tensor]", add: AddMask) -> dict[str, Any]:
+        """Return the arguments without segments, whose numbers GPT-2 would embed as words."""
+        del given["token_type_ids"]
+        return super().arguments(network, given, add) | {"use_cache": False}
 
     def head(self, network: Any) -> "tuple[Callable[[Tensor], Tensor], Tensor]":
         """Return nothing but the states themselves, and zeros."""
@@ -458,21 +429,6 @@ class Xlnet(Architecture):
             summary_type="first",  # [CLS] is the first token here
             **others,
         )
-
-    def encode(
-        self,
-        network: Any,
-        input_ids: "Tensor",
-        token_type_ids: "Tensor",
-        position_ids: "Tensor",  # noqa: ARG002
-        mask: "Tensor",
-        add: AddMask,  # noqa: ARG002
-    ) -> "Tensor":
-        """Return the last hidden states of the content stream."""
-        hidden: Tensor = network.transformer(
-            input_ids=input_ids, token_type_ids=token_type_ids, perm_mask=(~mask[:, 0]).float()
-        ).last_hidden_state
-        return hidden
 
     def head(self, network: Any) -> "tuple[Callable[[Tensor], Tensor], Tensor]":
         """Return nothing but the states themselves, and the bias."""

@@ -126,10 +126,14 @@ class PretrainingModel(nn.Module):
 
     def encode(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
         """Return the last hidden states, (B, T, D), of rows of packed sequences."""
-        visible = self.visible(sequence_ids)
-        return self.architecture.encode(
-            self.network, input_ids, token_type_ids, position_ids, visible, self._attention_mask
-        )
+        return self.encode_visible(input_ids, token_type_ids, position_ids, self.visible(sequence_ids))
+
+    def encode_visible(
+        self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, visible: Tensor
+    ) -> Tensor:
+        """Return the last hidden states, (B, T, D), where VISIBLE, bool (B, 1, T, T), says what tokens attend to."""
+        given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "position_ids": position_ids}
+        return self.architecture.encode(self.network, given | {"attention_mask": visible}, self._attention_mask)
 
     def visible(self, sequence_ids: Tensor) -> Tensor:
         """Return which tokens attend to which, bool (B, 1, T, T): those of the same sequence."""

@@ -121,6 +121,19 @@ class Albert(DynamicMlm):
         return AlbertModel(config, next_sentence=True)
 
 
+def ngram_lengths(draws: npt.NDArray[np.float64], max_ngram: int) -> IntArray:
+    """Return the eojeol of runs, from 1 to MAX_NGRAM, a length n with a probability proportional to 1/n.
+
+    Args:
+        draws: uniform in [0, 1), of any shape.
+        max_ngram: longest run.
+    """
+    shares = 1 / np.arange(1, max_ngram + 1)
+    limits = np.cumsum(shares)[:-1] / shares.sum()
+    lengths: IntArray = 1 + np.searchsorted(limits, draws, side="right")
+    return lengths
+
+
 def choose_ngrams(
     kinds: IntArray,
     num_predictions: IntArray,
@@ -141,8 +154,7 @@ def choose_ngrams(
     Returns:
         bool (B, T), never true on a special token.
     """
-    lengths = np.arange(1, max_ngram + 1)
-    limits = np.cumsum(1 / lengths) / (1 / lengths).sum()
+    lengths = ngram_lengths(sizes, max_ngram)
     chosen = np.zeros(kinds.shape, np.bool_)
     for row in range(len(kinds)):
         maskable = np.flatnonzero(kinds[row] != SPECIAL)
@@ -155,8 +167,7 @@ def choose_ngrams(
         for word in np.argsort(starts[row][maskable[begins]], kind="stable").tolist():
             if left <= 0:
                 break
-            size = 1 + int(np.searchsorted(limits, sizes[row][maskable[begins[word]]], side="right"))
-            last = min(word + size, len(begins)) - 1
+            last = min(word + int(lengths[row, maskable[begins[word]]]), len(begins)) - 1
             while blocks[last] != blocks[word]:
                 last -= 1
             run = maskable[begins[word] : ends[last]]

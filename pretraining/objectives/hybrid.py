@@ -151,9 +151,7 @@ class HybridModel(PretrainingModel):
         length = input_ids.shape[1]
         earlier = torch.ones(length, length, dtype=torch.bool, device=input_ids.device).tril()
         visible = self.visible(sequence_ids) & (earlier | (causal_rows == 0)[:, None, None, None])
-        return self.architecture.encode(
-            self.network, input_ids, token_type_ids, position_ids, visible, self._attention_mask
-        )
+        return self.encode_visible(input_ids, token_type_ids, position_ids, visible)
 
     def flops(self) -> Flops:
         """Return the floating-point operations of a training step; the hidden half of causal scores is computed too."""
