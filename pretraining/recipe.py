@@ -95,7 +95,7 @@ class LoopConfig(Config):
     """Keep the state of the last step with the constant rate in `stable/`: the same command with more `steps`, or
     another run with `carry_state`, continues from it."""
     carry_state: bool = False
-    """Continue with the optimizers' state of `model.init`, an `extendable` run, instead of starting them anew."""
+    """Continue with the optimizers' state of `model.init`, an `extendable` run, instead of a new state."""
     average_last: float = Field(default=0.0, ge=0, lt=1)
     """Share of the steps at the end whose weights are averaged; the mean is what is evaluated last and saved."""
     weight_decay: float = Field(default=0.01, ge=0)

@@ -3,7 +3,7 @@
 Input: rows as in `dynamic_mlm`, and as many masks: exactly `mask_rate` of the tokens of a row, or a falling rate such
 as `"0.40->0.15"`, the authors' best one. Which tokens they are is drawn without replacement, with weights: the running
 share of wrong predictions among the masks of that entry of the vocabulary (`pretraining.data.difficulty`), updated
-every `update_every` steps; a further phase (`model.init`) starts them anew. Held-out rows have the masks of
+every `update_every` steps; a further phase (`model.init`) starts from equal weights. Held-out rows have the masks of
 `dynamic_mlm`, so that losses can be compared.
 
 Relations: as `dynamic_mlm` up to the first update.

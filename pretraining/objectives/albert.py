@@ -1,7 +1,7 @@
 """ALBERT: masked n-grams of eojeol, and the order of two consecutive segments.
 
 Input: pairs of consecutive segments of a document, divided at a random sentence boundary, and swapped with probability
-½; a segment that is one sentence stays alone and has no label. Masks are drawn anew in every epoch: runs of up to
+½; a segment that is one sentence stays alone and has no label. Every epoch has new masks: runs of up to
 `max_ngram` eojeol, a run of n with a probability proportional to 1/n.
 
 | term | predictions | label |

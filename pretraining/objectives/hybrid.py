@@ -1,6 +1,6 @@
 """GPT-BERT: one network learns masked and causal language modelling, and is saved as an encoder and as a decoder.
 
-Input: rows as in `dynamic_mlm`. A row is causal with probability `causal_share`, drawn anew in every epoch, and masked
+Input: rows as in `dynamic_mlm`. A row is causal with probability `causal_share`, drawn again in every epoch, and masked
 otherwise. In a causal row tokens see no later ones and nothing is masked; in a masked row they see both sides, and
 `mask_rate` of them is masked. In both the prediction of a token is read at the position before it.
 

@@ -2,7 +2,7 @@
 
 Input: rows as in `dynamic_mlm`; nothing is masked. A share `mask_rate` (1/K, K = 6) of the tokens is predicted: for a
 length L of up to `max_span` tokens, a span of L tokens at a random place of a context of K · L, and so on to the end of
-the text. The order of a row is drawn anew in every epoch: first all tokens that are not predicted, which see each
+the text. The order of a row is drawn again in every epoch: first all tokens that are not predicted, which see each
 other, and then the predicted ones one by one. A predicted token sees the first group and the predicted ones before it,
 and not itself: the query stream knows its position alone, the content stream its content, too.
 

@@ -117,8 +117,8 @@ def _add_splits(tokenizer: "Tokenizer", alphabet: _Alphabet) -> None:
 def _split_pattern(alphabet: _Alphabet, limit: int) -> str:
     r"""Return the pattern of the words of their own, in Oniguruma's syntax.
 
-    `\G` is the place where the search goes on behind the last match: only there and at the start of a word can a word
-    that is too long begin, so all other places are passed at once.
+    `\G` is the position behind the last match: only there and at the start of a word can a word that is too long begin,
+    so all other positions are passed at once.
     """
     unknown = f"[^{character_class(alphabet.known)}\\s]+" + ("" if alphabet.prefix else f"(?:{END_MARK}(?!\\S))?")
     inside = character_class({c for c in alphabet.known - alphabet.alone if not c.isspace()})

@@ -42,7 +42,7 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
 
 
 def name_plain_class(folder: Path, model_input_names: Sequence[str]) -> None:
-    """Let transformers open a saved tokenizer as it stands in `tokenizer.json`.
+    """Let transformers open a saved tokenizer exactly as `tokenizer.json` says.
 
     A `BertTokenizer` takes no more than the vocabulary from there, and so would lose the rules.
     """
