@@ -13,16 +13,13 @@ import gzip
 import importlib.util
 import json
 import math
-import os
 import re
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,6 +53,8 @@ from benchmarks.clustering_measures import (
     marked_names,
     minimal_pairs,
     open_embedder,
+    run_day,
+    run_measured,
 )
 from benchmarks.clustering_page import NEWS, NOTEBOOK, page
 from corpora.foundation.command import run_command
@@ -123,20 +122,8 @@ def run_part(arguments: argparse.Namespace, name: str, **environment: str) -> tu
     command = [sys.executable, "-m", "benchmarks.clustering", str(arguments.data), "--part", name]
     command += ["--sample", str(arguments.sample), "--titles", str(arguments.titles)]
     command += ["--model", arguments.model] if arguments.model else []
-    output, usage = _run(command, environment)
+    output, usage = run_measured(command, environment)
     return json.loads(output.splitlines()[-1]), usage.ru_maxrss / 1024
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, resource.struct_rusage]:
-    """Run a command; returns its output and resource usage."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
-        process = subprocess.Popen(command, stdout=output, env=os.environ | environment)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command)
-        output.seek(0)
-        return output.read(), usage
 
 
 def read_day(arguments: argparse.Namespace) -> list[Article]:
@@ -160,21 +147,14 @@ def scaled(arguments: argparse.Namespace, number: int) -> int:
 
 
 def measure_day(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run the command on the real day with an empty cache."""
+    """Run the command on the real day, or on the titles of a trial."""
+    if arguments.titles >= NUM_TITLES:
+        return run_day(arguments.data / NEWS, arguments.model)
     with tempfile.TemporaryDirectory(prefix="pressbert-benchmark-") as scratch:
-        file = arguments.data / NEWS
-        if arguments.titles < NUM_TITLES:
-            file = Path(scratch) / NEWS.name
-            records = [{"title": article.title, "category": article.category} for article in read_day(arguments)]
-            write_text(file, json.dumps(records, ensure_ascii=False))
-        command = [sys.executable, "-m", "apps.clustering", str(file), "--out", scratch, "--json"]
-        command += ["--model", arguments.model] if arguments.model else []
-        started = time.perf_counter()
-        output, usage = _run(command, {})
-        elapsed_s = time.perf_counter() - started
-        size = {path.suffix[1:]: path.stat().st_size for path in Path(scratch).glob("stories.*")}
-    figures = {"wall_s": elapsed_s, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss / 1024}
-    return {**json.loads(output), **figures, "size_bytes": size}
+        file = Path(scratch) / NEWS.name
+        records = [{"title": article.title, "category": article.category} for article in read_day(arguments)]
+        write_text(file, json.dumps(records, ensure_ascii=False))
+        return run_day(file, arguments.model)
 
 
 def measure_notebook(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -384,8 +364,19 @@ def _some_stories(clusters: Clusters) -> list[dict[str, Any]]:
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "HDBSCAN alone (`noise=keep`)": {"noise": "keep"},
-    "HDBSCAN alone, eom": {"noise": "keep", "selection": "eom"},
+    "`min_log_odds=-1`": {"min_log_odds": -1.0},
+    "`min_log_odds=1`": {"min_log_odds": 1.0},
+    "no stories joined by similarity (`join_similarity=2`)": {"join_similarity": 2.0},
+    "no titles attached (`attach_similarity=2`)": {"attach_similarity": 2.0},
+    "routine formats grouped (`routine=group`)": {"routine": "group"},
+    "`min_size=5`": {"min_size": 5},
+    "cut by category": {"by_category": True},
+}
+"""Settings of linkage."""
+HDBSCAN_VARIANTS: dict[str, dict[str, Any]] = {
+    "HDBSCAN": {},
+    "not refined (`noise=keep`)": {"noise": "keep"},
+    "not refined, eom": {"noise": "keep", "selection": "eom"},
     "eom": {"selection": "eom"},
     "no stories joined (`join_at=2`)": {"join_at": 2.0},
     "`min_typicality=0.02`": {"min_typicality": 0.02},
@@ -399,6 +390,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "letters alone (`letter_weight=1`)": {"letter_weight": 1.0},
     "within categories": {"by_category": True},
 }
+"""Settings with `clusterer=sklearn`."""
 
 
 def measure_settings(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -407,14 +399,21 @@ def measure_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     judge = Judge(articles)
     opened = open_embedder(arguments.model)
     embedder = CachedEmbedder(opened)
-    rows = {}
-    for name, settings in VARIANTS.items():
+
+    def judged(settings: dict[str, Any]) -> dict[str, float]:
         config = ClusteringConfig(**settings)
-        if isinstance(opened, CharNgrams) and "letter_weight" in settings:
-            continue
         embedded = EmbeddedArticles.from_articles(articles, embedder, make_reducer(config))
-        rows[name] = judge.judge(find_groups(embedded, config, make_clusterer(config))[0])
-    return {"rows": rows}
+        return judge.judge(find_groups(embedded, config, make_clusterer(config))[0])
+
+    has_vectors = not isinstance(opened, CharNgrams)
+    return {
+        "linkage": {name: judged(settings) for name, settings in VARIANTS.items()},
+        "hdbscan": {
+            name: judged({"clusterer": "sklearn"} | settings)
+            for name, settings in HDBSCAN_VARIANTS.items()
+            if has_vectors or "letter_weight" not in settings
+        },
+    }
 
 
 # ---- clusterers ----
@@ -431,7 +430,7 @@ def measure_clusterers(arguments: argparse.Namespace) -> dict[str, Any]:
     labels: dict[str, Labels] = {}
     for library in get_args(Library):
         clusterer = make_clusterer(config.model_copy(update={"clusterer": library}))
-        assert clusterer is not None  # HDBSCAN, not linkage
+        assert clusterer is not None
         seconds = []
         for _ in range(NUM_CLUSTERER_RUNS):
             started = time.perf_counter()

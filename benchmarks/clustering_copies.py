@@ -13,6 +13,7 @@ import numpy as np
 from apps.stories.articles import read_articles
 from apps.stories.duplicates import find_duplicates, letters_of
 from benchmarks.clustering_measures import marked_names, minimal_pairs
+from benchmarks.clustering_page import NEWS
 
 NUM_BODIES, NUM_MINIMAL = 100, 1_200
 SHORTEST_BODY = 150
@@ -78,7 +79,7 @@ def measure_copies(data: Path) -> dict[str, Any]:
     bodies, random = read_bodies(data), np.random.default_rng(0)
     chosen = [bodies[k] for k in random.permutation(len(bodies))[:NUM_BODIES]]
     found = {name: _num_found(chosen, [edit(body, random) for body in chosen]) for name, edit in EDITS.items()}
-    titles = [article.title for article in read_articles(data / "news" / "newstrust_20210601_sample.json")]
+    titles = [article.title for article in read_articles(data / NEWS)]
     pairs = minimal_pairs(sorted({title for title in titles if title.strip()}), marked_names(data), NUM_MINIMAL, seed=1)
     merged = {kind: [0, 0] for kind, _, _ in pairs}
     for kind, first, second in pairs:

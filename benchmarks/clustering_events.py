@@ -1,4 +1,4 @@
-"""Benchmark of stories against marked events, and of copies of bodies; writes the page in the docs.
+"""Benchmark of stories against marked events, of copies of bodies, and of time; writes the page in the docs.
 
     python -m benchmarks.clustering_events DATA
     python -m benchmarks.clustering_events DATA --fit        # print the weights of the log-odds, from the other half
@@ -35,11 +35,12 @@ from apps.stories.linking.pairs import FEATURES, PairFeatures
 from apps.stories.linking.routine import routine_kind
 from benchmarks.clustering_copies import measure_copies
 from benchmarks.clustering_events_page import page
+from benchmarks.clustering_measures import run_day
+from benchmarks.clustering_page import NEWS
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import DataError
 from corpora.foundation.files import write_text
 
-NEWS = Path("news") / "newstrust_20210601_sample.json"
 MARKS = Path(__file__).with_name("data") / "clustering_marks.json"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "clustering.md"
 SAMPLES = {300: 20, 1_000: 6, 2_000: 3}
@@ -106,6 +107,7 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write("\n".join(f"{k}\t{articles[k].title}" for k in story) + "\n\n")
     else:
         results = {
+            "day": run_day(arguments.data / NEWS),
             "rows": measure_sizes(articles, marks),
             "pairs": measure_pairs(articles, marks),
             "judged": measure_judged(articles, marks),
@@ -159,19 +161,19 @@ class EventScore:
 def score_events(articles: Sequence[Article], chosen: Sequence[int], labels: Labels, marks: Marks) -> list[EventScore]:
     """Score the events of the reported half."""
     texts: dict[str, int] = {}
-    for place, position in enumerate(chosen):
-        texts.setdefault(clean_title(articles[position].title), place)
-    places = sorted(texts.values())
+    for index, position in enumerate(chosen):
+        texts.setdefault(clean_title(articles[position].title), index)
+    indices = sorted(texts.values())
     left_out = {clean_title(articles[k].title) for k in marks.left_out}
     events: dict[str, list[int]] = defaultdict(list)
-    for place in places:
-        event = marks.event_of.get(chosen[place])
+    for index in indices:
+        event = marks.event_of.get(chosen[index])
         if event is not None and half(event) == REPORT:
-            events[event].append(place)
+            events[event].append(index)
     story: dict[int, list[int]] = defaultdict(list)
-    for place in places:
-        if clean_title(articles[chosen[place]].title) not in left_out:
-            story[int(labels[place])].append(place)
+    for index in indices:
+        if clean_title(articles[chosen[index]].title) not in left_out:
+            story[int(labels[index])].append(index)
     scores = []
     for event, members in sorted(events.items()):
         if len(members) >= LEAST_TITLES:
@@ -181,9 +183,9 @@ def score_events(articles: Sequence[Article], chosen: Sequence[int], labels: Lab
 
 def _score(event: str, members: set[int], labels: Labels, story: Mapping[int, Sequence[int]]) -> EventScore:
     precisions, recalls, true, false, missed = [], [], 0, 0, 0
-    for place in sorted(members):
-        label = int(labels[place])
-        together = set(story[label]) if label >= 0 else {place}
+    for index in sorted(members):
+        label = int(labels[index])
+        together = set(story[label]) if label >= 0 else {index}
         good, bad = len(together & members), len(together - members)
         recalls.append(good / len(members))
         if label >= 0:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.clustering_page import day_lines
 from corpora.foundation.machine import cpu_name, versions
 
 METHODS = {"linkage": "linkage (default)", "sklearn": "HDBSCAN (`--clusterer sklearn`)"}
@@ -42,6 +43,7 @@ def page(results: Mapping[str, Any]) -> str:
         "",
         *_judged_lines(judged),
         *_copy_lines(copies),
+        *day_lines(results["day"]),
     ]
     return "\n".join(lines)
 

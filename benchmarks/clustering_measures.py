@@ -1,11 +1,19 @@
-"""Measures and baselines of `benchmarks/clustering.py`: pairs of titles on one event, and pairs that must differ."""
+"""Measures and baselines of the benchmarks of clustering: time, pairs on one event, and pairs that must differ."""
 
 import itertools
+import json
+import os
 import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +49,35 @@ def embedder_name(name: str | None) -> str:
     if isinstance(open_embedder(name), CharNgrams):
         return "none, titles are compared by their letters"
     return f"`{Path(name).name}`" if name else "the bundled one"
+
+
+def run_measured(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, resource.struct_rusage]:
+    """Run a command; returns its output and resource usage."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+        process = subprocess.Popen(command, stdout=output, env=os.environ | environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        output.seek(0)
+        return output.read(), usage
+
+
+def run_day(file: Path, model: str | None = None) -> dict[str, Any]:
+    """Run `python -m apps.clustering` on a file with an empty cache.
+
+    Returns:
+        What the command prints as JSON, its time, memory and the size of each written file by suffix.
+    """
+    with tempfile.TemporaryDirectory(prefix="pressbert-benchmark-") as scratch:
+        command = [sys.executable, "-m", "apps.clustering", str(file), "--out", scratch, "--json"]
+        command += ["--model", model] if model else []
+        started = time.perf_counter()
+        output, usage = run_measured(command, {})
+        elapsed_s = time.perf_counter() - started
+        size = {path.suffix[1:]: path.stat().st_size for path in Path(scratch).glob("stories.*")}
+    figures = {"wall_s": elapsed_s, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss / 1024}
+    return {**json.loads(output), **figures, "size_bytes": size}
 
 
 class CachedEmbedder:

@@ -37,7 +37,8 @@ def page(results: Mapping[str, Any], *, options: str, embedder: str, is_trial: b
         "- " + ", ".join(f"{name} {version}" for name, version in libraries.items()) + ".",
         "",
         *_asked_lines(results),
-        *_time_lines(day, notebook),
+        *day_lines(day),
+        *_notebook_lines(day, notebook),
         *_clusterer_lines(results["clusterers"]),
         *_quality_lines(results["quality"], results["settings"]),
         *_duplicate_lines(results["duplicates"]),
@@ -87,8 +88,8 @@ def _notebook_s(notebook: Mapping[str, Any]) -> float:
     return float(notebook["encode_s"] + notebook["umap_s"] + notebook["hdbscan_s"])
 
 
-def _time_lines(day: Mapping[str, Any], notebook: Mapping[str, Any]) -> list[str]:
-    total = _notebook_s(notebook)
+def day_lines(day: Mapping[str, Any]) -> list[str]:
+    """Return the lines on the time of the command."""
     steps = "".join(f"| {name} | {seconds:.1f} |\n" for name, seconds in day["elapsed_s"].items())
     return [
         "## Time",
@@ -103,6 +104,12 @@ def _time_lines(day: Mapping[str, Any], notebook: Mapping[str, Any]) -> list[str
         f"Processor time {day['cpu_s']:.1f} s; peak memory {day['peak_mb']:,.0f} MB; the page has "
         f"{day['size_bytes']['html'] / 1e6:.1f} MB.",
         "",
+    ]
+
+
+def _notebook_lines(day: Mapping[str, Any], notebook: Mapping[str, Any]) -> list[str]:
+    total = _notebook_s(notebook)
+    return [
         "The notebook's pipeline in the same run: `sentence-transformers` in fp32 with a BERT of base size and random "
         f"weights, timed on {notebook['sample']} titles and scaled up; UMAP to {NOTEBOOK['components']} and HDBSCAN "
         "within each category:",
@@ -165,7 +172,12 @@ def _quality_lines(quality: Mapping[str, Any], settings: Mapping[str, Any]) -> l
         "Effect of each setting:",
         "",
         *MEASURES,
-        *(_measure_line(name, row) for name, row in settings["rows"].items()),
+        *(_measure_line(name, row) for name, row in settings["linkage"].items()),
+        "",
+        "With HDBSCAN (`clusterer=sklearn`):",
+        "",
+        *MEASURES,
+        *(_measure_line(name, row) for name, row in settings["hdbscan"].items()),
         "",
     ]
 
