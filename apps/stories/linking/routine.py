@@ -39,7 +39,9 @@ IN_HEAD: Mapping[str, re.Pattern[str]] = {
 """Kind → the heads of its titles, matched as a whole, or at the beginning for those that end in .*"""
 _RELATIVE = (
     r"(?:부친|모친|장인|장모|조부|조모|외조부|외조모|빙부|빙모|시부|시모|배우자|부인|남편|본인|형제|자매|자녀)상"
+    r"(?!\s?(?:을\s)?(?:받|수상|시상|후보|선정|탄))"
 )
+"""A relative's death; 장인상 is a prize, too."""
 _INDEX = r"(?:코스피|코스닥|코스피200|다우|나스닥|닛케이|상하이(?:종합)?지수|항셍|환율|비트코인)"
 IN_TITLE: Mapping[str, re.Pattern[str]] = {
     "운세": re.compile(r"^(?:.{0,12}\s)?(?:오늘|내일|주간|이번\s?주|\d월)의?\s.{0,6}운세|띠별\s?운세"),
