@@ -34,7 +34,7 @@ SAID = ("{}, {} 공식 발표", "[속보] {} {}", "{} {}…오늘 확정", "“{
 
 @pytest.fixture(scope="session")
 def titles() -> Callable[[int], list[str]]:
-    """Return a function that gives titles of invented events, each told five times; 500 at most."""
+    """Return a function that gives titles of invented events, each in five wordings; 500 at most."""
     pairs = [(WHO[(k + shift) % 10], WHAT[k]) for shift in range(10) for k in range(10)]
     return lambda count: [SAID[k % 5].format(*pairs[k // 5]) for k in range(count)]
 
