@@ -33,7 +33,7 @@ class RefusalError(Exception):
         *,
         errors: Sequence[tuple[str, str]] = (),
         headers: Mapping[str, str] | None = None,
-        place: str = "",
+        location: str = "",
         **values: Any,
     ) -> None:
         """Keep the parts of the answer.
@@ -41,13 +41,13 @@ class RefusalError(Exception):
         Args:
             status: of HTTP.
             key: of the reason, under `server` in the catalogue of texts.
-            errors: what is wrong at which place, in English and Korean.
+            errors: what is wrong at which location, in English and Korean.
             headers: of the answer.
-            place: where the reason applies in the request.
+            location: where the reason applies in the request.
             values: what the reason names.
         """
         super().__init__(key)
-        before = f"{place}: " if place else ""
+        before = f"{location}: " if location else ""
         self.status, self.errors, self.headers = status, errors, dict(headers or {})
         self.detail, self.detail_ko = before + ENGLISH(key, **values), before + KOREAN(key, **values)
 
@@ -72,7 +72,7 @@ def json_response(content: bytes, *, status: int = 200, headers: Mapping[str, st
 
 def unsuitable(error: UnsuitableError) -> RefusalError:
     """Return the refusal of a request that a model cannot answer."""
-    return RefusalError(422, error.key, place=error.place, **error.values)
+    return RefusalError(422, error.key, location=error.location, **error.values)
 
 
 def invalid(error: ValidationError) -> RefusalError:
@@ -82,8 +82,8 @@ def invalid(error: ValidationError) -> RefusalError:
 
 
 def _sentences(error: Any) -> tuple[str, str]:
-    """Return place and reason of an error of pydantic, in English and Korean."""
-    place = ".".join(map(str, error["loc"])) or "body"
+    """Return location and reason of an error of pydantic, in English and Korean."""
+    location = ".".join(map(str, error["loc"])) or "body"
     key = f"invalid.{error['type']}"
     key = key if KOREAN.get(key, "") else "invalid.other"
     limits = {
@@ -91,7 +91,7 @@ def _sentences(error: Any) -> tuple[str, str]:
         for name, value in error.get("ctx", {}).items()
     }
     limits |= {"reason": error["msg"]}
-    return f"{place}: {ENGLISH(key, **limits)}", f"{place}: {KOREAN(key, **limits)}"
+    return f"{location}: {ENGLISH(key, **limits)}", f"{location}: {KOREAN(key, **limits)}"
 
 
 def refused_by_starlette(error: HTTPException) -> RefusalError:

@@ -39,14 +39,15 @@ KOREAN, ENGLISH = Texts("ko", "server"), Texts("en", "server")
 class UnsuitableError(Exception):
     """A well-formed request that this model cannot answer."""
 
-    def __init__(self, key: str, place: str = "", **values: Any) -> None:
-        """Keep the key of a text under `server.unsuitable`, its values, and the place in the request."""
-        super().__init__(key, place, values)
-        self.key, self.place, self.values = f"unsuitable.{key}", place, values
+    def __init__(self, key: str, location: str = "", **values: Any) -> None:
+        """Keep the key of a text under `server.unsuitable`, its values, and the location in the request."""
+        super().__init__(key, location, values)
+        self.key, self.location, self.values = f"unsuitable.{key}", location, values
 
     def __str__(self) -> str:
-        """Return place and reason in English."""
-        return f"{self.place}: {ENGLISH(self.key, **self.values)}" if self.place else ENGLISH(self.key, **self.values)
+        """Return location and reason in English."""
+        reason = ENGLISH(self.key, **self.values)
+        return f"{self.location}: {reason}" if self.location else reason
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ class Tool:
     """Folder or `bundled`, and runtime → the service; raises SuiteError."""
     model: str = ""
     """What is loaded, for `--help`; empty: it needs no model."""
-    places: Mapping[str, str] | None = None
-    """Argument → its place in the request, where that is not a field of the same name, e.g. `articles.text`."""
+    locations: Mapping[str, str] | None = None
+    """Argument → its location in the request, where that is not a field of the same name, e.g. `articles.text`."""
     server_side: frozenset[str] = frozenset()
     """Arguments that only the server can fill, such as the loaded model."""
 

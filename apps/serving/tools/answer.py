@@ -112,5 +112,5 @@ TOOL = Tool(
     response=AnswerResponse,
     open=open_reader,
     model="a model fine-tuned on questions",
-    places={"question": "questions.question", "passage": "questions.context"},
+    locations={"question": "questions.question", "passage": "questions.context"},
 )

@@ -87,5 +87,5 @@ TOOL = Tool(
     response=BlanksResponse,
     open=open_filler,
     model="an encoder with its masked-LM head",
-    places={"text": "texts"},
+    locations={"text": "texts"},
 )

@@ -161,5 +161,5 @@ TOOL = Tool(
     response=ClassifyResponse,
     open=open_classifier,
     model="a model fine-tuned on texts or pairs",
-    places={"text": "texts"},
+    locations={"text": "texts"},
 )

@@ -54,7 +54,8 @@ def open_embedder(source: str, runtime: str) -> Service:
     embedder, digest, backend = open_fast_embedder(source, runtime)
 
     def items(request: Any) -> list[TextItem]:
-        return [TextItem((text,), options_json(request, "texts")) for text in request.texts]
+        settings = options_json(request, "texts")
+        return [TextItem((text,), settings) for text in request.texts]
 
     def compute(batch: Sequence[TextItem]) -> list[bytes]:
         options = json.loads(batch[0].settings)

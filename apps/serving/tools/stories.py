@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, StringConstraints
 from pydantic_core import to_json
 
-from apps.clustering import Article, CharNgrams, Cluster, ClusteringConfig, cluster
+from apps.clustering import LETTERS, Article, CharNgrams, Cluster, ClusteringConfig, cluster
 from apps.serving.schemas import MAX_TITLES, ArticleText, Strict, Text
 from apps.serving.tool import Service, TextItem, Tool, options_json, request_model
 from apps.serving.tools.embed import open_fast_embedder
@@ -15,8 +15,6 @@ from apps.serving.tools.embed import open_fast_embedder
 if TYPE_CHECKING:
     from apps.stories.space import Embedder
 
-LETTERS = "letters"
-"""Model that compares titles by their letters alone."""
 SERVER_SIDE = ("embedder", "reducer", "clusterer", "labeller")
 EXAMPLE = ["누리호 발사대 기립", "누리호, 발사대에 기립", "한국형 발사체 누리호 발사대 기립", "첫눈 내린 고갯길"]
 

@@ -109,5 +109,5 @@ TOOL = Tool(
     response=SummarizeResponse,
     open=open_summarizer,
     model="a summarizer",
-    places={"article": "articles.text", "title": "articles.title"},
+    locations={"article": "articles.text", "title": "articles.title"},
 )

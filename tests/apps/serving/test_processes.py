@@ -82,7 +82,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Have exported files kept in a place of the tests' own."""
+    """Have exported files kept in a folder of the tests' own."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("XDG_CACHE_HOME", str(folder))
@@ -256,7 +256,7 @@ class Server:
         return [line for line in self.lines if line.get("event") == name]
 
     def workers(self) -> set[int]:
-        """Return the processes that answer, as far as a few requests tell."""
+        """Return the processes that answer, as far as a few requests show."""
         for _ in range(30):
             self.request("GET", "/health")
         return {line["worker"] for line in self.events("request")[-30:]}
@@ -378,7 +378,7 @@ class Outcomes:
 
 
 def load(port: int, connections: int = 6) -> tuple[Outcomes, threading.Event]:
-    """Send requests on connections that stay open, until told to stop or not let in any more."""
+    """Send requests on connections that stay open, until stopped or refused a connection."""
     stop, lock, outcomes = threading.Event(), threading.Lock(), Outcomes([], set())
 
     def talk(number: int) -> None:

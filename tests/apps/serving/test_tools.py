@@ -58,9 +58,9 @@ def answers(service: Service, body: Mapping[str, Any]) -> list[Any]:
     return list(shown[0]) if service.is_whole else shown
 
 
-def field_at(model: type[BaseModel], place: str) -> Any:
-    """Return the field of a request at a dotted place."""
-    first, _, rest = place.partition(".")
+def field_at(model: type[BaseModel], location: str) -> Any:
+    """Return the field of a request at a dotted location."""
+    first, _, rest = location.partition(".")
     field = model.model_fields[first]
     if not rest:
         return field
@@ -75,13 +75,13 @@ def test_every_tool_has_every_option_of_its_function_with_its_default() -> None:
     assert tuple(TOOLS) == NAMES
     for name, tool in TOOLS.items():
         known = {key for function in tool.functions for key in arguments_of(function)}
-        assert (set(tool.places or {}) | tool.server_side) <= known, name
+        assert (set(tool.locations or {}) | tool.server_side) <= known, name
         for function in tool.functions:
             for argument, (_, default) in arguments_of(function).items():
                 if argument in tool.server_side:
                     continue
-                place = (tool.places or {}).get(argument, argument)
-                field = field_at(tool.request, place)
+                location = (tool.locations or {}).get(argument, argument)
+                field = field_at(tool.request, location)
                 if default is not ...:
                     assert field.default == default, (name, argument)
 

@@ -533,7 +533,7 @@ def test_only_plain_json_is_taken() -> None:
     run(scenario)
 
 
-def test_a_body_that_does_not_fit_is_answered_with_the_place() -> None:
+def test_a_body_that_does_not_fit_is_answered_with_the_location() -> None:
     cases = [
         (b"", "body: "),
         (b"{", "body: "),
