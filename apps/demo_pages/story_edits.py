@@ -15,11 +15,10 @@ from apps.stories.clusters import Cluster, Clusters
 from apps.stories.duplicates import DuplicateGroup
 from apps.stories.records import Story
 from apps.stories.report import Report
-from apps.stories.state import Stories
+from apps.stories.state import MAX_UNDO, Stories
 from corpora.foundation.errors import UsageError
 from corpora.foundation.texts import Texts
 
-MAX_UNDO = 100
 MAX_PARTS = 6
 NEW = ""
 """Target of articles that become a story of their own."""

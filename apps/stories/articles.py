@@ -30,8 +30,8 @@ COLUMNS = ("title", "id", "text", "date", "category", "publisher", "url")
 
 LONGEST_TITLE = 300
 """Characters of a title that are compared."""
-PLACE = re.compile(r"\d+|.+\.\w+:\d+.*")
-"""An id that `to_articles` and the readers of files give: the place of an article, as in `noon.csv:12`."""
+POSITION = re.compile(r"\d+|.+\.\w+:\d+.*")
+"""An id that `to_articles` and the readers of files give: the position of an article, as in `noon.csv:12`."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 # Heads such as [속보] give the kind of an article, not its story; (종합2보) is the number of a revision.
 # The last two pairs of brackets are the full-width [] and the tortoise-shell ones.
@@ -101,27 +101,27 @@ def _printable(text: str) -> str:
     return SURROGATES.sub("\ufffd", nfc(text))
 
 
-def known_places(known_articles: Sequence[Article], listed: Sequence[Article]) -> dict[Article, int]:
+def known_positions(known_articles: Sequence[Article], listed: Sequence[Article]) -> dict[Article, int]:
     """Return the index of each article of LISTED that is known.
 
-    An article is known by its id and title; one without an id, or with its place in a file for one, by everything else,
-    as often as it occurs.
+    An article is known by its id and title; one without an id, or with its position in a file for one, by everything
+    else, as often as it occurs.
     """
     known = {(article.id, article.title): index for index, article in enumerate(known_articles)}
     by_content: dict[Article, list[int]] = {}
     for index, article in enumerate(known_articles):
         by_content.setdefault(replace(article, id=""), []).append(index)
-    places: dict[Article, int] = {}
+    positions: dict[Article, int] = {}
     num_seen = Counter[Article]()
     for article in dict.fromkeys(listed):
         content = replace(article, id="")
         alike, number = by_content.get(content, ()), num_seen[content]
         num_seen[content] += 1
         if (article.id, article.title) in known:
-            places[article] = known[article.id, article.title]
-        elif PLACE.fullmatch(article.id) and number < len(alike):
-            places[article] = alike[number]
-    return places
+            positions[article] = known[article.id, article.title]
+        elif POSITION.fullmatch(article.id) and number < len(alike):
+            positions[article] = alike[number]
+    return positions
 
 
 def clean_title(title: str) -> str:

@@ -1,6 +1,6 @@
 """From articles to stories: embed → reduce → group → describe. Each step is exchangeable; see the protocols.
 
-Titles are grouped by the log-odds that two of them tell one event (`apps.stories.linking`); HDBSCAN on the embedded
+Titles are grouped by the log-odds that two of them report one event (`apps.stories.linking`); HDBSCAN on the embedded
 titles (`apps.stories.grouping`) is an option. Titles in a routine format are in no story.
 
 >>> rocket = ["누리호 발사대 기립", "누리호, 발사대에 기립", "한국형 발사체 누리호 발사대 기립"]
@@ -70,8 +70,8 @@ class ClusteringConfig(Config):
     selection: Literal["leaf", "eom"] = "leaf"
     """HDBSCAN: the finest groups, or the most persistent ones."""
     clusterer: Method = "linkage"
-    """Linkage by log-odds, or the package whose HDBSCAN runs: scikit-learn, or `hdbscan` with the same groups in about
-    ten times the time."""
+    """Linkage by log-odds, or the package whose HDBSCAN runs: scikit-learn, or `hdbscan` with the same groups in more
+    time."""
     noise: Literal["assign", "keep"] = "assign"
     """HDBSCAN: assign every title by its typicality (`apps.stories.grouping`), or keep the labels of HDBSCAN."""
     min_typicality: float = Field(default=0.07, ge=0, le=1)
@@ -325,9 +325,9 @@ def find_groups(
         usable &= np.array([routine_kind(article.title) == "" for article in embedded.articles], bool)
     categories = np.array([article.category if config.by_category else "" for article in embedded.articles], object)
     # Linkage compares pairs, so it finds stories in the whole file and cuts them by category afterwards.
-    places = np.full(len(categories), "", object) if clusterer is None else categories
-    for place in sorted(set(places.tolist())):
-        members = np.flatnonzero((places == place) & usable)
+    separate = np.full(len(categories), "", object) if clusterer is None else categories
+    for category in sorted(set(separate.tolist())):
+        members = np.flatnonzero((separate == category) & usable)
         positions, inverse, counts = np.unique(embedded.of_article[members], return_inverse=True, return_counts=True)
         if clusterer is None:
             features = PairFeatures([embedded.texts[position] for position in positions])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from apps.stories.articles import Article, Articles, known_places, to_articles
+from apps.stories.articles import Article, Articles, known_positions, to_articles
 from apps.stories.clusters import (
     ClusteringConfig,
     Clusters,
@@ -115,8 +115,8 @@ class Stories:
         `min_log_odds`; with HDBSCAN, if it is as near to the centre as all but a share of `min_typicality` of the first
         stories' members are to theirs. A copy joins the story of its original. The articles of a batch are
         compared with the stories as they were before it. Known articles are not moved, and a batch of known articles
-        alone changes nothing. An article is known by its id and title; one without an id, or with its place in a file
-        for one, by everything else, as often as it occurs.
+        alone changes nothing. An article is known by its id and title; one without an id, or with its position in a
+        file for one, by everything else, as often as it occurs.
 
         Args:
             articles: see `apps.stories.clusters.cluster`.
@@ -133,10 +133,10 @@ class Stories:
             what = f"the stories were made with embedder {self.embedder_sha256[:12]}, this is {embedder.sha256[:12]}"
             raise CheckpointError("stories", what, "give the same --model, or use another folder")
         listed = to_articles(articles)
-        places = known_places(self.articles, listed)
-        new = [article for article in dict.fromkeys(listed) if article not in places]
+        known = known_positions(self.articles, listed)
+        new = [article for article in dict.fromkeys(listed) if article not in known]
         if not new:
-            return [self.story_of[places[article]] or None for article in listed]
+            return [self.story_of[known[article]] or None for article in listed]
         texts, of_article = distinct_texts(new)
         points = self.space.transform(texts, embed_checked(embedder, texts))
         ids, centres, categories = self._centres(_newest(new))
@@ -166,8 +166,8 @@ class Stories:
         self._add(new, texts, points, of_article)
         self.story_of[len(self.story_of) - len(new) :] = joined
         self.num_batches += 1
-        places |= {article: len(self.articles) - len(new) + number for number, article in enumerate(new)}
-        return [self.story_of[places[article]] or None for article in listed]
+        known |= {article: len(self.articles) - len(new) + number for number, article in enumerate(new)}
+        return [self.story_of[known[article]] or None for article in listed]
 
     def _story_texts(self) -> dict[str, list[str]]:
         """Return the distinct titles of each story."""

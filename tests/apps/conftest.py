@@ -57,7 +57,7 @@ class News:
 
 @pytest.fixture(scope="session")
 def news() -> News:
-    """Return ten events told six times each, and twelve titles that stand alone."""
+    """Return ten events in six wordings each, and twelve titles that stand alone."""
     articles, events = [], []
     for event, (who, what, number, category) in enumerate(EVENTS):
         for telling, pattern in enumerate(PATTERNS):

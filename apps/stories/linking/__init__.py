@@ -1,1 +1,1 @@
-"""Which titles tell one event: log-odds of pairs, groups of titles, and titles in routine formats."""
+"""Which titles report one event: log-odds of pairs, groups of titles, and titles in routine formats."""

@@ -185,18 +185,18 @@ def attached(features: PairFeatures, labels: Labels, rest: NDArray[np.int64], le
 
 
 def cut_by_category(labels: Labels, categories: NDArray[np.object_], min_size: int) -> Labels:
-    """Cut stories by category: pieces of MIN_SIZE articles, or the largest one of two or more, remain."""
-    pieces: dict[tuple[int, str], list[int]] = {}
+    """Cut stories by category: parts of MIN_SIZE articles, or the largest one of two or more, remain."""
+    parts: dict[tuple[int, str], list[int]] = {}
     for index, (label, category) in enumerate(zip(labels.tolist(), categories.tolist(), strict=True)):
         if label >= 0:
-            pieces.setdefault((label, category), []).append(index)
+            parts.setdefault((label, category), []).append(index)
     largest: dict[int, tuple[int, str]] = {}
-    for label, category in sorted(pieces):
+    for label, category in sorted(parts):
         best = largest.get(label)
-        if best is None or len(pieces[label, category]) > len(pieces[best]):
+        if best is None or len(parts[label, category]) > len(parts[best]):
             largest[label] = (label, category)
     cut = np.full(len(labels), -1)
-    kept = [k for k in sorted(pieces) if len(pieces[k]) >= min_size or (largest[k[0]] == k and len(pieces[k]) > 1)]
-    for number, piece in enumerate(kept):
-        cut[pieces[piece]] = number
+    kept = [k for k in sorted(parts) if len(parts[k]) >= min_size or (largest[k[0]] == k and len(parts[k]) > 1)]
+    for number, part in enumerate(kept):
+        cut[parts[part]] = number
     return cut

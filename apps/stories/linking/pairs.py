@@ -1,9 +1,9 @@
-"""Log-odds that two titles tell one event.
+"""Log-odds that two titles report one event.
 
 A logistic regression on what two titles share: character n-grams, nouns, names and numbers, each weighted by how rare
 it is in headlines at large (`apps.stories.linking.background`). A value means the same in a file of any size. The
-weights were fitted to marked events of one day while titles of pictures were still members of them;
-`python -m benchmarks.clustering_events DATA --fit` fits them to the marks without these, with similar values.
+weights were fitted to marked events of one day, titles of pictures included;
+`python -m benchmarks.clustering_events DATA --fit` leaves these out and gives similar values.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Words of titles that tell events apart: nouns, names and numbers.
+"""Words of titles that distinguish events: nouns, names and numbers.
 
 >>> found = next(words_of(["얀센 백신 예약 18시간 만에 90만명분 마감"]))
 >>> sorted(found.numbers)
