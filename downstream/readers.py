@@ -5,10 +5,11 @@ official offsets and scores count the characters of the file.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from corpora.characters import nfc
 from corpora.foundation.errors import DataError
 from corpora.readers.decoding import read_lines, read_text
 from downstream.task import Answer, QuestionExample, TextExample
@@ -87,6 +88,23 @@ def read_tsv_rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
             what = f"{len(row)} columns where the header has {len(header)}"
             raise DataError(f"{path}:{number}", what, REPAIR)
         yield f"{path}:{number}", [row[position] for position in positions]
+
+
+def read_labelled_rows(path: Path, *, columns: Sequence[str], labels: Mapping[str, str]) -> list[TextExample]:
+    """Read a tab-separated file of labelled texts or pairs of texts.
+
+    Args:
+        path: the file, with a header.
+        columns: names of the columns with the id, the text or the two texts, and the label.
+        labels: value in the file, in lower case → label.
+
+    Raises:
+        DataError: see `read_tsv_rows`; or a label is none of LABELS.
+    """
+    return [
+        TextExample(id_, nfc(text), nfc(pair[0]) if pair else None, parse_choice(label, labels, where))
+        for where, (id_, text, *pair, label) in read_tsv_rows(path, *columns)
+    ]
 
 
 def unquote(value: str) -> str:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from corpora.foundation.errors import DataError
 from corpora.official import OfficialFile
-from corpora.readers.decoding import read_lines
 from downstream.families.dependency import Dependency
 from downstream.families.dependency_metrics import KLUE_DP_RELATIONS, las, las_micro, uas, uas_micro
 from downstream.families.tagging import BLANK
 from downstream.readers import REPAIR
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.tasks.klue import read_annotated_sentences
 
 FOLDER = "klue/klue-dp-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-dp-v1.1"
@@ -18,31 +18,22 @@ LICENCE = "CC-BY-SA-4.0"
 
 
 def read_sentences(path: Path) -> list[TextExample]:
-    """Read sentences of `index eojeol lemmas tags head relation` rows after a line `## id<TAB>sentence`.
+    """Read sentences of `index eojeol lemmas tags head relation` rows.
 
     The text is the eojeols joined by blanks; lemmas and tags are not read.
     """
-    examples: list[TextExample] = []
-    id_ = ""
-    words: list[str] = []
-    labels: list[str] = []
-    # The added empty line ends the last sentence.
-    for number, line in enumerate([*read_lines(path, "utf-8"), "\n"], start=1):
-        row = line.rstrip("\r\n").split("\t")
-        if line.startswith("##"):
-            # Five lines at the top describe the format; the sentence's own line comes last.
-            id_ = row[0][2:].strip()
-        elif line.strip():
-            if len(row) != 6 or row[0] != str(len(words) + 1) or not row[1].strip() or BLANK in row[1]:
-                what = f"'{line.strip():.40}' is not eojeol {len(words) + 1} with its five columns"
-                raise DataError(f"{path}:{number}", what, REPAIR)
-            words.append(row[1])
-            labels.append(f"{row[4]}:{row[5].strip()}")
-        elif words:
-            if not id_:
-                raise DataError(f"{path}:{number}", "the sentence that ends here has no '## id' line", REPAIR)
-            examples.append(TextExample(id_, BLANK.join(words), None, BLANK.join(labels)))
-            id_, words, labels = "", [], []
+    examples = []
+    for id_, rows in read_annotated_sentences(path):
+        words: list[str] = []
+        labels: list[str] = []
+        for where, row in rows:
+            values = row.split("\t")
+            if len(values) != 6 or values[0] != str(len(words) + 1) or not values[1].strip() or BLANK in values[1]:
+                what = f"'{row.strip():.40}' is not eojeol {len(words) + 1} with its five columns"
+                raise DataError(where, what, REPAIR)
+            words.append(values[1])
+            labels.append(f"{values[4]}:{values[5].strip()}")
+        examples.append(TextExample(id_, BLANK.join(words), None, BLANK.join(labels)))
     return examples
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from corpora.foundation.errors import DataError
 from corpora.official import OfficialFile
-from corpora.readers.decoding import read_lines
 from downstream.families.tagging import BLANK, Tagging
 from downstream.metrics import KLUE_NER_TAGS, char_macro_f1, entity_f1
 from downstream.readers import REPAIR
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.tasks.klue import read_annotated_sentences
 
 FOLDER = "klue/klue-ner-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-ner-v1.1"
@@ -17,30 +17,20 @@ LICENCE = "CC-BY-SA-4.0"
 
 
 def read_sentences(path: Path) -> list[TextExample]:
-    """Read sentences of `character<TAB>tag` rows after a line `## id<TAB>annotated sentence`.
+    """Read sentences of `character<TAB>tag` rows.
 
     Blanks are rows too; their tags are ignored. Characters are not normalised, because each has its tag.
     """
-    examples: list[TextExample] = []
-    id_, text = "", ""
-    tags: list[str] = []
-    # The added empty line ends the last sentence.
-    for number, line in enumerate([*read_lines(path, "utf-8"), "\n"], start=1):
-        row = line.rstrip("\r\n")
-        if row.startswith("##"):
-            # Five lines at the top describe the format; the sentence's own line comes last.
-            id_ = row[2:].split("\t")[0].strip()
-        elif row.strip("\t"):
+    examples = []
+    for id_, rows in read_annotated_sentences(path):
+        text, tags = "", []
+        for where, row in rows:
             character, separator, tag = row.partition("\t")
             if len(character) != 1 or not separator or not tag.strip():
-                raise DataError(f"{path}:{number}", f"'{row:.40}' is not one character, a tab and its tag", REPAIR)
+                raise DataError(where, f"'{row:.40}' is not one character, a tab and its tag", REPAIR)
             text += character
             tags += [] if character == BLANK else [tag]
-        elif text:
-            if not id_:
-                raise DataError(f"{path}:{number}", "the sentence that ends here has no '## id' line", REPAIR)
-            examples.append(TextExample(id_, text, None, BLANK.join(tags)))
-            id_, text, tags = "", "", []
+        examples.append(TextExample(id_, text, None, BLANK.join(tags)))
     return examples
 
 

@@ -1,31 +1,17 @@
 """KLUE-NLI: does the premise entail, contradict or leave open the hypothesis? (Park et al. 2021, KLUE v1.1)."""
 
-from pathlib import Path
+from functools import partial
 
-from corpora.characters import nfc
 from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy
-from downstream.readers import pick, premise_of, read_json_rows
+from downstream.readers import premise_of
 from downstream.substitutes import Division
-from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.task import FinetuneConfig, Task
+from downstream.tasks.klue import read_labelled_records
 
 FOLDER = "klue/klue-nli-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-nli-v1.1"
-
-
-def read_pairs(path: Path) -> list[TextExample]:
-    """Read `guid premise hypothesis gold_label` objects."""
-    return [
-        TextExample(
-            pick(record, "guid", where, str),
-            nfc(pick(record, "premise", where, str)),
-            nfc(pick(record, "hypothesis", where, str)),
-            pick(record, "gold_label", where, str),
-        )
-        for where, record in read_json_rows(path)
-    ]
-
 
 TASK = Task(
     name="klue-nli",
@@ -50,7 +36,7 @@ TASK = Task(
     },
     num_examples={"train": 24_998, "dev": 3_000},
     sample_num_examples={"train": 300, "dev": 120},
-    read=read_pairs,
+    read=partial(read_labelled_records, columns=("guid", "premise", "hypothesis", "gold_label")),
     takes_pairs=True,
     metrics=(accuracy,),
     chance=1 / 3,

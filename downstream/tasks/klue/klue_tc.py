@@ -1,31 +1,16 @@
 """KLUE-TC, also called YNAT: the section of a Yonhap headline (Park et al. 2021, KLUE v1.1)."""
 
-from pathlib import Path
+from functools import partial
 
-from corpora.characters import nfc
 from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy, macro_f1
-from downstream.readers import pick, read_json_rows
-from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.task import FinetuneConfig, Task
+from downstream.tasks.klue import read_labelled_records
 
 FOLDER = "klue/ynat-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/ynat-v1.1"
 LICENCE = "CC-BY-SA-4.0"
-
-
-def read_headlines(path: Path) -> list[TextExample]:
-    """Read `guid title label` objects; `predefined_news_category` is the agency's category and not the gold label."""
-    return [
-        TextExample(
-            pick(record, "guid", where, str),
-            nfc(pick(record, "title", where, str)),
-            None,
-            pick(record, "label", where, str),
-        )
-        for where, record in read_json_rows(path)
-    ]
-
 
 TASK = Task(
     name="klue-tc",
@@ -39,7 +24,8 @@ TASK = Task(
         for split in ("train", "dev")
     },
     num_examples={"train": 45_678, "dev": 9_107},
-    read=read_headlines,
+    # `predefined_news_category` is the agency's category and not the gold label.
+    read=partial(read_labelled_records, columns=("guid", "title", "label")),
     metrics=(macro_f1, accuracy),
     chance=1 / 7,
     finetune=FinetuneConfig(epochs=4, max_length=128),

@@ -1,26 +1,15 @@
 """KoBEST SentiNeg: polarity of reviews; those of dev and test turn others round by a negation (Kim et al. 2022)."""
 
-from pathlib import Path
+from functools import partial
 
-from corpora.characters import nfc
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy, macro_f1
-from downstream.readers import parse_choice, read_tsv_rows
+from downstream.readers import read_labelled_rows
 from downstream.substitutes import OtherSplit
-from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.task import FinetuneConfig, Task
 from downstream.tasks.kobest import LICENCE, SOURCE, kobest_files
 
 LABELS = ("negative", "positive")
-
-
-def read_reviews(path: Path) -> list[TextExample]:
-    """Read the columns `ID`, `Text` and `Label`, whose order differs; label 0 is negative, 1 positive."""
-    names = {str(k): label for k, label in enumerate(LABELS)}
-    return [
-        TextExample(id_, nfc(text), None, parse_choice(label, names, where))
-        for where, (id_, text, label) in read_tsv_rows(path, "ID", "Text", "Label")
-    ]
-
 
 TASK = Task(
     name="kobest-sentineg",
@@ -28,7 +17,11 @@ TASK = Task(
     family=Classification(labels=LABELS),
     files=kobest_files("SentiNeg"),
     num_examples={"train": 3_649, "dev": 400, "test": 397},
-    read=read_reviews,
+    read=partial(
+        read_labelled_rows,
+        columns=("ID", "Text", "Label"),
+        labels={str(k): label for k, label in enumerate(LABELS)},
+    ),
     metrics=(macro_f1, accuracy),
     chance=1 / 2,
     finetune=FinetuneConfig(epochs=5, max_length=128),

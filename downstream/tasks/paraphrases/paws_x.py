@@ -3,31 +3,20 @@
 Training pairs are translated by machine, dev and test by people. Sentences that were not translated read `NS`.
 """
 
-from pathlib import Path
+from functools import partial
 
-from corpora.characters import nfc
 from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy, macro_f1
-from downstream.readers import parse_choice, read_tsv_rows
+from downstream.readers import read_labelled_rows
 from downstream.substitutes import Division
-from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.task import FinetuneConfig, Task
 
 URL = "https://storage.googleapis.com/paws/pawsx/x-final.tar.gz"
 LICENCE = "free for any purpose, acknowledgement appreciated"
 LABELS = ("different", "paraphrase")
 MEMBERS = {"train": "translated_train", "dev": "dev_2k", "test": "test_2k"}
 """Split → name of its file in the publisher's archive."""
-
-
-def read_pairs(path: Path) -> list[TextExample]:
-    """Read `id sentence1 sentence2 label` rows; label 1 is a paraphrase."""
-    names = {str(k): label for k, label in enumerate(LABELS)}
-    return [
-        TextExample(id_, nfc(one), nfc(two), parse_choice(label, names, where))
-        for where, (id_, one, two, label) in read_tsv_rows(path, "id", "sentence1", "sentence2", "label")
-    ]
-
 
 TASK = Task(
     name="paws-x",
@@ -44,7 +33,11 @@ TASK = Task(
         for split, member in MEMBERS.items()
     },
     num_examples={"train": 49_401, "dev": 2_000, "test": 2_000},
-    read=read_pairs,
+    read=partial(
+        read_labelled_rows,
+        columns=("id", "sentence1", "sentence2", "label"),
+        labels={str(k): label for k, label in enumerate(LABELS)},
+    ),
     takes_pairs=True,
     metrics=(accuracy, macro_f1),
     chance=1 / 2,
