@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from corpora.foundation.errors import ResultError
 from corpora.overlap import MEASURES, Measure
 from downstream.finetuning.result import Result
-from downstream.metrics import FloatArray, Metric, bootstrap_ci95
 from downstream.task import get_task
-from eval.board.rows import CleanFigure, Table, TouchedExamples
+from eval.board.rows import CleanFigure, Figure, Table, TouchedExamples, figure_on
 from eval.contamination.files import Hit, Pair, all_hits, find_pairs, pair_path, read_pair, touched_positions
 
 AnyMeasure: TypeAlias = Measure | Literal["any"]
@@ -31,20 +29,10 @@ class Touched:
     """Of the evaluation split they are in."""
     num_examples: int
     """In this split."""
-    ids: frozenset[str]
     positions: frozenset[int]
     """Their indices in the evaluation file, from 0."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A metric on some examples, averaged over seeds."""
-
-    value: float | None
-    """Fraction; None where it is undefined, as without examples."""
-    ci95: tuple[float, float] | None
-    """95 % bootstrap interval over these examples."""
-    num_examples: int
+    ids: frozenset[str] | None = None
+    """Their ids; None where only positions were listed."""
 
 
 @dataclass(frozen=True)
@@ -130,31 +118,6 @@ def _check_same_data(result: Result, touched: Touched) -> None:
         raise ResultError(where, what, "run python -m eval.contamination again with the same --data")
 
 
-def figure_on(
-    metric: Metric,
-    columns: Sequence[FloatArray],
-    clusters: Sequence[int] | None,
-    group: NDArray[np.bool_],
-    seed: int = 0,
-) -> Figure:
-    """Return a metric on some examples, averaged over seeds.
-
-    Args:
-        metric: what is averaged.
-        columns: one (N, K) array per seed.
-        clusters: (N,) number of each example's cluster; None where examples are independent.
-        group: (N,) which examples count.
-        seed: of the bootstrap.
-    """
-    own = [array[group] for array in columns]
-    num_examples = int(group.sum())
-    values = [metric.fold(array) for array in own] if num_examples else [np.nan]
-    if np.isnan(values).any():
-        return Figure(None, None, num_examples)
-    owners = None if clusters is None else np.array(clusters)[group].tolist()
-    return Figure(float(np.mean(values)), bootstrap_ci95(metric, own, seed=seed, clusters=owners), num_examples)
-
-
 def with_clean_scores(table: Table, out: Path) -> tuple[Table, list[Pair], list[ResultError]]:
     """Add figures without the touched examples to the rows of those tasks that were checked.
 
@@ -172,7 +135,8 @@ def with_clean_scores(table: Table, out: Path) -> tuple[Table, list[Pair], list[
     for pair in pairs:
         metric = get_task(pair.task).metrics[0].key
         try:
-            touched = touched_examples(out, pair.task, pair.corpus)["any"]
+            positions = frozenset(touched_positions(out, pair))
+            touched = Touched(pair.task, pair.data_sha256, pair.num_examples, positions)
             for model, cells in table.cells_of(pair.task).items():
                 if touched.positions and (found := clean_score(cells, touched, keys={metric}).get(metric)) is not None:
                     figures.setdefault((pair.task, model), []).append(_clean_figure(pair, touched, found))

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from corpora.foundation.config import Config
 from corpora.foundation.files import package_path
 from corpora.foundation.texts import Texts
 from downstream.finetuning.result import Result
-from downstream.metrics import Metric, bootstrap_ci95
+from downstream.metrics import FloatArray, Metric, bootstrap_ci95
 from downstream.task import Task, all_tasks
 from eval.board.comparison import Comparison, compare_models, rank_intervals
 from eval.cells.files import FailedCell, Status
@@ -48,6 +49,17 @@ class NoiseFigure(Config):
     """The figure on the sample as it is, less `value`."""
     drop_ci95: tuple[float, float] | None = None
     """95 % interval of the drop over examples; of the ranking metric alone."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric on some examples, averaged over seeds."""
+
+    value: float | None
+    """Fraction; None where it is undefined, as without examples."""
+    ci95: tuple[float, float] | None
+    """95 % bootstrap interval over these examples."""
+    num_examples: int
 
 
 class CleanFigure(Config):
@@ -289,14 +301,39 @@ def _clean_fields(metric: Metric, cells: Sequence[Result], left_out: Collection[
     """Return the figure without the examples that training text contains."""
     kept = np.ones(cells[0].num_examples, np.bool_)
     kept[list(left_out)] = False
-    found: dict[str, Any] = {"is_clean_subset": True, "num_clean_examples": int(kept.sum())}
-    columns = [cell.metric_columns(metric.key)[kept] for cell in cells]
-    values = [metric.fold(array) for array in columns] if kept.any() else [np.nan]
-    if not np.isnan(values).any():
-        clusters = None if cells[0].clusters is None else np.array(cells[0].clusters)[kept].tolist()
-        found["clean_value"] = float(np.mean(values))
-        found["clean_ci95"] = bootstrap_ci95(metric, columns, clusters=clusters)
-    return found
+    columns = [cell.metric_columns(metric.key) for cell in cells]
+    figure = figure_on(metric, columns, cells[0].clusters, kept)
+    return {
+        "is_clean_subset": True,
+        "num_clean_examples": figure.num_examples,
+        "clean_value": figure.value,
+        "clean_ci95": figure.ci95,
+    }
+
+
+def figure_on(
+    metric: Metric,
+    columns: Sequence[FloatArray],
+    clusters: Sequence[int] | None,
+    group: NDArray[np.bool_],
+    seed: int = 0,
+) -> Figure:
+    """Return a metric on some examples, averaged over seeds.
+
+    Args:
+        metric: what is averaged.
+        columns: one (N, K) array per seed.
+        clusters: (N,) number of each example's cluster; None where examples are independent.
+        group: (N,) which examples count.
+        seed: of the bootstrap.
+    """
+    own = [array[group] for array in columns]
+    num_examples = int(group.sum())
+    values = [metric.fold(array) for array in own] if num_examples else [np.nan]
+    if np.isnan(values).any():
+        return Figure(None, None, num_examples)
+    owners = None if clusters is None else np.array(clusters)[group].tolist()
+    return Figure(float(np.mean(values)), bootstrap_ci95(metric, own, seed=seed, clusters=owners), num_examples)
 
 
 def _cost_fields(found: CostFile | None) -> dict[str, Any]:

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from corpora.foundation.errors import ResultError
+from corpora.foundation.files import write_json
 from downstream.finetuning.result import Result, score
 from downstream.metrics import bootstrap_ci95
 from downstream.summaries.family import SentenceChoice
 from downstream.task import Prediction, Split, Task, all_tasks, get_task
-from eval.board.clean_scores import Touched, clean_score
+from eval.board.clean_scores import Touched, clean_score, with_clean_scores
+from eval.board.rows import build_table
+from eval.contamination.files import Pair, pair_path
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -51,8 +54,7 @@ def guesses(task: Task, seed: int) -> list[Prediction]:
 
 def touch(task: Task, positions: Sequence[int]) -> Touched:
     split = evaluation(task)
-    ids = frozenset(split.examples[position].id for position in positions)
-    return Touched(task.name, split.sha256, len(split.examples), ids, frozenset(positions))
+    return Touched(task.name, split.sha256, len(split.examples), frozenset(positions))
 
 
 GUESSED = [task for task in all_tasks().values() if task.is_sample and not isinstance(task.family, SentenceChoice)]
@@ -114,3 +116,29 @@ def test_clean_scores_are_refused_for_another_task_or_other_data(fails: Fails) -
         clean_score(result, replace(touch(NSMC, [0]), data_sha256="b" * 64))
     with pytest.raises(ValueError, match="no result"):
         clean_score([], touch(NSMC, [0]))
+
+
+def test_the_positions_of_a_pair_suffice_where_its_list_of_hits_is_an_excerpt(tmp_path: Path) -> None:
+    result, touched = result_of(NSMC, guesses(NSMC, 1)), touch(NSMC, range(30))
+    pair = Pair(
+        task=NSMC.name,
+        split=NSMC.eval_split,
+        corpus="train",
+        source="split",
+        num_examples=touched.num_examples,
+        data_sha256=touched.data_sha256,
+        num_hits=30,
+        positions=sorted(touched.positions),
+        is_excerpt=True,
+    )
+    write_json(pair_path(tmp_path, NSMC.name, "train"), pair.model_dump(by_alias=True))
+    table, pairs, errors = with_clean_scores(build_table([result], []), tmp_path)
+    assert (pairs, errors) == ([pair], [])
+    (figure,) = table.rows[0].clean
+    expected = clean_score(result, touched)["accuracy"]
+    assert (figure.value, figure.ci95, figure.touched_value) == (
+        expected.clean.value,
+        expected.clean.ci95,
+        expected.touched.value,
+    )
+    assert figure.num_touched == 30
