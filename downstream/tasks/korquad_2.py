@@ -1,7 +1,7 @@
 """KorQuAD 2.1: questions on whole Wikipedia pages in HTML, answered by a span, which may be a table (Kim et al. 2019).
 
 A page is tens of windows long, and answers longer than the family's `max_answer_length` cannot be predicted. The reader
-follows the published layout; the files themselves were not at hand when it was written.
+follows the published description of the layout and has not been tried on the files.
 """
 
 import json

@@ -32,8 +32,7 @@ TASK = Task(
     title="KLUE-STS",
     family=Regression(low=0, high=5),
     files={
-        # No digest: the copy at hand (sha256 3e7bdccdb8cb…) was put back into the official layout from the CSV of
-        # github Bing-su/klue-sts-csv-data. Texts and scores are the official ones; the bytes are not.
+        # No digest: the published bytes have not been seen.
         "train": OfficialFile(
             path=f"{FOLDER}/klue-sts-v1.1_train.json", url=f"{URL}/klue-sts-v1.1_train.json", licence="CC-BY-SA-4.0"
         ),
