@@ -10,7 +10,7 @@ from downstream.families.tagging import BLANK
 from downstream.readers import REPAIR
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
-from downstream.tasks.klue import read_annotated_sentences
+from downstream.tasks.klue._layouts import read_annotated_sentences
 
 FOLDER = "klue/klue-dp-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-dp-v1.1"

@@ -9,7 +9,7 @@ from downstream.metrics import KLUE_NER_TAGS, char_macro_f1, entity_f1
 from downstream.readers import REPAIR
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
-from downstream.tasks.klue import read_annotated_sentences
+from downstream.tasks.klue._layouts import read_annotated_sentences
 
 FOLDER = "klue/klue-ner-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-ner-v1.1"

@@ -8,7 +8,7 @@ from downstream.metrics import accuracy
 from downstream.readers import premise_of
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task
-from downstream.tasks.klue import read_labelled_records
+from downstream.tasks.klue._layouts import read_labelled_records
 
 FOLDER = "klue/klue-nli-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-nli-v1.1"

@@ -6,7 +6,7 @@ from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import accuracy, macro_f1
 from downstream.task import FinetuneConfig, Task
-from downstream.tasks.klue import read_labelled_records
+from downstream.tasks.klue._layouts import read_labelled_records
 
 FOLDER = "klue/ynat-v1.1"
 URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/ynat-v1.1"
