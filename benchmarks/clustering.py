@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -214,7 +215,8 @@ def _write_random_bert(folder: Path, data: Path) -> None:
 
 def measure_assign(arguments: argparse.Namespace) -> dict[str, Any]:
     """Fit two thirds of the day, and assign the rest."""
-    articles = read_day(arguments)
+    # With ids of their own: copies of a title in a later batch are new articles.
+    articles = [replace(article, id=f"article-{number}") for number, article in enumerate(read_day(arguments))]
     articles = [articles[position] for position in np.random.default_rng(0).permutation(len(articles))]
     size = scaled(arguments, NUM_ASSIGNED)
     batches = [articles[first : first + 1000] for first in range(len(articles) - size, len(articles), 1000)]
