@@ -45,7 +45,6 @@ SCHEMA = 1
 MAX_UNDO = 100
 """Edits that can be undone."""
 
-
 KEPT_FIELDS = tuple(set(StateFile.model_fields) - {"schema_version", "embedder", "vectors", "articles"})
 """Fields that `Stories` and its file have in common."""
 
@@ -142,10 +141,8 @@ class Stories:
         ids, centres, categories = self._centres(_newest(new))
         positions = {text: position for position, text in enumerate(self.texts)}
         joined = [""] * len(new)
-        judge = (
-            Judge(self._story_texts(), texts, make_levels(self.config)) if self.config.clusterer == "linkage" else None
-        )
-        level = self.scale.level(self.config.min_typicality)
+        # Linkage compares with the titles of the nearest story, however far its centre is.
+        level = -np.inf if self.config.clusterer == "linkage" else self.scale.level(self.config.min_typicality)
         for category in sorted({article.category for article in new}) if self.config.by_category else [None]:
             chosen = [k for k, article in enumerate(new) if category in (None, article.category)]
             is_open = np.array([category in (None, other) for other in categories], bool)
@@ -154,10 +151,14 @@ class Stories:
             for index in chosen:
                 text = int(of_article[index])
                 is_routine = self.config.routine == "apart" and routine_kind(new[index].title) != ""
-                if text >= 0 and points[text].any() and open_ids and not is_routine:
-                    id_ = open_ids[int(nearest_of[text])]
-                    is_near = judge.takes(id_, [texts[text]]) if judge else cosines[text] >= level
-                    joined[index] = id_ if is_near else ""
+                if text >= 0 and points[text].any() and open_ids and not is_routine and cosines[text] >= level:
+                    joined[index] = open_ids[int(nearest_of[text])]
+        if self.config.clusterer == "linkage":
+            chosen = [index for index, story in enumerate(joined) if story]
+            judge = Judge(self._story_texts(), texts, make_levels(self.config))
+            taken = judge.takes_each([joined[k] for k in chosen], [texts[of_article[k]] for k in chosen])
+            for index in np.array(chosen, np.int64)[~taken].tolist():
+                joined[index] = ""
         originals = self._stories_of_texts()
         for index, text in enumerate(of_article.tolist()):
             original = originals.get(positions.get(texts[text], -1), "") if text >= 0 else ""

@@ -117,7 +117,7 @@ def _average_linkage(features: PairFeatures, members: NDArray[np.int64], level: 
 
 
 @dataclass(frozen=True)
-class _Profiles:
+class Profiles:
     """What the titles of each group have on average, as rows of length 1."""
 
     letters: "csr_array"
@@ -126,12 +126,18 @@ class _Profiles:
     """Names and numbers."""
 
     @classmethod
-    def of_groups(cls, features: PairFeatures, labels: Labels) -> "_Profiles":
+    def of_groups(cls, features: PairFeatures, labels: Labels) -> "Profiles":
+        """Sum the titles of each label; −1 is no group."""
+        members = np.flatnonzero(labels >= 0)
+        return cls.of_members(features, labels[members], members)
+
+    @classmethod
+    def of_members(cls, features: PairFeatures, groups: Labels, members: Labels) -> "Profiles":
+        """Sum the titles of each group; GROUPS and MEMBERS are pairs, and a title may be in several groups."""
         from scipy.sparse import csr_array
 
-        members = np.flatnonzero(labels >= 0)
-        shape = (int(labels.max(initial=-1)) + 1, features.size)
-        sums = csr_array((np.ones(len(members), np.float32), (labels[members], members)), shape=shape)
+        shape = (int(groups.max(initial=-1)) + 1, features.size)
+        sums = csr_array((np.ones(len(members), np.float32), (groups, members)), shape=shape)
         facts = csr_array(features.names + features.numbers)
         tables = (features.letters, features.nouns, facts)
         return cls(*(unit_rows(csr_array(sums @ table)) for table in tables))
@@ -143,6 +149,16 @@ class _Profiles:
         ).toarray()
         return similarities
 
+    def similarity_of(self, features: PairFeatures, titles: Labels, groups: Labels) -> Matrix:
+        """Return (N,): the similarity of N titles, each to its group."""
+
+        def shared(table: "csr_array", profile: "csr_array") -> Matrix:
+            return np.asarray(table[titles].multiply(profile[groups]).sum(axis=1), np.float32).ravel()
+
+        letters, nouns = shared(features.letters, self.letters), shared(features.nouns, self.nouns)
+        similarities: Matrix = (1 - NOUN_SHARE) * letters + NOUN_SHARE * nouns
+        return similarities
+
 
 def joined(features: PairFeatures, labels: Labels, levels: Levels) -> Labels:
     """Merge groups that are each other's nearest and near enough, until there are none."""
@@ -150,7 +166,7 @@ def joined(features: PairFeatures, labels: Labels, levels: Levels) -> Labels:
         size = int(labels.max(initial=-1)) + 1
         if size < 2:
             break
-        profiles = _Profiles.of_groups(features, labels)
+        profiles = Profiles.of_groups(features, labels)
         similarities = profiles.similarities(profiles.letters, profiles.nouns)
         facts = (profiles.facts @ profiles.facts.T).toarray()
         is_near = (similarities >= levels.join) | ((facts >= levels.join_facts) & (similarities >= levels.join_least))
@@ -172,7 +188,7 @@ def attached(features: PairFeatures, labels: Labels, rest: NDArray[np.int64], le
     """Return the group that each title of REST shares most with, −1 for those that share too little."""
     if not len(rest) or labels.max(initial=-1) < 0:
         return np.full(len(rest), -1)
-    profiles = _Profiles.of_groups(features, labels)
+    profiles = Profiles.of_groups(features, labels)
 
     def search(block: NDArray[np.int64], _: int) -> tuple[Labels, Matrix]:
         similarities = profiles.similarities(features.letters[block], features.nouns[block])

@@ -10,7 +10,8 @@ import pytest
 import apps.stories.page
 from apps.stories.articles import Article
 from apps.stories.clusters import CharNgrams, ClusteringConfig, Clusters, cluster
-from apps.stories.linking.groups import Levels, cut_by_category, link
+from apps.stories.linking.groups import Levels, attached, cut_by_category, link
+from apps.stories.linking.growth import Judge
 from apps.stories.linking.pairs import PairFeatures
 from apps.stories.linking.routine import routine_kind
 from apps.stories.state import Stories
@@ -116,6 +117,28 @@ def test_kept_stories_take_by_the_same_levels() -> None:
     assert joined[0] is not None
     assert set(joined[1:]) == {None}
     assert stories.found() == []
+
+
+def test_titles_are_taken_each_by_its_story_alone() -> None:
+    stories = {"booking": BOOKING[:3], "video": VIDEO[:3]}
+    new = [BOOKING[3], VIDEO[3], *UNRELATED[:3], BOOKING[0]]
+    for levels in (Levels(), Levels(log_odds=-2.0), Levels(log_odds=2.0, attach=0.2), Levels(log_odds=9.0, attach=2.0)):
+        judge = Judge(stories, new, levels)
+        features = PairFeatures(texts := sorted({*new, *BOOKING[:3], *VIDEO[:3]}))
+        for story, titles in stories.items():
+            labels = np.full(len(texts), -1)
+            labels[[texts.index(title) for title in titles]] = 0
+            members = np.flatnonzero(labels == 0)
+            expected = []
+            for title in new:
+                number = np.array([texts.index(title)])
+                is_linked = features.log_odds(number, members).clip(-6, 6).mean() >= levels.log_odds
+                is_attached = attached(features, labels, number, levels.attach)[0] == 0
+                expected.append(bool(title in titles or is_linked or is_attached))
+            assert judge.takes_each([story] * len(new), new).tolist() == expected, (levels, story)
+            assert [judge.takes(story, [title]) for title in new] == expected, (levels, story)
+    mixed = Judge(stories, new, Levels()).takes_each(["booking", "video", "video"], [BOOKING[3], BOOKING[3], VIDEO[3]])
+    assert mixed.tolist() == [True, False, True]
 
 
 ROUTINE = {
