@@ -111,7 +111,7 @@ def browser_texts(texts: Texts) -> str:
 
 
 class RootAddress:
-    """Tells the browser where the demo's root is.
+    """Gives the browser the address of the demo's root.
 
     Otherwise Streamlit's script looks for the server below the address of the page that was opened, and logs two
     answers with 404 for each of them.

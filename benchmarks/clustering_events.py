@@ -254,11 +254,11 @@ def measure_sizes(articles: Sequence[Article], marks: Marks) -> list[dict[str, A
 def measure_pairs(articles: Sequence[Article], marks: Marks) -> dict[str, int]:
     """Compare the marked pairs of the reported half with the stories of the whole day."""
     labels = group(articles, range(len(articles)))
-    counts = {"true": 0, "false": 0, "missed": 0, "apart": 0}
+    counts = {"true": 0, "false": 0, "missed": 0, "separate": 0}
     for first, second, same in marks.pairs:
         if marks.half_of_pair(first, second) == REPORT and not _is_routine(articles, (first, second)):
             together = labels[first] == labels[second] >= 0
-            counts[("true" if same else "false") if together else ("missed" if same else "apart")] += 1
+            counts[("true" if same else "false") if together else ("missed" if same else "separate")] += 1
     return counts
 
 

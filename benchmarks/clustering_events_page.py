@@ -39,7 +39,7 @@ def page(results: Mapping[str, Any]) -> str:
         "Marked pairs of the reported half, whole day: "
         f"precision {pairs['true'] / max(1, pairs['true'] + pairs['false']):.3f}, "
         f"recall {pairs['true'] / max(1, pairs['true'] + pairs['missed']):.3f} "
-        f"({pairs['true'] + pairs['missed']} pairs on one event, {pairs['false'] + pairs['apart']} not).",
+        f"({pairs['true'] + pairs['missed']} pairs on one event, {pairs['false'] + pairs['separate']} not).",
         "",
         *_judged_lines(judged),
         *_copy_lines(copies),

@@ -121,7 +121,7 @@ def _settings(texts: Texts, labels: Sequence[str], default: str) -> tuple[str, f
 
 
 def _on_news(context: PageContext, task: Task, label: str, threshold: float) -> None:
-    """Tell what the model has read, and how well it finds hateful and offensive comments on news."""
+    """Show what the model has read, and how well it finds hateful and offensive comments on news."""
     texts = context.texts
     assert context.choice is not None
     lines = [what_it_read(texts, task)]

@@ -48,7 +48,7 @@ NUMBER = re.compile(r"(?<![\w.])[-−](?=\d)|\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d
 POINT = re.compile(r"(?<=\d)[.](?=\d)")
 # Numerals before a noun; Kiwi tags them like any other determiner, such as 새 and 전.
 NUMERALS = re.compile("한|두|세|석|서|네|넉|너|닷|엿|다섯|여섯|일곱|여덟|아홉|열|스무|첫|(?:첫|둘|셋|넷)째|양|온")
-# Whatever their tag: 안 (inside) and 못 (nail) count as negations, too, which only keeps texts apart.
+# Whatever their tag: 안 (inside) and 못 (nail) count as negations, too, which only gives fewer copies.
 NEGATION = re.compile(r"(?<!\S)[안못](?!\S)|없|않|아니|못(?=하|해|한|할|했)")
 NEGATING_PREFIX = frozenset("불부비미무반탈역몰")
 LONGEST_DIFFERENCE = 5000

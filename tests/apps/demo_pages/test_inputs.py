@@ -49,7 +49,7 @@ def test_files_that_cannot_be_used() -> None:
                 name,
                 expected,
             )
-            # In English there is the same to be told, and nothing of the temporary folder in either.
+            # In English there is the same message, and nothing of the temporary folder in either.
             said = re.sub("본문|제목|'[^']*'", "", refusal(read, name, content, ENGLISH))
             assert not re.search("[가-힣]", said), (read.__name__, name, expected)
             assert "/tmp" not in refusal(read, name, content), (read.__name__, name, expected)
@@ -80,9 +80,9 @@ def test_bad_records_are_set_aside_with_their_place() -> None:
     content = '{"text": "좋다."}\n{"text": \n{"title": "본문 없음"}\n'.encode()
     found = read_article_file("a.jsonl", content)
     assert len(found.records) == 1
-    told = [explain_rejected(record, KOREAN) for record in found.rejected]
-    assert told[0].startswith("2번째 레코드: JSON이 깨져")
-    assert told[1].startswith("3번째 레코드: 본문이나 제목이 든 열을")
+    shown = [explain_rejected(record, KOREAN) for record in found.rejected]
+    assert shown[0].startswith("2번째 레코드: JSON이 깨져")
+    assert shown[1].startswith("3번째 레코드: 본문이나 제목이 든 열을")
 
 
 def test_other_formats_are_read() -> None:

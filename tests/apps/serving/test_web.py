@@ -57,7 +57,7 @@ class Gatekeeper:
         assert self.gate.wait(20)
         if any("고장" in item.texts[0] for item in batch):
             raise RuntimeError(f"cannot compute {batch[0].texts[0]}")
-        # What a text gets can be told from its last character and its length alone.
+        # What a text gets follows from its last character and its length alone.
         return [to_json({"label": item.texts[0][-1:], "scores": {"length": len(item.texts[0])}}) for item in batch]
 
     @property

@@ -1,4 +1,4 @@
-"""Near-duplicates: against brute force, and texts that must stay apart."""
+"""Near-duplicates: against brute force, and texts that are no copies."""
 
 import doctest
 import unicodedata
@@ -55,7 +55,7 @@ MINIMAL = [
     ("처분 공개 결정", "처분 비공개 결정"),
     ("사실이다 해명", "사실이 아니다 해명"),
     ("문제 풀었다", "문제 못 풀었다"),
-    # words in the place of others
+    # words instead of others
     ("개헌 찬성 여론 확산", "개헌 반대 여론 확산"),
     ("집값 오른다 전망", "집값 내린다 전망"),
 ]

@@ -24,7 +24,7 @@ class Words(Protocol):
 
 
 class Given:
-    """An embedder that was told its vectors."""
+    """An embedder with given vectors."""
 
     sha256 = "given"
 

@@ -78,20 +78,20 @@ def test_a_file_of_one_event_gives_its_story_and_a_file_of_none_gives_none() -> 
     assert found(*UNRELATED) == set()
 
 
-def test_events_are_told_apart_in_a_small_file_and_unrelated_titles_left_out() -> None:
+def test_events_are_distinguished_in_a_small_file_and_unrelated_titles_left_out() -> None:
     assert found(*BOOKING, *VIDEO, *UNRELATED) == {frozenset(BOOKING), frozenset(VIDEO)}
 
 
-def test_a_story_across_categories_keeps_its_largest_piece() -> None:
+def test_a_story_across_categories_keeps_its_largest_part() -> None:
     titles = [*BOOKING, *VIDEO]
-    for categories, pieces in (
+    for categories, parts in (
         (["사회"] * 4, {frozenset(BOOKING)}),
         (["사회", "사회", "정치", "정치"], {frozenset(BOOKING[:2])}),
         (["사회", "사회", "사회", "정치"], {frozenset(BOOKING[:3])}),
     ):
         articles = [Article(t, category=c) for t, c in zip(titles, [*categories, *["연예"] * 4], strict=True)]
         clusters = cluster(articles, ClusteringConfig(by_category=True), embedder=CharNgrams())
-        assert stories_of(clusters) == {*pieces, frozenset(VIDEO)}, categories
+        assert stories_of(clusters) == {*parts, frozenset(VIDEO)}, categories
     labels = cut_by_category(np.array([0, 0, 0, -1]), np.array(["a", "b", "c", "a"], object), 3)
     assert labels.tolist() == [-1] * 4
 
