@@ -1,4 +1,4 @@
-"""What stands around an article is told from its sentences: lines by hand, look-alikes, and places."""
+"""Boilerplate is separated from sentences: lines by hand, look-alikes, and positions in a text."""
 
 import doctest
 import itertools

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from corpora.build import build, main, recipe_inputs
+from corpora.cleaning import evaluation_texts
 from corpora.corpus import read_corpus
 from corpora.foundation.errors import DataError, RecipeError, UsageError
 from corpora.sources import RECIPES, Source, read_corpus_recipe
@@ -64,7 +65,7 @@ def test_the_command_builds_what_a_recipe_says(
     assert texts == ["배우의 연기가 정말 좋았던 영화", "시의회가 내년 예산안을 오늘 의결했다."]
 
 
-def test_a_missing_source_tells_who_publishes_it(root: Path, write: Write, fails: Fails) -> None:
+def test_an_error_for_a_missing_source_names_its_publisher(root: Path, write: Write, fails: Fails) -> None:
     recipe = read_corpus_recipe(str(write("ours.toml", RECIPE)))
     (root / "news.csv").unlink()
     with fails(DataError, root / "news.csv", "news", "our own"):
@@ -78,7 +79,7 @@ def test_evaluation_data_that_is_not_there_cannot_be_kept_out(root: Path, write:
         recipe_inputs(recipe, root)
 
 
-def test_a_misspelt_recipe_and_a_misspelt_key_are_told(write: Write, fails: Fails) -> None:
+def test_a_misspelt_recipe_and_a_misspelt_key_are_named(write: Write, fails: Fails) -> None:
     with fails(RecipeError, "open_koraen", "no such recipe", "open_korean"):
         read_corpus_recipe("open_koraen")
     path = write("ours.toml", RECIPE.replace("origin", "orgin"))
@@ -116,8 +117,10 @@ def test_our_recipe_finds_its_files_and_builds_from_the_small_ones(real_data: Pa
         "KorQuAD_v1.0_dev.json",
         "klue-nli-v1.1_dev.json",
     }
+    assert all(len(list(evaluation_texts(path))) > 0 for path in config.exclude)
     small = [source for source in sources if source.path.name in {"boddari_wikinews.csv", "news_titles_kocohub.txt.gz"}]
-    manifest = build(small, tmp_path / "corpus", config)
+    nli = tuple(path for path in config.exclude if path.name.startswith("klue-nli"))
+    manifest = build(small, tmp_path / "corpus", config.model_copy(update={"exclude": nli}))
     assert sum(source.num_kept for source in manifest.sources) > 2_000
     # The premises of KLUE-NLI were taken from Wikinews, among others.
     assert sum(source.dropped.get("excluded", 0) for source in manifest.sources) > 50
