@@ -178,7 +178,7 @@ def _speed_table(part: Timing, whole: Timing, tasks: int) -> str:
     all_seconds = 0.0
     for name in whole.seconds:
         processes_used = 1 if name in SEQUENTIAL else tasks
-        # A stage may take no longer for more documents than the clock can tell.
+        # The clock may show no difference for more documents.
         elapsed = max(whole.seconds[name] - part.seconds[name], 1e-3) * processes_used
         all_seconds += elapsed
         hours = elapsed / num_documents * SCALE / 3600
@@ -327,11 +327,11 @@ def measure_privacy(data: Path) -> None:
         cue = rng.choice(CUES[kind])
         text = rng.choice(texts)
         blanks = [k for k, character in enumerate(text) if character == " "]
-        place = rng.choice(blanks) if blanks else 0
+        position = rng.choice(blanks) if blanks else 0
         behind = rng.choice((")", "입니다.", "로", "에", ",", "")) if "(" not in cue else ")"
-        before = f"{text[:place]} {cue}"
+        before = f"{text[:position]} {cue}"
         span = (len(before), len(before) + len(secret))
-        found = find(f"{before}{secret}{behind} {text[place:].lstrip()}")
+        found = find(f"{before}{secret}{behind} {text[position:].lstrip()}")
         planted[kind] += 1
         masked[kind] += any(start <= span[0] and span[1] <= end for start, end, _ in found)
     sys.stdout.write("| kind | planted | masked | share |\n| --- | ---: | ---: | ---: |\n")
@@ -369,9 +369,9 @@ def _measure_false_hits(rng: random.Random, texts: list[str]) -> None:
     for _ in range(NUM_PLANTED):
         number = _lookalike(rng)
         text = rng.choice(texts)
-        place = text.find(" ", rng.randrange(len(text)))
-        before = f"{text[:place]} " if place > 0 else ""
-        result = f"{before}{number} {text[max(place, 0) :].lstrip()}"
+        position = text.find(" ", rng.randrange(len(text)))
+        before = f"{text[:position]} " if position > 0 else ""
+        result = f"{before}{number} {text[max(position, 0) :].lstrip()}"
         span = (len(before), len(before) + len(number))
         hits["hit"] += any(start < span[1] and end > span[0] for start, end, _ in find(result))
     share = 100 * hits["hit"] / NUM_PLANTED
