@@ -287,8 +287,8 @@ def _is_bare(text: str, segment: Segment) -> bool:
 def _without_related(text: str, segments: list[Segment]) -> list[Segment]:
     """Label what stands behind a heading of related items: 많이 본 뉴스, 관련기사.
 
-    The items are other articles' headlines and first sentences. A list behind the greater part of an article goes on to
-    its end; one before it ends with the next sentence of at least `SHORTEST_PARAGRAPH` characters.
+    The items are other articles' headlines and first sentences. A list behind the greater part of an article reaches
+    to its end; one before it ends with the next sentence of at least `SHORTEST_PARAGRAPH` characters.
     """
     num = sum(not segment.kind for segment in segments)
     before, is_list, is_last = 0, False, False

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, TypeAlias, TypeVar
+from typing import IO, Any, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 
@@ -23,7 +23,7 @@ Split: TypeAlias = Literal["train", "held-out"]
 
 MANIFEST = "manifest.json"
 PROGRESS = ".progress"
-"""Folder of finished sources during a build."""
+"""Folder of finished tasks during a build."""
 PREFIXES: Mapping[Split, str] = {"train": "documents-", "held-out": "held-out-"}
 
 
@@ -58,7 +58,7 @@ class Counts(Config):
     edited: dict[str, int] = Field(default_factory=dict)
     """Documents by edit."""
     masked: dict[str, int] = Field(default_factory=dict)
-    """Places with personal data by kind, in titles and texts, those of dropped documents included."""
+    """Spans of personal data by kind, in titles and texts, those of dropped documents included."""
 
 
 class SourceRecord(Counts, SourceFile):
@@ -92,7 +92,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a corpus.
 
     Raises:
-        DataError: there is no corpus in FOLDER, or it is not finished.
+        DataError: there is no corpus in FOLDER, or it is not finished, or the manifest is damaged.
     """
     if not folder.exists():
         raise DataError(folder, "no such file or folder", "check the path")
@@ -101,7 +101,11 @@ def read_manifest(folder: Path) -> Manifest:
         what = "this corpus is not finished" if is_begun else f"no corpus: {MANIFEST} is missing"
         fix = "run the same command again" if is_begun else "make one with"
         raise DataError(folder, what, f"{fix}: python -m corpora.build SOURCE --out {folder}")
-    manifest = load_record(Manifest, folder / MANIFEST)
+    try:
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except ValidationError as error:
+        fix = "delete the folder and build the corpus again"
+        raise DataError(folder / MANIFEST, "not the manifest of a corpus", fix) from error
     if manifest.digest and manifest.digest != _digest_of(manifest):
         what = "changed since it was written"
         raise DataError(folder / MANIFEST, what, "delete the folder and build the corpus again")
@@ -197,22 +201,6 @@ def check_shards(folder: Path, shards: Iterable[ShardRecord]) -> None:
             raise _changed(path)
 
 
-LoadedT = TypeVar("LoadedT", bound=Config)
-
-
-def load_record(kind: type[LoadedT], path: Path) -> LoadedT:
-    """Read a record of a corpus.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        fix = "delete the folder and build the corpus again"
-        raise DataError(path, f"not the {kind.__name__.strip('_').lower()} of a corpus", fix) from error
-
-
 def record_of(document: Document) -> dict[str, str]:
     """Return a document as it is written: its id, title and text, and what is known of date, section and source."""
     record = {"id": document.id, "title": document.title, "text": document.text}
@@ -225,19 +213,18 @@ def record_of(document: Document) -> dict[str, str]:
 class ShardWriter(contextlib.AbstractContextManager["ShardWriter"]):
     """Writes the documents of a source and split into shards; a shard gets its name when it is complete."""
 
-    def __init__(self, out: Path, split: Split, source: str, *, first: int, limit: int) -> None:
+    def __init__(self, out: Path, split: Split, source: str, limit: int) -> None:
         """Start without a shard.
 
         Args:
-            out: folder of the corpus.
+            out: folder of the shards.
             split: of the documents.
             source: name of their source.
-            first: number of the first shard.
             limit: largest size of a shard in bytes.
         """
         self.shards: list[ShardRecord] = []
         self.num_documents = self.num_chars = 0
-        self._out, self._split, self._source, self._first, self._limit = out, split, source, first, limit
+        self._out, self._split, self._source, self._limit = out, split, source, limit
         self._stack = contextlib.ExitStack()
         self._file: IO[bytes] | None = None
         self._size = self._before = 0
@@ -259,7 +246,7 @@ class ShardWriter(contextlib.AbstractContextManager["ShardWriter"]):
 
     @property
     def _name(self) -> str:
-        return f"{PREFIXES[self._split]}{self._first + len(self.shards):05d}.jsonl"
+        return f"{PREFIXES[self._split]}{len(self.shards):05d}.jsonl"
 
     def _close(self) -> None:
         if self._file is None:

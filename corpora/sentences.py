@@ -72,7 +72,7 @@ def split_sentences(text: str) -> list[Sentence]:
 
 
 def ends_sentence(eojeol: str) -> bool:
-    """Tell by rule whether a sentence ends with this eojeol.
+    """Return by rule whether a sentence ends with this eojeol.
 
     It does if the last character before closing quotes and brackets is one of `. ! ? …` or their wide forms. A word
     that continues after the quotation (“갔다.”라고) does not, nor do list numbers, dates and initials.
@@ -313,7 +313,7 @@ def is_litany(line: str) -> bool:
 
 
 def _enclosed(block: str, ends: Collection[int]) -> bytearray:
-    """Mark positions at which no sentence ends, because a quotation or a bracket goes on, or the sentence around it.
+    """Mark positions at which no sentence ends, because a quotation, a bracket, or the sentence around it continues.
 
     Returns:
         A byte for each position between characters, `len(block) + 1` of them.
@@ -328,16 +328,16 @@ def _enclosed(block: str, ends: Collection[int]) -> bytearray:
         is_fresh = not before or at in ends
         behind = close + 1
         if block[start] in QUOTES:
-            goes_on = block[behind : behind + 1].isalpha() or block[behind : behind + 1] == ","
-            goes_on = goes_on or CONTINUES.match(block, behind) is not None
-            if is_fresh and not goes_on:
+            continues = block[behind : behind + 1].isalpha() or block[behind : behind + 1] == ","
+            continues = continues or CONTINUES.match(block, behind) is not None
+            if is_fresh and not continues:
                 marks[close] = True  # a full stop glued to a straight closing mark
                 continue
-            goes_on = goes_on or (not is_fresh and UNENDED_BEFORE.search(before) is not None)
+            continues = continues or (not is_fresh and UNENDED_BEFORE.search(before) is not None)
         else:
-            goes_on = not is_fresh and block[close - 1] in ENDING and UNENDED_BEFORE.search(before) is not None
+            continues = not is_fresh and block[close - 1] in ENDING and UNENDED_BEFORE.search(before) is not None
         marks[start + 1 : behind] = b"\1" * (close - start)
-        marks[behind] = goes_on
+        marks[behind] = continues
         cursor = behind
     return marks
 

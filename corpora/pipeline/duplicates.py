@@ -140,22 +140,22 @@ class KeyedUnits:
 
     def merged(self, name: str, rows: str, number: int, count: int) -> tuple[HashArray, IntArray, IntArray]:
         """Return one range of keys in order, and of each the unit and the row there; equal keys in reading order."""
-        found, units, places = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        found, units, all_rows = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for unit, key in enumerate(self.keys):
             values = self.workspace.array(self.stage, key, name)
             part = _range_of(values, number, count)
             found.append(np.asarray(values[part]))
-            places.append(np.asarray(self.workspace.array(self.stage, key, rows)[part], np.int64))
+            all_rows.append(np.asarray(self.workspace.array(self.stage, key, rows)[part], np.int64))
             units.append(np.full(part.stop - part.start, unit, np.int64))
-        values, all_units, all_places = np.concatenate(found), np.concatenate(units), np.concatenate(places)
+        values, owners, numbers = np.concatenate(found), np.concatenate(units), np.concatenate(all_rows)
         order = np.argsort(values, kind="stable")
-        return values[order], all_units[order], all_places[order]
+        return values[order], owners[order], numbers[order]
 
 
 def find_exact(units: KeyedUnits, number: int, count: int, task: TaskFolder) -> None:
     """Write which documents have the text of an earlier one, of one range of digests."""
-    keys, owners, places = units.merged("digests.npy", "digests-documents.npy", number, count)
-    documents = units.offsets[owners] + places
+    keys, owners, rows = units.merged("digests.npy", "digests-documents.npy", number, count)
+    documents = units.offsets[owners] + rows
     first = first_of_runs(keys) if len(keys) else np.zeros(0, np.int64)
     is_first = np.zeros(len(keys), np.bool_)
     is_first[first] = True

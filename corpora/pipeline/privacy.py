@@ -52,7 +52,7 @@ class Masked:
 
     text: str
     counts: Counter[Kind]
-    """Masked places by kind."""
+    """Masked spans by kind."""
 
 
 def mask(text: str, kinds: Sequence[Kind] = DEFAULT_KINDS) -> Masked:
@@ -145,7 +145,7 @@ _AREA = r"(?:2|3[1-3]|4[1-4]|5[1-5]|6[1-4])"
 _SHORT = r"(?:15(?:22|33|44|51|66|77|88|99)|16(?:00|11|22|33|44|55|61|66|68|70|77|88|99)|18(?:00|11|33|55|66|77|99))"
 _FREE = r"(?<!\d[.,-])(?<![\d-])"
 _CLOSED = r"(?!\d|[-.]\d|,\d{3}(?![\d-]))"
-"""Around a number: no digits, and no separators behind which it goes on."""
+"""Around a number: no digits, and no separators with more digits behind."""
 _UNIT = r"(?:원|달러|명|개|건)(?![가-힣])"
 _START, _END = rf"{_FREE}(?<!\d\s)", rf"{_CLOSED}(?![만억]?[원달명]|\s[만억]?\s?{_UNIT})(?:\s?~\s?\d{{1,4}}(?!\d))?"
 PHONES = re.compile(
@@ -285,7 +285,7 @@ def _is_plate(text: str, match: re.Match[str], number: str, use: str) -> bool:
     if VEHICLE_BEFORE.search(_before(text, start, 24)) or VEHICLE_BEHIND.match(text, end):
         return True
     before = _before(text, start, 40)
-    if before.rstrip().endswith(("제", "제 ")) or (use in COUNTERS and match["gap"]):
+    if before.rstrip().endswith("제") or (use in COUNTERS and match["gap"]):
         return False
     # Until 1999 a court case was called 98다1234.
     is_case = len(number) == 2 and not match["gap"] and int(number) >= FIRST_CASE_YEAR

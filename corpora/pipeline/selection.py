@@ -105,8 +105,8 @@ def select_unit(build: Build, number: int, key: str, span: tuple[int, int], repe
     source = build.plan.units[number].file.name
     with build.workspace.task(SELECT, key) as task:
         with (
-            ShardWriter(task.path, "train", source, first=0, limit=limit) as train,
-            ShardWriter(task.path, "held-out", source, first=0, limit=limit) as held_out,
+            ShardWriter(task.path, "train", source, limit) as train,
+            ShardWriter(task.path, "held-out", source, limit) as held_out,
         ):
             for document, reason in evaluation.reasons(distinct()):
                 if reason:

@@ -41,7 +41,7 @@ from corpora.pipeline.selection import SELECT, Repeated, select_unit
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work of a stage."""
+    """A part of a stage that runs in one process."""
 
     key: str
     """Digest of all that decides its result."""

@@ -103,14 +103,6 @@ class Workspace:
         counts: dict[str, Any] = self._mark(self.folder(stage, key))["counts"]
         return counts
 
-    def names(self, stage: str, key: str) -> list[str]:
-        """Return the names of the files of a finished task."""
-        return sorted(self._mark(self.folder(stage, key))["files"])
-
-    def digest(self, stage: str, key: str, name: str) -> str:
-        """Return the recorded SHA-256 of a file."""
-        return str(self._mark(self.folder(stage, key))["files"][name][1])
-
     def file(self, stage: str, key: str, name: str) -> Path:
         """Return the path of a file of a finished task, once its bytes match the mark.
 
@@ -120,7 +112,7 @@ class Workspace:
         path = self.folder(stage, key) / name
         written_at = path.stat().st_mtime_ns if path.is_file() else None
         if written_at is None or self._checked.get(path) != written_at:
-            if written_at is None or sha256(path) != self.digest(stage, key, name):
+            if written_at is None or sha256(path) != self._mark(path.parent)["files"][name][1]:
                 shutil.rmtree(path.parent)
                 raise DataError(path, "changed since it was written", "check the disk and run the same command again")
             self._checked[path] = written_at

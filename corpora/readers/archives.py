@@ -1,7 +1,6 @@
 """Containers of articles: zip archives of readable files, WARC, HWPX, with caps on what they unpack to."""
 
 import copy
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -74,11 +73,6 @@ def _blocks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, largest: int) -> 
             yield block
     if size != member.file_size:
         raise ValueError(f"unpacks to {size:,} bytes, not {member.file_size:,}")
-
-
-def scratch_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Return a folder for unpacked files that is removed afterwards."""
-    return tempfile.TemporaryDirectory(prefix="pressbert-")
 
 
 def read_hwpx(path: Path) -> str:

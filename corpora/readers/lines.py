@@ -27,7 +27,7 @@ SHARE_WRAPPED = 0.6
 FULL = 0.93
 """Share of the widest line that a line and the next word exceed if the word did not fit: a PDF's lines are ragged."""
 LONGEST_OPEN = 400
-"""Characters over which a quotation goes on in the next line."""
+"""Characters over which a quotation continues in the next line."""
 FINISHED = re.compile(r"[.!?…。\uff01\uff1f:;][”’\"')」』》〉】\]]*\s*$")
 # 했다, 있습니다, 했음, 있나요: a sentence without its full stop, or half a word
 BARE = re.compile(r"[가-힣](?:다|요|죠|까|음|함|됨|임)[”’\"')」』》〉】\]]*\s*$")
@@ -48,12 +48,12 @@ DECIMAL = re.compile(r"\d[.,]$")
 # 밝혔다|고 말했다: but 만났다|고 씨는
 PARTICLE = re.compile(r"[고며은는을를와]\s")
 # 다리를|, 하고|, 놓는|: no line of a list ends like this, and hardly a headline
-GOES_ON = re.compile(
+CONTINUED = re.compile(
     r"(?:,|[가-힣](?:[을를]|(?:[하되이있]|었|았|했|됐)(?:고|며|는)|면서|위한|위해|대한|따른|통해|이라고|다고))\s*$"
 )
 CANNOT_BEGIN = frozenset(".,!?…”’)]」』〉》】。、")
 LONG_ENOUGH = 15
-"""Characters of a line that goes on; shorter ones are headings."""
+"""Characters of a line that continues in the next one; shorter ones are headings."""
 # Marks whose closing one may lie in the next line
 DIRECTED = {"“": "”", "‘": "’", "「": "」", "『": "』", "(": ")", "[": "]", "〈": "〉", "《": "》", "【": "】"}
 # The last straight mark of a line opens a quotation, the first one of the next line closes it.
@@ -119,13 +119,13 @@ def _joined(text: str, lines: Sequence[tuple[int, int]]) -> list[bool]:
     is_wrapped = num_full >= MIN_WRAPPED and num_full >= SHARE_WRAPPED * len(unended)
     if is_wrapped:
         unfinished += [k for k in full if texts[k + 1][0].isdigit() and DECIMAL.search(texts[k])]
-    goes_on = {k for k in unfinished if (is_wrapped and k in full) or _is_cut(texts[k], texts[k + 1])}
-    goes_on |= {
+    continues = {k for k in unfinished if (is_wrapped and k in full) or _is_cut(texts[k], texts[k + 1])}
+    continues |= {
         k for k in pairs if FRAGMENT.match(texts[k + 1]) and texts[k + 1][0] in "라이" and texts[k][-1] in "”’\"'"
     }
-    goes_on |= {k for k in pairs if texts[k + 1][0] in CANNOT_BEGIN}
-    goes_on |= {k for k in pairs if _is_open(texts[k], texts[k + 1])}
-    return [k in goes_on for k in range(len(lines) - 1)]
+    continues |= {k for k in pairs if texts[k + 1][0] in CANNOT_BEGIN}
+    continues |= {k for k in pairs if _is_open(texts[k], texts[k + 1])}
+    return [k in continues for k in range(len(lines) - 1)]
 
 
 def _width(line: str) -> int:
@@ -140,7 +140,7 @@ def _is_cut(line: str, following: str) -> bool:
     is_last_word = len(word) <= 8 and word[-1] == "." and word[0] >= "가"
     return bool(
         (line[-1].isalnum() and (FRAGMENT.match(following) or is_last_word))
-        or (not BARE.search(line[-20:]) and (PARTICLE.match(following) or GOES_ON.search(line[-20:])))
+        or (not BARE.search(line[-20:]) and (PARTICLE.match(following) or CONTINUED.search(line[-20:])))
     )
 
 

@@ -54,7 +54,7 @@ class Plain:
 
 
 def has_markup(text: str) -> bool:
-    """Tell whether a text holds HTML tags or comments; other uses of `<` and `>` do not count."""
+    """Return whether a text holds HTML tags or comments; other uses of `<` and `>` do not count."""
     return "<!--" in text or any(_is_known(tag.group(1)) for tag in _TAG.finditer(text))
 
 

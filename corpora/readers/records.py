@@ -6,6 +6,7 @@ Every record is yielded, good or bad, so that readers can count them: accepted +
 import itertools
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from corpora.characters import nfc
 from corpora.foundation.errors import DataError
-from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_hwpx, scratch_folder, unpack_member
+from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_hwpx, unpack_member
 from corpora.readers.decoding import BROKEN, WRITTEN_AGAIN, BadLine, Encoding, format_of, open_bytes, read_decoded
 from corpora.readers.nested import flatten, is_article
 from corpora.readers.pages import decode_page, read_agency_xml, read_html
@@ -297,7 +298,7 @@ def _read_zip(path: Path, unit: TextUnit, encoding: Encoding) -> Iterator[Record
     if not members:
         raise DataError(path, "nothing to read in this archive", f"give files of {', '.join(FORMATS)}")
     for member in members:
-        with scratch_folder() as folder:
+        with tempfile.TemporaryDirectory(prefix="pressbert-") as folder:
             inside = f"{path}!{member.filename}"
             try:
                 unpacked = unpack_member(path, member, Path(folder))
