@@ -4,6 +4,8 @@ objective = { name = "dynamic_mlm", mask_rate = 0.2 }
 model = { hidden_size = 256, num_hidden_layers = 4 }
 data = { corpus = "corpus", tokenizer = "vocabulary", max_length = 128 }
 loop = { steps = 10_000, batch_size = 64 }
+
+`extends = "mini"` makes it a variant of another recipe instead: it lists departures from that one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 RECIPES = package_path("pretraining", "recipes")
 SAMPLE = package_path("corpora", "sample", "news.jsonl")
+EXTENDS = "extends"
+"""Key of a recipe that lists departures from another one: a name of the package's, or a file beside it."""
 
 
 class ModelConfig(Config):
@@ -171,10 +175,31 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         RecipeError: a key is unknown, a value is wrong, or two values contradict each other.
     """
-    values = load_toml(path)
+    values = _read_values(path)
     for override in overrides:
         set_value(values, override)
     return check_recipe(values, path)
+
+
+def _read_values(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the content of a recipe, on top of that of the recipe that it extends."""
+    values = load_toml(path)
+    if EXTENDS not in values:
+        return values
+    name = str(values.pop(EXTENDS))
+    beside = path.parent / name
+    base = beside if beside.is_file() else find_recipe(name)
+    if base.resolve() in (own := (*seen, path.resolve())):
+        raise RecipeError(path, f"{EXTENDS} = '{name}' leads back to {base.name}", "extend a recipe that does not")
+    inherited = _read_values(base, own)
+    for key, value in values.items():
+        kept = inherited.get(key)
+        # Settings of another objective mean nothing to this one.
+        if key != "objective" and isinstance(value, dict) and isinstance(kept, dict):
+            inherited[key] = {**kept, **value}
+        else:
+            inherited[key] = value
+    return inherited
 
 
 def check_recipe(values: Mapping[str, Any], where: object) -> Recipe:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from corpora.foundation.config import load_toml
 from corpora.foundation.errors import RecipeError
+from pretraining.objective import all_objectives
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.objectives.static_mlm_nsp import StaticMlmNsp
 from pretraining.recipe import RECIPES, Recipe, find_recipe, read_recipe
@@ -43,12 +43,43 @@ def test_a_recipe_of_the_package_needs_nothing_but_corpus_and_vocabulary(subtest
             objective, config = recipe.objective_parts()
             assert recipe.objective == {"name": objective.name} | config.model_dump()
             assert path.read_text(encoding="utf-8").startswith("#")
-            own = Recipe(objective={}, data=load_toml(path).get("data", {})).data
-            if own.corpus:
-                assert read_recipe(path).data == own
+            if path.stem == "sample":
+                assert read_recipe(path).data.corpus == "sample"
             else:
                 with pytest.raises(RecipeError, match="is missing"):
                     read_recipe(path)
+
+
+def test_every_objective_has_a_recipe_of_either_size() -> None:
+    recipes = {path.stem: read_recipe(path, PLACES) for path in RECIPES.glob("*.toml")}
+    for width, named in ((256, "mini"), (768, "base")):
+        found = {r.objective["name"] for name, r in recipes.items() if r.model.hidden_size == width and named in name}
+        assert found == set(all_objectives()), named
+    modern = recipes["modernbert-base"]
+    assert (modern.model.architecture, modern.model.num_hidden_layers) == ("modernbert", 22)
+
+
+def test_a_recipe_may_extend_another(write: Write) -> None:
+    base = write("base.toml", SMALL + "seed = 4")
+    variant = write("variant.toml", 'extends = "base.toml"\nobjective = "gpt"\nmodel = { architecture = "gpt2" }')
+    recipe, inherited = read_recipe(variant, ["loop.steps=50"]), read_recipe(base)
+    assert (recipe.objective["name"], recipe.model.architecture) == ("gpt", "gpt2")
+    assert recipe.model == inherited.model.model_copy(update={"architecture": "gpt2"})
+    assert recipe.loop == inherited.loop.model_copy(update={"steps": 50})
+    assert (recipe.data, recipe.seed) == (inherited.data, 4)
+    whole = write("whole.toml", 'extends = "variant.toml"\nobjective = { name = "dynamic_mlm", mask_rate = 0.3 }')
+    assert read_recipe(whole, ["model.architecture=bert"]).objective["mask_rate"] == 0.3
+    mini = read_recipe(write("own.toml", 'extends = "mini"'), PLACES)
+    assert mini == read_recipe(find_recipe("mini"), PLACES)
+
+
+def test_a_recipe_that_extends_itself_or_nothing_is_an_error(write: Write, fails: Fails) -> None:
+    first = write("first.toml", 'extends = "second.toml"')
+    second = write("second.toml", 'extends = "first.toml"')
+    with fails(RecipeError, second, "'first.toml' leads back to first.toml"):
+        read_recipe(first)
+    with fails(RecipeError, "minni", "no such recipe", "'mini'"):
+        read_recipe(write("third.toml", 'extends = "minni"'))
 
 
 def test_a_recipe_may_be_any_file(small: Path) -> None:
