@@ -157,6 +157,11 @@ class Objective(abc.ABC):
         self.config: Any = config
         self.layout = layout
 
+    @classmethod
+    def held_out_settings(cls, config: ObjectiveConfig) -> ObjectiveConfig:
+        """Return the settings for held-out rows, which are read in one pass."""
+        return config
+
     @property
     def terms(self) -> tuple[LossTerm, ...]:
         """The terms of the loss."""

@@ -8,10 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from downstream.embeddings.vectors import StoredVectors
-
-MEAN_ROWS = 20_000
-"""Vectors whose mean stands for that of all."""
+from pretraining.data.vectors import MEAN_ROWS, StoredVectors
 
 
 class TeacherLoss(nn.Module):

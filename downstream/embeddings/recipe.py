@@ -40,10 +40,10 @@ from corpora.foundation.errors import DataError, RecipeError, UsageError, sugges
 from corpora.foundation.files import package_path, sha256
 from downstream.embeddings.embedder import clean_text
 from downstream.embeddings.similarity import similarity_task
-from downstream.embeddings.vectors import MANIFEST as VECTOR_MANIFEST
-from downstream.embeddings.vectors import StoredVectors
 from downstream.families.classification import Classification, Regression
 from downstream.task import SAMPLE_ROOT, Task, TextExample, all_tasks, get_task
+from pretraining.data.vectors import MANIFEST as VECTOR_MANIFEST
+from pretraining.data.vectors import StoredVectors
 
 RECIPES = package_path("downstream", "recipes")
 NLI_LABELS = ("contradiction", "entailment", "neutral")

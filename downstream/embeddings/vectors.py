@@ -1,31 +1,23 @@
-"""Vectors of many texts in a folder: computed once by a slow model, resumed after a kill, and read from disk by row.
+"""Vectors of many texts, computed once by a slow model and resumed after a kill.
 
     python -m downstream.embed vectors texts.txt --model TEACHER --prompt "query: " --out vectors/
 
-| file | content |
-| --- | --- |
-| `manifest.json` | model, its digest, prompt, dimension, number and digest of the texts |
-| `texts.jsonl` | a text per line, as JSON strings |
-| `00000.npy`, … | float16 (4,096, D), unit length; the last one has fewer rows |
-| `shards.json` | digest of every shard; written last |
-
-A training stage of the kind `teacher_vectors` reads such a folder.
+The folder's format is that of `pretraining.data.vectors`. The pretraining objective `teacher_vectors` and the training
+stage of the same name read it.
 """
 
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-from corpora.foundation.config import Config, validate
-from corpora.foundation.errors import DataError, UsageError
-from corpora.foundation.files import atomic_file, fingerprint, locked, sha256, write_json, write_text
+from corpora.foundation.errors import UsageError
+from corpora.foundation.files import atomic_file, locked, sha256, write_json, write_text
+from pretraining.data.vectors import MANIFEST, SHARDS, TEXTS, VectorManifest, read_vector_manifest
 
 if TYPE_CHECKING:
     from downstream.embeddings.embedder import Embedder
@@ -34,70 +26,6 @@ logger = logging.getLogger(__name__)
 
 SHARD_SIZE = 4096
 """Texts in a shard: what a kill costs."""
-MANIFEST, TEXTS, SHARDS = "manifest.json", "texts.jsonl", "shards.json"
-
-
-class VectorManifest(Config):
-    """Everything that determines the vectors."""
-
-    schema_version: Literal[1] = 1
-    model: str
-    """Name of the model's folder or its hub id."""
-    model_sha256: str
-    prompt: str
-    """Written before every text, e.g. `query: `."""
-    is_int8: bool
-    dimension: int
-    num_texts: int
-    texts_sha256: str
-    attribution: str = ""
-    """Line for the cards of models that learn from these vectors."""
-
-
-@dataclass(frozen=True)
-class StoredVectors:
-    """A finished folder, opened for reading."""
-
-    manifest: VectorManifest
-    sha256: str
-    """Digest of the manifest and of all shards."""
-    texts: Sequence[str]
-    shards: Sequence[NDArray[np.float16]]
-    """Memory-mapped, (4096, D) each."""
-
-    @classmethod
-    def open(cls, folder: Path) -> "StoredVectors":
-        """Open a folder and check the digests of its files.
-
-        Raises:
-            DataError: the folder is unfinished or damaged.
-        """
-        redo = "compute it again: python -m downstream.embed vectors"
-        if not (folder / SHARDS).is_file():
-            raise DataError(folder, f"{SHARDS} is missing, so the vectors are not finished", redo)
-        manifest = validate(VectorManifest, _read_json(folder / MANIFEST), folder / MANIFEST)
-        digests = dict(_read_json(folder / SHARDS))
-        if sha256(folder / TEXTS) != manifest.texts_sha256:
-            raise DataError(folder / TEXTS, "the digest differs from that of the manifest", redo)
-        for name, digest in digests.items():
-            if not (folder / name).is_file() or sha256(folder / name) != digest:
-                raise DataError(folder / name, f"missing or damaged: the digest differs from that in {SHARDS}", redo)
-        texts = [json.loads(line) for line in (folder / TEXTS).read_text(encoding="utf-8").splitlines()]
-        shards = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in sorted(digests)]
-        if sum(map(len, shards)) != len(texts) or len(texts) != manifest.num_texts:
-            raise DataError(folder, f"{sum(map(len, shards)):,} vectors of {len(texts):,} texts", redo)
-        return cls(manifest, fingerprint([manifest.model_dump(), digests]), texts, shards)
-
-    def rows(self, numbers: Sequence[int]) -> NDArray[np.float32]:
-        """Return the vectors with these row numbers, float32 (B, D)."""
-        return np.stack([self.shards[n // SHARD_SIZE][n % SHARD_SIZE] for n in numbers]).astype(np.float32)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(path, f"unreadable ({error})", "compute the folder again") from error
 
 
 def write_vectors(
@@ -135,7 +63,7 @@ def write_vectors(
         )
         is_other = (out / TEXTS).read_text(encoding="utf-8") != lines
         if (out / MANIFEST).is_file():
-            is_other |= validate(VectorManifest, _read_json(out / MANIFEST), out / MANIFEST) != manifest
+            is_other |= read_vector_manifest(out) != manifest
         if is_other:
             raise UsageError(out, "the folder holds vectors of other texts or settings", "give another --out")
         write_json(out / MANIFEST, manifest.model_dump())

@@ -62,6 +62,11 @@ class StaticMlmNsp(Objective):
     settings = StaticMlmNspConfig
     architectures = ENCODERS
 
+    @classmethod
+    def held_out_settings(cls, config: ObjectiveConfig) -> ObjectiveConfig:
+        """Return settings without repetitions."""
+        return config.model_copy(update={"dupe_factor": 1})
+
     @property
     def terms(self) -> tuple[LossTerm, ...]:
         """Masked tokens and next sentences."""

@@ -70,8 +70,7 @@ def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
         elif len(tokens) < 2:
             continue
         else:
-            # Held-out rows are read in one pass.
-            config = config.model_copy(update={"dupe_factor": 1} if hasattr(config, "dupe_factor") else {})
+            config = kind.held_out_settings(config)
         objective = kind(config, layout)
         rows, digest = make_rows(objective, tokens, digest, cache, split=split, num_workers=num_workers)
         if split == "held-out" and not len(rows):

@@ -20,7 +20,8 @@ from downstream.embeddings.embedder import BUNDLED
 from downstream.embeddings.losses import TeacherLoss
 from downstream.embeddings.recipe import STAGES, EmbedRecipe, Rows, make_batches, read_rows
 from downstream.embeddings.training import train_embedder
-from downstream.embeddings.vectors import MANIFEST, SHARDS, StoredVectors, write_vectors
+from downstream.embeddings.vectors import write_vectors
+from pretraining.data.vectors import MANIFEST, SHARDS, StoredVectors
 
 Fails = Callable[..., AbstractContextManager[None]]
 PLACES, OCCASIONS = ("서울", "부산", "대구", "광주"), ("회의에는", "행사에는", "집회에는")
