@@ -223,8 +223,9 @@ class Objective(abc.ABC):
 def all_objectives() -> dict[str, type[Objective]]:
     """Return every objective under `pretraining/objectives/`, by name."""
     from pretraining import objectives
+    from pretraining.objectives import teachers
 
-    return discover(objectives, "OBJECTIVE")
+    return discover(objectives, "OBJECTIVE") | discover(teachers, "OBJECTIVE")
 
 
 def get_objective(name: str, where: object) -> type[Objective]:

@@ -16,7 +16,7 @@ from corpora.foundation.files import sha256, write_json
 from pretraining.data.rows import SPECIAL
 from pretraining.data.shards import Sharded
 from pretraining.data.vectors import MANIFEST, SHARDS, TEXTS
-from pretraining.objectives.teacher_vectors import (
+from pretraining.objectives.teachers.teacher_vectors import (
     TeacherVectors,
     TeacherVectorsConfig,
     TeacherVectorsModel,

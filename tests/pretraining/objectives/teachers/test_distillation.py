@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, Bert
 
 from corpora.foundation.errors import CheckpointError, RecipeError
 from pretraining.data.shards import Sharded
-from pretraining.objectives.distillation import Distillation, DistillationConfig, DistillationModel
+from pretraining.objectives.teachers.distillation import Distillation, DistillationConfig, DistillationModel
 from pretraining.training.batches import BatchSource
 
 Corpus = Callable[[list[Any]], Any]
