@@ -85,7 +85,7 @@ class PretrainingModel(nn.Module):
         """The network without heads."""
         return self.architecture.encoder(self.network)
 
-    def _has_vocabulary(self, name: str) -> bool:
+    def has_vocabulary(self, name: str) -> bool:
         """Whether a parameter has a row for every vocabulary entry."""
         return name == GENERATOR_BIAS or name in self.architecture.vocab_parameters
 
@@ -108,7 +108,7 @@ class PretrainingModel(nn.Module):
                     missing.append(name)
                     continue
                 given = weights[name]
-                length = self.vocab_size if self._has_vocabulary(name) else len(parameter)
+                length = self.vocab_size if self.has_vocabulary(name) else len(parameter)
                 if self.architecture.has_positions(name):
                     length = min(length, len(given))
                 if tuple(given.shape) != (length, *parameter.shape[1:]):
@@ -240,7 +240,7 @@ class PretrainingModel(nn.Module):
     def objective_parts(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the parameters that `export` leaves out, without padding; a run with `model.init` loads them."""
         parts = {name: tensor for name, tensor in state.items() if not name.startswith("network.")}
-        return {name: part[: self.vocab_size] if self._has_vocabulary(name) else part for name, part in parts.items()}
+        return {name: part[: self.vocab_size] if self.has_vocabulary(name) else part for name, part in parts.items()}
 
 
 class MaskedLanguageModel(PretrainingModel):

@@ -29,6 +29,9 @@ SAMPLE = package_path("corpora", "sample", "news.jsonl")
 EXTENDS = "extends"
 """Key of a recipe that lists departures from another one: a name of the package's, or a file beside it."""
 
+BY_PIECES = "by_pieces"
+"""Value of `init.embeddings`."""
+
 
 class ModelConfig(Config):
     """Shape of the encoder. Defaults: BERT-base (Devlin et al. 2019, section 3)."""
@@ -60,6 +63,16 @@ class ModelConfig(Config):
     def network_config(self, vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
         """Return transformers' configuration of the network."""
         return ARCHITECTURES[self.architecture].config(self, vocab_size, pad_token_id)
+
+
+class InitConfig(Config):
+    """Initial word embeddings."""
+
+    embeddings: str = ""
+    """Default: those of `model.init`, which has the same vocabulary, or random ones. `by_pieces`: the model in
+    `model.init` has another vocabulary, and a token gets the mean of the tokens there that spell it
+    (`pretraining.initial_embeddings`); all other weights are copied. FOLDER: in the same way those of another model,
+    whose other weights are not used."""
 
 
 class DataConfig(Config):
@@ -140,6 +153,7 @@ class Recipe(Config):
 
     objective: dict[str, Any]
     model: ModelConfig = ModelConfig()
+    init: InitConfig = InitConfig()
     data: DataConfig = DataConfig()
     loop: LoopConfig = LoopConfig()
     seed: int = Field(default=0, ge=0, lt=1 << 32)
@@ -328,6 +342,16 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             loop.carry_state and not model.init,
             "loop.carry_state without model.init",
             "set model.init to the folder of an extendable run",
+        ),
+        (
+            recipe.init.embeddings == BY_PIECES and not model.init,
+            f"init.embeddings={BY_PIECES} without model.init",
+            "set model.init to the folder of a model with another vocabulary",
+        ),
+        (
+            bool(recipe.init.embeddings) and loop.carry_state,
+            f"loop.carry_state with init.embeddings={recipe.init.embeddings}",
+            "the optimizers' state is that of the old embeddings",
         ),
         (
             isinstance(loop.micro_batch_size, int) and loop.micro_batch_size > loop.batch_size,

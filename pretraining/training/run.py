@@ -15,7 +15,7 @@ from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
 from corpora.foundation.files import fingerprint, write_json, write_text
 from corpora.foundation.machine import no_file_bars, versions
 from pretraining.positions import row_length
-from pretraining.recipe import Recipe
+from pretraining.recipe import BY_PIECES, Recipe
 from pretraining.training.dataset import Prepared, prepare
 from pretraining.training.estimate import Estimate, sample_corpus
 from pretraining.training.report import draw_curves, render_pretraining_card
@@ -89,9 +89,26 @@ class Run:
         specials = objective.layout.specials
         torch.manual_seed(self.recipe.seed)
         model = objective.build_model(self.recipe.model.network_config(specials.vocab_size, specials.pad))
-        if self.recipe.model.init:
-            _load_initial_weights(model, Path(self.recipe.model.init))
+        init, embeddings = self.recipe.model.init, self.recipe.init.embeddings
+        if init:
+            _load_initial_weights(model, Path(init), self._vocabulary_map(init) if embeddings == BY_PIECES else None)
+        if embeddings and embeddings != BY_PIECES:
+            from pretraining.initial_embeddings import embeddings_of, set_embeddings
+
+            vectors = self._vocabulary_map(embeddings)(embeddings_of(Path(embeddings)))
+            set_embeddings(model, vectors, embeddings)
         return model
+
+    def _vocabulary_map(self, folder: str) -> "Callable[[Tensor], Tensor]":
+        """Return the function from values of another model's vocabulary to those of the run's, and print its kinds."""
+        import torch
+
+        from pretraining.initial_embeddings import Vocabulary, VocabularyMap
+
+        found = VocabularyMap.between(Vocabulary.read(Path(folder)), Vocabulary.read(self.data.tokenizer))
+        sys.stderr.write(f"init.embeddings: {found.summary()}\n")
+        generator = torch.Generator().manual_seed(self.recipe.seed)
+        return functools.partial(found.apply, generator=generator)
 
     def make_trainer(self, accelerator: "Accelerator") -> "TrialTrainer":
         """Return the trainer of the model with its initial weights."""
@@ -351,11 +368,17 @@ def _scratch_folder(out: Path) -> Iterator[Path]:
         raise cannot_write(out, error) from error
 
 
-def _load_initial_weights(model: "PretrainingModel", folder: Path) -> None:
+def _load_initial_weights(
+    model: "PretrainingModel", folder: Path, convert: "Callable[[Tensor], Tensor] | None" = None
+) -> None:
+    """Load the weights of a folder; CONVERT makes values of its vocabulary those of the run's."""
     from pretraining.model import read_weights
 
+    weights = read_weights(folder, model.architecture.prefix)
     try:
-        missing = model.load(read_weights(folder, model.architecture.prefix))
+        if convert:
+            weights = {k: convert(w) if model.has_vocabulary(k) else w for k, w in weights.items()}
+        missing = model.load(weights)
     except ValueError as error:
         raise CheckpointError(folder, str(error), "use the shape and the vocabulary of that model") from error
     # Heads that the checkpoint lacks keep their random weights.
