@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import (
+    LOCK,
     MANIFEST,
     PROGRESS,
     Manifest,
@@ -87,14 +88,19 @@ def build(
         UsageError: OUT holds other files, or is inside a source.
         ResultError: OUT cannot be written.
     """
-    plan, finished = _prepare(sources, out, config or BuildConfig())
-    if finished is None:
-        with locked(out / PROGRESS / "lock", f"{out}"):
-            begun = Build.begin(out, plan)
-            begun.workspace.remove_unfinished()
-            run_build(begun, executor, tasks)
-            finished = read_manifest(out)
-    shutil.rmtree(out / PROGRESS, ignore_errors=True)
+    config = config or BuildConfig()
+    plan, finished = _prepare(sources, out, config)
+    if finished is None or (out / PROGRESS).exists():
+        # Not in the folder of progress, which whoever holds the lock deletes.
+        with locked(out / LOCK, f"{out}"):
+            # The process that this one may have waited for has finished the corpus.
+            plan, finished = _prepare(sources, out, config)
+            if finished is None:
+                begun = Build.begin(out, plan)
+                begun.workspace.remove_unfinished()
+                run_build(begun, executor, tasks)
+                finished = read_manifest(out)
+            shutil.rmtree(out / PROGRESS, ignore_errors=True)
     return finished
 
 
@@ -137,7 +143,7 @@ def _check_out(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError("--out", f"'{out}' is a file", "give a folder")
     ours = (out / MANIFEST).is_file() or (out / PROGRESS).is_dir()
-    if out.is_dir() and not ours and any(out.iterdir()):
+    if out.is_dir() and not ours and any(path.name != LOCK for path in out.iterdir()):
         raise UsageError("--out", f"'{out}' holds other files", "choose another --out or delete it")
 
 

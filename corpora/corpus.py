@@ -24,6 +24,8 @@ Split: TypeAlias = Literal["train", "held-out"]
 MANIFEST = "manifest.json"
 PROGRESS = ".progress"
 """Folder of finished tasks during a build."""
+LOCK = ".lock"
+"""File that the process of a build holds."""
 PREFIXES: Mapping[Split, str] = {"train": "documents-", "held-out": "held-out-"}
 
 

@@ -1,5 +1,6 @@
 """Building a corpus: what is in it, that an interruption changes no byte, and one line for whatever is wrong."""
 
+import contextlib
 import gzip
 import hashlib
 import itertools
@@ -10,18 +11,21 @@ import signal
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from corpora import build as build_module
 from corpora.build import BuildConfig, build, main
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import PREFIXES, corpus_files, corpus_texts, read_corpus, read_manifest
 from corpora.documents import Document
 from corpora.foundation.errors import DataError, RecipeError, SuiteError, UsageError
+from corpora.foundation.files import locked
 from corpora.pipeline.executors import run_build
 from corpora.pipeline.plan import Build, make_plan
 from corpora.sources import Source, find_inputs, parse_source
@@ -65,6 +69,7 @@ def test_a_corpus_has_shards_of_readable_records_and_a_manifest_that_adds_up(wri
     assert set(content(out)) == {
         "manifest.json",
         "rejected.jsonl",
+        ".lock",
         "dropped.jsonl",
         "report.md",
         *(shard.name for shard in manifest.shards),
@@ -349,6 +354,27 @@ def test_a_kill_between_the_last_two_steps_leaves_nothing_behind(write: Write, t
     write("out/.progress/0000.json", "{}")
     build([source], tmp_path / "out")
     assert not (tmp_path / "out" / ".progress").exists()
+
+
+def test_a_build_that_waited_for_the_same_build_leaves_its_corpus_alone(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = write("a.jsonl", news(0, 100)), tmp_path / "out"
+    alone = build([source], tmp_path / "alone")
+
+    @contextlib.contextmanager
+    def locked_late(path: Path, label: str) -> Iterator[None]:
+        monkeypatch.setattr(build_module, "locked", locked)
+        build([source], out)  # by the process that held the lock
+        with locked(path, label):
+            yield
+
+    monkeypatch.setattr(build_module, "locked", locked_late)
+    monkeypatch.setattr(build_module, "run_build", run_once := Mock(side_effect=build_module.run_build))
+    assert build([source], out) == alone
+    assert run_once.call_count == 1
+    assert content(out) == content(tmp_path / "alone")
+    assert not (out / ".progress").exists()
 
 
 def test_a_folder_with_other_files_is_refused_and_left_as_it_is(write: Write, tmp_path: Path, fails: Fails) -> None:
