@@ -41,6 +41,8 @@ class SourceFile(Config):
     fields: dict[str, str]
     share: float = 1.0
     """Share of its documents that is used."""
+    sentences: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether each sentence of a document, and its title, is a document of its own."""
     encoding: Encoding = Field(default="auto", exclude_if=lambda value: value == "auto")
 
 

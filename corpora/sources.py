@@ -43,6 +43,8 @@ class Source:
     """Column of each field, in addition to those of the build."""
     share: float = 1.0
     """Share of its documents that is used, chosen by a hash of their texts."""
+    sentences: bool = False
+    """Whether each sentence of a document, and its title, is a document of its own."""
 
 
 def find_inputs(
@@ -84,6 +86,7 @@ def find_inputs(
                 text_unit=(source.text_unit or text_unit) if is_text else None,
                 fields={} if is_text else {**fields, **source.fields},
                 share=source.share,
+                sentences=source.sentences,
                 encoding=encoding,
             )
             names.add(file.name)
@@ -174,6 +177,8 @@ class SourceEntry(Config):
     """Column of each field, where the names are unusual."""
     share: float = Field(default=1.0, gt=0, le=1)
     """Share of its documents that is used, to balance sources; chosen by a hash of their texts."""
+    sentences: bool = False
+    """Make a document of each sentence, and of the title: for encoders that learn sentence vectors."""
 
 
 class CorpusRecipe(Config):
@@ -197,7 +202,10 @@ class CorpusRecipe(Config):
         for entry in self.sources:
             if not (root / entry.path).exists():
                 raise DataError(root / entry.path, f"missing ({entry.title})", f"get it from {entry.origin}")
-        return [Source(root / entry.path, entry.text_unit, entry.fields, entry.share) for entry in self.sources]
+        return [
+            Source(root / entry.path, entry.text_unit, entry.fields, entry.share, entry.sentences)
+            for entry in self.sources
+        ]
 
     def excluded_under(self, root: Path) -> tuple[Path, ...]:
         """Return the evaluation files under ROOT.

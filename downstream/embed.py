@@ -82,18 +82,31 @@ def _main_vectors(argv: list[str]) -> int:
     parser.add_argument("--model", required=True, help="teacher: folder or hub id")
     parser.add_argument("--prompt", default="", help="written before every text, e.g. 'query: '; default: nothing")
     parser.add_argument("--attribution", default="", help="line for the cards of models that learn from the vectors")
+    parser.add_argument(
+        "--reuse", type=Path, action="append", default=[], metavar="DIR", help="copy the vectors of equal texts"
+    )
     arguments = parser.parse(argv)
-    texts = list(dict.fromkeys(text for text in _read_texts(arguments) if text.strip()))
     manifest = write_vectors(
-        texts,
+        _texts_to_store(arguments),
         Embedder.load(arguments.model, is_int8=arguments.int8),
         arguments.out,
         prompt=arguments.prompt,
         attribution=arguments.attribution,
         batch_size=arguments.batch_size,
+        reuse=arguments.reuse,
     )
     sys.stdout.write(json.dumps(manifest.model_dump(), ensure_ascii=False) + "\n")
     return EXIT_DONE
+
+
+def _texts_to_store(arguments: argparse.Namespace) -> list[str]:
+    """Return the texts that an encoder reads of a corpus, in their order, or the different texts of a file."""
+    from corpora.corpus import corpus_files, corpus_texts
+
+    texts = _read_texts(arguments)
+    if arguments.file.is_dir() and arguments.text is None:
+        return [text for file in corpus_files(arguments.file) for text in corpus_texts(file)]
+    return list(dict.fromkeys(text for text in texts if text.strip()))
 
 
 def _add_texts(parser: ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from corpora.foundation.errors import DataError
 from corpora.foundation.files import fingerprint
 from corpora.pipeline.plan import Build, Unit
 from corpora.pipeline.privacy import mask
+from corpora.sentences import split_article
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +57,11 @@ def read_unit(build: Build, number: int) -> None:
         ):
             reader = _Reader(unit, rejected, cleaning)
             for document in share_of(reader.documents(), unit.file.share, tally):
-                tally.num_read += 1
                 edited = _edited(document, cleaning, tally)
                 lines.update(_furniture(edited.text))
-                out.write(json.dumps(record_of(edited), ensure_ascii=False) + "\n")
+                for part in list(_sentences(edited)) or [edited] if unit.file.sentences else [edited]:
+                    tally.num_read += 1
+                    out.write(json.dumps(record_of(part), ensure_ascii=False) + "\n")
         if cleaning.repeated_lines:
             repeated = sorted((line, count) for line, count in lines.items() if count > 1)
             task.write_records("lines.jsonl", [{"line": line, "count": count} for line, count in repeated])
@@ -89,6 +91,14 @@ def _edited(document: Document, cleaning: CleaningConfig, tally: Tally) -> Docum
     title = " ".join(remove_invisible(document.title).split())
     title = "" if title == text else title  # a source of headlines may give title and text
     return replace(document, text=text, title=title)
+
+
+def _sentences(document: Document) -> Iterator[Document]:
+    """Yield title and sentences as documents."""
+    texts = [document.title, *(sentence.text for sentence in split_article(document.text))]
+    for number, text in enumerate(texts):
+        if text.strip():
+            yield replace(document, id=f"{document.id}/{number}", title="", text=" ".join(text.split()))
 
 
 def _furniture(text: str) -> set[str]:

@@ -8,16 +8,17 @@ stage of the same name read it.
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import atomic_file, locked, sha256, write_json, write_text
-from pretraining.data.vectors import MANIFEST, SHARDS, TEXTS, VectorManifest, read_vector_manifest
+from pretraining.data.vectors import MANIFEST, SHARDS, TEXTS, StoredVectors, VectorManifest, read_vector_manifest
 
 if TYPE_CHECKING:
     from downstream.embeddings.embedder import Embedder
@@ -29,7 +30,14 @@ SHARD_SIZE = 4096
 
 
 def write_vectors(
-    texts: Sequence[str], embedder: "Embedder", out: Path, *, prompt: str = "", attribution: str = "", batch_size: int
+    texts: Sequence[str],
+    embedder: "Embedder",
+    out: Path,
+    *,
+    prompt: str = "",
+    attribution: str = "",
+    batch_size: int,
+    reuse: Sequence[Path] = (),
 ) -> VectorManifest:
     """Compute the vectors of TEXTS; the same call resumes an interrupted one and computes missing shards only.
 
@@ -40,9 +48,11 @@ def write_vectors(
         prompt: written before every text.
         attribution: line for the cards of models that learn from these vectors.
         batch_size: texts per batch.
+        reuse: finished folders of the same model and prompt, from which the vectors of equal texts are copied.
 
     Raises:
-        UsageError: the folder holds vectors of other texts or of another model.
+        UsageError: the folder holds vectors of other texts or of another model, or one of `reuse` does.
+        DataError: a folder of `reuse` is unfinished or damaged.
         ResultError: the folder cannot be written.
     """
     if not texts:
@@ -66,19 +76,52 @@ def write_vectors(
             is_other |= read_vector_manifest(out) != manifest
         if is_other:
             raise UsageError(out, "the folder holds vectors of other texts or settings", "give another --out")
+        known = _Known(manifest, reuse)
         write_json(out / MANIFEST, manifest.model_dump())
-        _write_shards(texts, embedder, out, prompt, batch_size)
+
+        def encode(part: Sequence[str]) -> NDArray[np.float16]:
+            new = [text for text in part if text not in known]
+            computed = embedder.encode([prompt + text for text in new], batch_size=batch_size).astype(np.float16)
+            return known.merge(part, dict(zip(new, computed, strict=True)))
+
+        _write_shards(texts, encode, out)
     return manifest
 
 
-def _write_shards(texts: Sequence[str], embedder: "Embedder", out: Path, prompt: str, batch_size: int) -> None:
+class _Known:
+    """Vectors that other folders hold."""
+
+    def __init__(self, wanted: VectorManifest, folders: Sequence[Path]) -> None:
+        self._stored = [StoredVectors.open(folder) for folder in folders]
+        for folder, stored in zip(folders, self._stored, strict=True):
+            for name in ("model_sha256", "prompt", "is_int8"):
+                own, other = getattr(wanted, name), getattr(stored.manifest, name)
+                if own != other:
+                    what = f"'{folder}' has {name}={other!r}, these vectors {own!r}"
+                    raise UsageError("--reuse", what, "give vectors of the same model and prompt")
+        numbers = range(len(self._stored))
+        self._rows = {text: (n, row) for n in numbers for row, text in enumerate(self._stored[n].texts)}
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._rows
+
+    def merge(self, texts: Sequence[str], computed: Mapping[str, NDArray[np.float16]]) -> NDArray[np.float16]:
+        """Return the vectors of TEXTS, (N, D), those that are not known from COMPUTED."""
+        found = []
+        for text in texts:
+            number, row = self._rows.get(text, (0, 0))
+            found.append(computed[text] if text in computed else self._stored[number].rows([row])[0])
+        return np.array(found, np.float16)
+
+
+def _write_shards(texts: Sequence[str], encode: Callable[[Sequence[str]], NDArray[np.float16]], out: Path) -> None:
     names = {out / f"{first // SHARD_SIZE:05}.npy": first for first in range(0, len(texts), SHARD_SIZE)}
     with tqdm(total=len(texts), desc="vectors", unit="text", disable=None) as bar:
         for path, first in names.items():
             part = texts[first : first + SHARD_SIZE]
             if not path.is_file():
-                vectors = embedder.encode([prompt + text for text in part], batch_size=batch_size)
+                vectors = encode(part)
                 with atomic_file(path, "wb") as file:
-                    np.save(file, vectors.astype(np.float16), allow_pickle=False)
+                    np.save(file, vectors, allow_pickle=False)
             bar.update(len(part))
     write_json(out / SHARDS, {path.name: sha256(path) for path in names})

@@ -65,6 +65,28 @@ def test_the_command_builds_what_a_recipe_says(
     assert texts == ["배우의 연기가 정말 좋았던 영화", "시의회가 내년 예산안을 오늘 의결했다."]
 
 
+def test_the_sentences_of_a_source_may_be_documents(root: Path, write: Write, tmp_path: Path) -> None:
+    write(
+        "root/news.csv",
+        "제목,기사본문\n시의회 예산 의결,시의회가 내년 예산안을 오늘 의결했다. 시장은 이를 반겼다.\n"
+        "하천 정비,강변의 길이 넓어진다.\n빈 기사,\n",
+    )
+    path = write("ours.toml", RECIPE.replace('title = "news"', 'title = "news"\nsentences = true'))
+    sources, config = recipe_inputs(read_corpus_recipe(str(path)), root)
+    assert [source.sentences for source in sources] == [False, True]
+    manifest = build(sources, tmp_path / "corpus", config)
+    documents = [document for document in read_corpus(tmp_path / "corpus") if document.source == "news.csv"]
+    assert [(document.id, document.title, document.text) for document in documents] == [
+        ("news.csv:2/0", "", "시의회 예산 의결"),
+        ("news.csv:2/1", "", "시의회가 내년 예산안을 오늘 의결했다."),
+        ("news.csv:2/2", "", "시장은 이를 반겼다."),
+        ("news.csv:3/0", "", "하천 정비"),
+        ("news.csv:3/1", "", "강변의 길이 넓어진다."),
+    ]
+    for record in manifest.sources:
+        assert record.num_read == record.num_kept + record.num_held_out + sum(record.dropped.values())
+
+
 def test_an_error_for_a_missing_source_names_its_publisher(root: Path, write: Write, fails: Fails) -> None:
     recipe = read_corpus_recipe(str(write("ours.toml", RECIPE)))
     (root / "news.csv").unlink()

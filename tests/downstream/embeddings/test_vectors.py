@@ -13,6 +13,8 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
+from corpora.build import BuildConfig, build
+from corpora.corpus import corpus_files, corpus_texts
 from corpora.foundation.errors import CheckpointError, DataError, RecipeError, UsageError
 from downstream.embed import Embedder, encode, main
 from downstream.embeddings import vectors as vectors_module
@@ -78,6 +80,40 @@ def test_a_killed_command_computes_only_what_is_missing(
     assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == names
     for name in names:
         assert (tmp_path / "killed" / name).read_bytes() == (stored / name).read_bytes(), name
+
+
+def test_vectors_of_equal_texts_are_copied(
+    stored: Path, teacher: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+) -> None:
+    computed: list[str] = []
+    original = Embedder.encode
+
+    def watched(self: Embedder, texts: Any, **settings: Any) -> Any:
+        computed.extend(texts)
+        return original(self, texts, **settings)
+
+    monkeypatch.setattr(Embedder, "encode", watched)
+    texts = [TEXTS[40], "새 문장이다.", *TEXTS[:12], "또 다른 문장이다.", "새 문장이다."]
+    write_vectors(texts, teacher, tmp_path / "more", prompt="query: ", batch_size=4, reuse=[stored])
+    assert set(computed) == {"query: 새 문장이다.", "query: 또 다른 문장이다."}
+    monkeypatch.undo()
+    wanted = encode([f"query: {text}" for text in texts], model=teacher)
+    assert np.abs(StoredVectors.open(tmp_path / "more").rows(range(len(texts))) - wanted).max() < 1e-3
+    with fails(UsageError, "--reuse", "prompt='query: '", "''"):
+        write_vectors(texts, teacher, tmp_path / "other", batch_size=4, reuse=[stored])
+
+
+def test_the_vectors_of_a_corpus_are_those_of_its_documents_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"id": str(n), "title": f"{n}번째 소식", "text": text} for n, text in enumerate(TEXTS)]
+    (tmp_path / "news.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    build([tmp_path / "news.jsonl"], tmp_path / "corpus", BuildConfig(held_out=0.2))
+    capsys.readouterr()
+    assert main(["vectors", str(tmp_path / "corpus"), "--model", str(BUNDLED), "--out", str(tmp_path / "stored")]) == 0
+    texts = [text for file in corpus_files(tmp_path / "corpus") for text in corpus_texts(file)]
+    assert 20 < len(texts) < len(TEXTS)
+    assert list(StoredVectors.open(tmp_path / "stored").texts) == texts
 
 
 def test_vectors_of_something_else_are_kept(stored: Path, teacher: Embedder, fails: Fails) -> None:
