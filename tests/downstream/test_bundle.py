@@ -15,7 +15,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 
 from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from corpora.foundation.files import sha256
-from downstream.bundle import MAX_BYTES, MODELS, RECIPE, Bundle, main, read_bundle_recipe
+from downstream.bundle import MODELS, RECIPE, Bundle, main, read_bundle_recipe
+from downstream.bundling.steps import MAX_BYTES
 from downstream.embed import encode
 from downstream.encoders.folder import BUNDLED, ModelFolder
 from downstream.fill_mask import MaskFiller
@@ -168,7 +169,7 @@ def test_a_second_call_trains_nothing_again(made: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("pretraining.training.run.Run._finish", refuse)
     monkeypatch.setattr("downstream.finetuning.trainer._train", refuse)
-    monkeypatch.setattr("downstream.bundle.train_wordpiece", refuse)
+    monkeypatch.setattr("downstream.bundling.steps.train_wordpiece", refuse)
     assert make(made) == 0
     assert {path: path.read_bytes() for path in (made / "out").rglob("*") if path.is_file()} == before
 
@@ -278,6 +279,58 @@ def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, else
     assert len(list((elsewhere / "work").glob("classifier-*"))) == 2
 
 
+OWN_PHASE = """
+[teacher]
+is_int8 = false
+attribution = "sentence vectors of a published encoder (MIT)"
+
+[[embedder_phases]]
+corpus = "{corpus}"
+vocabulary = {{ vocab_size = 500, min_frequency = 1 }}
+init = {{ embeddings = "by_pieces" }}
+objective = "teacher_vectors"
+data = {{ max_length = 48 }}
+loop = {{ steps = 2, batch_size = 8, warmup_steps = 1, peak_lr = 1e-3 }}
+"""
+
+
+@pytest.mark.slow
+def test_an_embedder_may_have_phases_vocabulary_and_teacher_of_its_own(
+    made: Path, elsewhere: Path, fails: Fails
+) -> None:
+    sentences = CORPUS.replace('path = "news.jsonl"', 'path = "news.jsonl"\nsentences = true').replace(
+        "invented news", "sentences of invented news"
+    )
+    (elsewhere / "sentences.toml").write_text(sentences, encoding="utf-8")
+    recipe = elsewhere / "recipe.toml"
+    own = OWN_PHASE.format(corpus=(elsewhere / "sentences.toml").as_posix())
+    recipe.write_text(recipe.read_text(encoding="utf-8") + own, encoding="utf-8")
+    with fails(UsageError, "--teacher", "not computed yet"):
+        make(elsewhere, "--continue", "--models", "embedder")
+    assert make(elsewhere, "--continue", "--teacher", str(made / "out" / "embedder")) == 0
+    assert [weights(made, name) == weights(elsewhere, name) for name in MODELS] == [True, True, False]
+    before, after = told(made), told(elsewhere)
+    assert (after["encoder"], after["classifier"], after["sources"]) == (
+        before["encoder"],
+        before["classifier"],
+        before["sources"],
+    )
+    assert after["embedder"]["encoder_sha256"] == before["encoder"]["sha256"]
+    assert after["embedder"]["tokens"] > 100
+    assert after["embedder"]["attribution"].endswith("(MIT)")
+    assert [source["title"] for source in after["embedder"]["sources"]] == ["sentences of invented news"]
+    tokenizers = [AutoTokenizer.from_pretrained(elsewhere / "out" / name) for name in ("encoder", "embedder")]
+    assert tokenizers[0].get_vocab() != tokenizers[1].get_vocab()
+    assert encode(["국회", "예산안"], model=elsewhere / "out" / "embedder").shape == (2, 16)
+    card = (elsewhere / "out" / "embedder" / "README.md").read_text(encoding="utf-8")
+    assert card.count("sentence vectors of a published encoder (MIT)") == 2
+    assert "| sentences of invented news |" in card
+    for path in (elsewhere / "work").glob("vectors-*/0*.npy"):
+        path.unlink()  # the vectors are not needed again
+    assert make(elsewhere, "--continue") == 0
+    assert told(elsewhere) == after
+
+
 @pytest.mark.slow
 def test_models_that_cannot_be_left_out_are_named(elsewhere: Path, fails: Fails) -> None:
     def begin(models: tuple[str, ...], *, resume: bool) -> None:
@@ -297,7 +350,7 @@ def test_models_that_cannot_be_left_out_are_named(elsewhere: Path, fails: Fails)
 @pytest.mark.slow
 def test_unchanged_models_are_kept(made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("Run", "finetune", "train_embedder"):
-        monkeypatch.setattr(f"downstream.bundle.{name}", lambda *_, **__: pytest.fail("made again"))
+        monkeypatch.setattr(f"downstream.bundling.steps.{name}", lambda *_, **__: pytest.fail("made again"))
     assert make(elsewhere, "--continue") == 0
     assert told(elsewhere) == told(made)
 
@@ -336,7 +389,7 @@ def test_a_bundle_that_cannot_be_continued_is_refused(elsewhere: Path, fails: Fa
 
 @pytest.mark.slow
 def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
-    monkeypatch.setattr("downstream.bundle.MAX_BYTES", 1_000)
+    monkeypatch.setattr("downstream.bundling.steps.MAX_BYTES", 1_000)
     places: dict[str, Any] = {"root": made / "root", "work": made / "work", "out": tmp_path / "out"}
     with fails(ResultError, tmp_path / "out", "more than"):
         Bundle(read_bundle_recipe(made / "recipe.toml"), **places).publish()
@@ -372,8 +425,8 @@ def test_our_own_models_read_what_they_were_trained_on_and_compute_in_single_pre
 
 def test_our_own_recipe_is_sound_and_small_enough(tmp_path: Path) -> None:
     bundle = Bundle(read_bundle_recipe(BUNDLED / RECIPE), root=tmp_path, work=tmp_path)
-    config = bundle.phases[0].model.network_config(bundle.recipe.vocabulary.vocab_size, 0)
-    assert bundle.corpus_recipe.licence == "CC-BY-SA-4.0"
+    config = bundle.phases[0].recipe.model.network_config(bundle.recipe.vocabulary.vocab_size, 0)
+    assert bundle.corpora[bundle.recipe.corpus].licence == "CC-BY-SA-4.0"
     per_layer = 12 * config.hidden_size**2
     size = config.num_hidden_layers * per_layer + config.vocab_size * config.hidden_size
     assert size < 10_000_000
