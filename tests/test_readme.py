@@ -407,7 +407,7 @@ def test_every_command_line_is_one_that_the_commands_parser_takes(monkeypatch: p
 
 
 def test_every_option_in_prose_belongs_to_a_command() -> None:
-    embed = [("downstream.embed", action) for action in ("encode", "evaluate", "train")]
+    embed = [("downstream.embed", action) for action in ("encode", "evaluate", "train", "vectors")]
     known = {option for command in [*zip(programs(), strict=True), *embed] for option in options(help_of(*command))}
     for name in DOCUMENTS:
         spans = re.findall(r"`((?!accelerate|docker)[^`\n]+)`", prose(name))

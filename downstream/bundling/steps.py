@@ -31,7 +31,7 @@ from downstream.bundling.recipe import (
     read_phases,
 )
 from downstream.distill import DistillConfig, distill
-from downstream.embed import BATCH_SIZE, Embedder
+from downstream.embeddings.embedder import BATCH_SIZE, Embedder
 from downstream.embeddings.recipe import EmbedRecipe
 from downstream.embeddings.training import train_embedder
 from downstream.embeddings.vectors import write_vectors
@@ -132,7 +132,7 @@ class Bundle:
     def _read_embedder_phases(self) -> list[Phase]:
         """Return the phases of the embedder; their folders depend on the encoder, which may not be trained yet."""
         phases = self.recipe.embedder_phases
-        is_trained = (self.encoder / "config.json").is_file()
+        is_trained = self.encoder.is_dir()
         folders = [self._embedder_phase_folder(number) if is_trained else self._work for number in range(len(phases))]
         return read_phases(phases, self._materials, folders, start=self.encoder, key="embedder_phases")
 
