@@ -51,12 +51,12 @@ clean:  ## Remove the environment and the caches; reports stay
 # The stamps are written last, so that an interrupted installation is done again.
 $(VENV)/run: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable .
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[eval]'
 	touch $@
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[demo]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[demo,eval]'
 	touch $@
 
 $(VENV)/dev: pyproject.toml constraints.txt

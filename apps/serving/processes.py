@@ -204,7 +204,6 @@ class Supervisor:
 
 def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe: Connection) -> None:
     """Run a worker: load the models, report it, and serve until SIGTERM or until the supervisor is gone."""
-    import torch
     import uvicorn
 
     from apps.serving.metrics import Metrics
@@ -215,7 +214,6 @@ def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    torch.set_num_threads(1)
     settings = worker_config.settings
     try:
         serving = Serving(load_services(settings), settings, Metrics())

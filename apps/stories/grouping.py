@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from corpora.foundation.floors import needs
 from corpora.foundation.machine import num_threads
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Density:
             "cluster_selection_method": self.selection,
         }
         if self.library == "hdbscan":
+            needs("hdbscan")
             import hdbscan
 
             found = hdbscan.HDBSCAN(**settings).fit(graph)

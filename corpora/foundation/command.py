@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from corpora.foundation.errors import SuiteError, UsageError, suggest
+from corpora.foundation.floors import DISTRIBUTIONS, MissingPackageError, extras
 
 EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX = 0, 1, 2
 
@@ -62,6 +63,12 @@ def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
         code = main(None)
     except SuiteError as error:
         sys.stderr.write(f"{error}\n")
+        code = EXIT_USER_MUST_FIX
+    except ModuleNotFoundError as error:
+        name = (error.name or "").split(".")[0]
+        if not any(DISTRIBUTIONS.get(name, name) in packages for packages in extras().values()):
+            raise
+        sys.stderr.write(f"{MissingPackageError(name)}\n")
         code = EXIT_USER_MUST_FIX
     except BrokenPipeError:
         # The reader of stdout closed it (… | head), which is no error.

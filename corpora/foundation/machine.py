@@ -92,6 +92,13 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def cpu_units() -> frozenset[str]:
+    """Return the units of the processor that Linux lists, e.g. `avx512_vnni`; empty on other systems."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return frozenset(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())
+
+
 def matmul_flops_per_s(device: "torch.device", dtype: "torch.dtype", *, rounds: int = 8) -> float:
     """Measure the rate of a large square matrix product, an upper bound for training.
 

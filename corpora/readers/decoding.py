@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias, get_args
 
 from corpora.foundation.errors import DataError
+from corpora.foundation.floors import needs
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +96,7 @@ def open_bytes(path: Path) -> IO[bytes]:
         case ".gz":
             return io.BufferedReader(_Unpacked(gzip.open(path, "rb"), path), BUFFER)
         case ".zst":
+            needs("pyarrow")
             import pyarrow as pa
 
             return io.BufferedReader(_Unpacked(pa.input_stream(str(path), compression="zstd"), path), BUFFER)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from corpora.characters import nfc
 from corpora.foundation.errors import DataError
+from corpora.foundation.floors import needs
 from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_hwpx, unpack_member
 from corpora.readers.decoding import BROKEN, WRITTEN_AGAIN, BadLine, Encoding, format_of, open_bytes, read_decoded
 from corpora.readers.nested import flatten, is_article
@@ -224,6 +225,7 @@ def _read_workbook(path: Path) -> Iterator[Record]:
 
 def _read_columns(path: Path, suffix: str) -> Iterator[Record]:
     """Read Parquet, or the Arrow files of a data set that `datasets` saved."""
+    needs("pyarrow")
     import pyarrow as pa
 
     try:

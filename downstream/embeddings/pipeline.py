@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError
+from corpora.foundation.floors import needs
 from corpora.foundation.machine import quiet_transformers
 from downstream.encoders.folder import PIPELINE_FILE, ModelFolder
 from downstream.encoders.tokenizers import check_reads_hangul, load_tokenizer
@@ -112,7 +113,9 @@ def open_sentence_transformer(folder: Path, device: str) -> Any:
 
     Raises:
         CheckpointError: the folder is unsafe or unreadable.
+        MissingPackageError: sentence-transformers is not installed.
     """
+    needs("sentence_transformers")
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -54,7 +55,9 @@ class PooledEncoder:
 
 
 def default_device() -> str:
-    """Return `cuda` if there is a GPU, else `cpu`."""
+    """Return `cuda` if there is a GPU that PyTorch can use, else `cpu`."""
+    if find_spec("torch") is None:
+        return "cpu"
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -68,7 +71,8 @@ def load_mean_pooled(
     Args:
         folder: the encoder.
         settings: from `read_settings`; None: not a sentence-transformers folder.
-        device: PyTorch device; None: a GPU for many texts, else the CPU, without PyTorch for a plain BERT.
+        device: PyTorch device; None: a GPU for many texts, else the CPU, without PyTorch for a plain BERT. Where
+            PyTorch is not installed, `cpu` needs none for a plain BERT.
         is_int8: compute on the CPU with weights of 8 bits.
 
     Raises:
@@ -76,7 +80,8 @@ def load_mean_pooled(
     """
     if is_int8 and not is_plain_bert(folder):
         raise CheckpointError(folder, "8 bits are available for a plain BERT only", "load it without is_int8")
-    if device is not None or not is_plain_bert(folder):
+    is_on_cpu = is_int8 or (device == "cpu" and find_spec("torch") is None)
+    if (device is not None and not is_on_cpu) or not is_plain_bert(folder):
         return _load_with_torch(folder, settings, device or default_device())
     weights, tokenizer = EncoderWeights.from_folder(folder), PlainTokenizer.load(folder)
     max_length = tokenizer.model_max_length if settings is None else pipeline_max_length(folder, settings)
@@ -110,9 +115,9 @@ def load_mean_pooled(
         dimension=hidden_size,
         max_length=max_length,
         num_parameters=weights.num_parameters,
-        device="cpu" if is_int8 else None,
+        device="cpu" if is_on_cpu else None,
         compute_for=lambda characters: (
-            compute if is_int8 or characters * products_per_token <= FEW_PRODUCTS else compute_many()
+            compute if is_on_cpu or characters * products_per_token <= FEW_PRODUCTS else compute_many()
         ),
     )
 

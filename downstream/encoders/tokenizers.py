@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError, SuiteError
+from corpora.foundation.floors import needs
 from downstream.encoders.folder import KORBERT_VOCAB, ModelFolder
 from pretraining.vocabulary.splitting import add_rules
 from pretraining.vocabulary.tokenizer import CONFIG_FILE, PLAIN_CLASSES, SPECIAL_TOKENS, TOKENIZER_FILE, with_rules
@@ -30,7 +31,9 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
     Raises:
         CheckpointError: the folder holds no supported vocabulary, or a damaged one, or none of Hangul.
+        MissingPackageError: transformers is not installed.
     """
+    needs("transformers")
     model = ModelFolder(folder)
     model_type = model.model_type
     try:

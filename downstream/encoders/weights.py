@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError, cannot_write
+from corpora.foundation.floors import needs
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: s
     Raises:
         CheckpointError: the weights are missing, pickled, damaged, or do not fit the vocabulary.
     """
+    needs("torch", "transformers")
     import transformers
     from huggingface_hub.errors import StrictDataclassError
 

@@ -11,6 +11,7 @@ A word such as `onnx` or `auto` stands for several, of which `downstream.runtime
 """
 
 import importlib.util
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from corpora.foundation.errors import UsageError, suggest
-from corpora.foundation.machine import torch_threads
+from corpora.foundation.machine import cpu_units, torch_threads
 from downstream.runtimes.graph import Batch, Forward, build_graph, open_session
 from downstream.runtimes.network import Network
 from downstream.runtimes.weights import FloatArray
 
-REFERENCE = "torch"
-"""The backend that all others are compared with."""
+REFERENCE, LIGHT_REFERENCE = "torch", "onnx-fp32"
+"""The backend that all others are compared with, and the one where PyTorch is not installed."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,19 @@ def backends_for(word: str) -> tuple[str, ...]:
 
 def unsupported_reason(name: str) -> str:
     """Return why a backend is unsupported on this machine, or nothing."""
+    if name == "torch" and importlib.util.find_spec("torch") is None:
+        return "torch not installed: pip install 'pressbert[train]'"
     if name == "numba-int8":
         if importlib.util.find_spec("numba") is None:
             return "numba not installed: pip install 'pressbert[kernels]'"
         if not cpu_capabilities().get("avx512_vnni"):
             return "it is written for processors with AVX-512 VNNI"
     return ""
+
+
+def reference_backend() -> str:
+    """Return the backend that decides whether the others agree."""
+    return LIGHT_REFERENCE if unsupported_reason(REFERENCE) else REFERENCE
 
 
 def open_backend(name: str, network: Network, *, threads: int) -> Forward:
@@ -71,7 +79,7 @@ def open_backend(name: str, network: Network, *, threads: int) -> Forward:
         CheckpointError: the network cannot be loaded, or not by this backend.
     """
     if reason := unsupported_reason(name):
-        raise UsageError(f"runtime {name}", reason, 'or use runtime="torch"')
+        raise UsageError(f"runtime {name}", reason, f'or use runtime="{reference_backend()}"')
     return BACKENDS[name].open(network, threads)
 
 
@@ -140,8 +148,5 @@ def has_int8_units() -> bool:
 
 
 def cpu_capabilities() -> Mapping[str, Any]:
-    """Return the units of the processor, as torch reports them."""
-    import torch
-
-    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()
-    return capabilities
+    """Return the architecture of the processor and, where Linux lists them, its units, in the kernel's spelling."""
+    return {"architecture": platform.machine().lower()} | dict.fromkeys(cpu_units(), True)

@@ -168,7 +168,7 @@ def pooled_network(folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Networ
 
     def build() -> "nn.Module":
         with quiet_transformers():
-            return _pooled(load_model(folder, tokenizer, SEQUENCE_HEAD, {}).base_model, names)
+            return _pooled(load_model(folder, load_tokenizer(folder), SEQUENCE_HEAD, {}).base_model, names)
 
     return Network(
         where=str(folder),

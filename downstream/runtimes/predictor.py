@@ -11,6 +11,7 @@ from corpora.foundation.errors import CheckpointError
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.runtimes.graph import Batch, Forward
 from downstream.runtimes.network import Finetuned, Network, finetuned_network, pooled_network, read_finetuned
+from downstream.runtimes.plain_bert import PlainTokenizer, is_plain_bert
 from downstream.runtimes.probes import lognormal_lengths, probe_texts, share_parallel
 from downstream.runtimes.selection import Choice, choose
 from downstream.runtimes.weights import FloatArray
@@ -167,7 +168,8 @@ def fast_embedder(
         CheckpointError: the embedder is something else than the mean of an encoder's token vectors.
         UsageError: the runtime is unknown or unsupported on this machine.
     """
-    tokenizer = load_tokenizer(embedder.folder)
+    folder = embedder.folder
+    tokenizer: Any = PlainTokenizer.load(folder) if is_plain_bert(folder) else load_tokenizer(folder)
     loaded = Runtime.load(pooled_network(embedder.folder, tokenizer), runtime, threads=threads, root=root)
     names = loaded.network.inputs
 

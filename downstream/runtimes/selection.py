@@ -3,7 +3,8 @@
     choice, forward = choose(network, "auto", threads=1)
     print(choice.table())
 
-A backend may win only if at least 99 % of its decisions on a fixed set of inputs are those of torch, and one that is
+A backend may win only if at least 99 % of its decisions on a fixed set of inputs are those of torch, or those of
+onnx-fp32 where torch is not installed, and one that is
 compiled at every start only if it is faster by a tenth. Every input is run once to be checked and to warm up, then
 timed alone, as a request of its own. The choice is remembered for this network, processor, number of threads and set of
 package versions.
@@ -24,7 +25,14 @@ from corpora.foundation.errors import CheckpointError, ResultError, SuiteError
 from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import cpu_name
 from corpora.official import cache_root
-from downstream.runtimes.backends import BACKENDS, REFERENCE, backends_for, open_backend, unsupported_reason
+from downstream.runtimes.backends import (
+    BACKENDS,
+    REFERENCE,
+    backends_for,
+    open_backend,
+    reference_backend,
+    unsupported_reason,
+)
 from downstream.runtimes.graph import GRAPH_VERSION, Forward
 from downstream.runtimes.network import Network
 from downstream.runtimes.probes import ProbeInputs
@@ -176,7 +184,7 @@ def _remembered(path: Path) -> Choice | None:
 def _measure(network: Network, word: str, *, threads: int) -> Choice:
     probe = network.probe()
     # One backend in memory at a time.
-    reference = _answers(open_backend(REFERENCE, network, threads=threads), probe, budget_s=CHECK_S)
+    reference = _answers(open_backend(reference_backend(), network, threads=threads), probe, budget_s=CHECK_S)
     candidates = []
     for name in backends_for(word):
         logger.info("measuring %s", name)
@@ -184,7 +192,7 @@ def _measure(network: Network, word: str, *, threads: int) -> Choice:
     agreeing = [row for row in candidates if row.status == "agrees" and row.median_ms is not None]
     if not agreeing:
         reasons = "; ".join(f"{row.name}: {row.reason or row.status}" for row in candidates)
-        raise CheckpointError(network.where, f"no {word} runtime will do ({reasons})", 'use runtime="torch"')
+        raise CheckpointError(network.where, f"no {word} runtime will do ({reasons})", f'use runtime="{reference_backend()}"')
 
     def cost(row: Candidate) -> float:
         return (row.median_ms or 0.0) * (COMPILED_HANDICAP if BACKENDS[row.name].is_compiled else 1.0)

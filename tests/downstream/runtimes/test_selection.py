@@ -243,7 +243,7 @@ def test_the_processor_decides_over_bits_and_kernels(monkeypatch: pytest.MonkeyP
         ({"architecture": "x86_64", "amx_int8": True}, True, False),
         ({"architecture": "aarch64"}, True, False),
     ):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found)
+        monkeypatch.setattr(downstream.runtimes.backends, "cpu_capabilities", lambda found=capabilities: found)
         assert has_int8_units() is int8, capabilities
         assert (unsupported_reason("numba-int8") == "") is kernels, capabilities
         assert not any(unsupported_reason(name) for name in ("torch", "onnx-fp32", "onnx-int8"))
