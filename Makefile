@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 # Versions to install.
 CONSTRAINTS ?= constraints.txt
-SOURCES := corpora pretraining downstream eval apps benchmarks examples tests
+SOURCES := corpora pretraining downstream eval apps pressbert benchmarks examples tests
 
 .DEFAULT_GOAL := help
 .PHONY: help leaderboard demo test quick coverage check bundled reference format clean

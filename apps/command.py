@@ -2,6 +2,7 @@
 
     pressbert summarize article.txt          # as python -m apps.summarize article.txt
     pressbert eval --tasks nsmc-sample       # as python eval/run_all.py --tasks nsmc-sample
+    pressbert doctor                         # what is installed, what runs here, where files lie
 
 Every verb has the parser of its module; `pressbert VERB --help` shows it.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from typing import NoReturn
 
+from apps.completion import candidates
 from corpora.foundation.command import EXIT_DONE, run_command
 from corpora.foundation.errors import UsageError, suggest
 from corpora.foundation.files import package_path
@@ -41,9 +43,15 @@ VERBS: Mapping[str, Verb] = {
     "vocab": Verb("pretraining.vocab", "train a WordPiece vocabulary"),
     "pretrain": Verb("pretraining.run", "pretrain a BERT by a recipe"),
     "finetune": Verb("downstream.finetune", "fine-tune an encoder on a task"),
+    "grid": Verb("downstream.grid", "search the settings of a fine-tuning"),
+    "convert": Verb("downstream.encoders", "convert pickled weights to safetensors"),
+    "runtime": Verb("downstream.runtime", "find the fastest backend for a fine-tuned model"),
     "distill": Verb("downstream.distill", "distill a fine-tuned model into a smaller one"),
     "eval": Verb("eval.run_all", "compare models on tasks, and write the leaderboard"),
     "study": Verb("eval.study", "run a controlled experiment"),
+    "contamination": Verb("eval.contamination", "find test examples that occur in training text"),
+    "doctor": Verb("apps.doctor", "show what is installed, what runs here, and where files lie"),
+    "completion": Verb("apps.completion", "print the script with which a shell completes pressbert"),
 }
 
 
@@ -67,12 +75,22 @@ def main(argv: list[str] | None = None) -> int:
     if verb == "--version":
         sys.stdout.write(f"pressbert {metadata.version('pressbert')}\n")
         return EXIT_DONE
+    if verb == "--complete":
+        words = candidates(rest, {name: runnable(entry.module) for name, entry in VERBS.items()})
+        sys.stdout.write("".join(f"{word}\n" for word in words))
+        return EXIT_DONE
     if verb not in VERBS:
         raise UsageError("pressbert", f"unknown verb '{verb}'", suggest(verb, VERBS))
     if verb == "demo":
         return _run_demo(rest)
-    code: int = importlib.import_module(VERBS[verb].module).main(rest)
+    code: int = importlib.import_module(runnable(VERBS[verb].module)).main(rest)
     return code
+
+
+def runnable(module: str) -> str:
+    """Return the module that has the `main`: of a package its `__main__`."""
+    spec = util.find_spec(module)
+    return f"{module}.__main__" if spec is not None and spec.submodule_search_locations is not None else module
 
 
 def _run_demo(arguments: list[str]) -> int:

@@ -1,5 +1,6 @@
 """Label texts with probabilities, and tell which words decided.
 
+    classify(["배우들 연기가 좋았다"])[0].label                 # "positive"
     classifier = Classifier.load()                              # of film reviews; or of a folder
     classifier.probabilities(["배우들 연기가 좋았다"])          # (1, C)
     classifier.weigh("배우들 연기가 좋았다", "positive")
@@ -9,7 +10,9 @@ text, Li, Monroe and Jurafsky 2016). It asks the model nothing but its answers, 
 that only decide together have small weights each.
 """
 
+import functools
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +31,8 @@ from downstream.task import TextExample
 EOJEOL = re.compile(r"\S+")
 MAX_OCCLUSIONS = 64
 """Texts that are computed to weigh one; the words of a longer one are weighed in groups of neighbours."""
+_LOCK = threading.Lock()
+"""Of the model that `classify` shares: it is not for several threads at a time."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,47 @@ class WordWeight:
     end: int
     weight: float
     """Log-odds of the label that go with it: positive speaks for the label, negative against it."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """The label of a text."""
+
+    label: str
+    probability: float
+    """Of this label, in [0, 1]."""
+    probabilities: dict[str, float]
+    """Of every label."""
+
+
+def classify(texts: Sequence[str], *, model: str | Path | None = None) -> list[Label]:
+    """Label texts. The model that was loaded last is cached.
+
+    Args:
+        texts: single texts, such as comments.
+        model: folder of a finished fine-tuning; default: the bundled model of film reviews.
+
+    Returns:
+        The most probable label of each text, in their order.
+
+    Raises:
+        CheckpointError: the folder is no fine-tuned model that labels single texts.
+        ValueError: TEXTS is one string, or an element is no string.
+    """
+    classifier = _load(None if model is None else Path(model).resolve())
+    with _LOCK:
+        rows = classifier.probabilities(texts)
+    found = []
+    for row in rows:
+        best = int(row.argmax())
+        probabilities = dict(zip(classifier.labels, row.tolist(), strict=True))
+        found.append(Label(classifier.labels[best], float(row[best]), probabilities))
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _load(folder: Path | None) -> "Classifier":
+    return Classifier.load(folder)
 
 
 class Classifier:
@@ -82,6 +128,10 @@ class Classifier:
         logits = self._logits(texts)
         exponents = np.exp(logits - logits.max(axis=1, keepdims=True)) if len(logits) else logits
         return np.asarray(exponents / exponents.sum(axis=1, keepdims=True))
+
+    def predict(self, texts: Sequence[str]) -> list[str]:
+        """Return the most probable label of each text, as scikit-learn's classifiers do."""
+        return [self.labels[int(best)] for best in self.probabilities(texts).argmax(axis=1)]
 
     def is_cut(self, text: str) -> bool:
         """Whether a text is longer than what the model reads; the rest decides nothing."""

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("corpora", "pretraining", "downstream", "eval", "apps")
+PACKAGES = ("corpora", "pretraining", "downstream", "eval", "apps", "pressbert")
 """From left to right: a package imports itself and those before it."""
 LARGEST_FOLDER = {"downstream": 20}
 """More Python files than 14: the faces of `downstream` are what people import and run."""

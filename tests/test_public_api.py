@@ -23,6 +23,7 @@ FUNCTIONS = {
     "downstream.finetune.finetune": "task encoder out model seed data overrides",
     "downstream.finetune.load_finetuned": "folder",
     "downstream.finetune.predict": "model tokenizer family examples max_length batch_size",
+    "downstream.classify.classify": "texts model",
     "downstream.classify.Classifier.load": "folder runtime threads",
     "downstream.classify.Classifier.probabilities": "self texts",
     "downstream.classify.Classifier.weigh": "self text label",

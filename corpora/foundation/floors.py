@@ -1,6 +1,6 @@
 """Our dependencies: the oldest versions that work, checked when a package of ours is imported first, and extras.
 
-    needs("torch", "transformers")      # one line that names the extra, where one of them is not installed
+needs("torch", "transformers")      # one line that names the extra, where one of them is not installed
 """
 
 import importlib.util

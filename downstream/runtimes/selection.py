@@ -192,7 +192,9 @@ def _measure(network: Network, word: str, *, threads: int) -> Choice:
     agreeing = [row for row in candidates if row.status == "agrees" and row.median_ms is not None]
     if not agreeing:
         reasons = "; ".join(f"{row.name}: {row.reason or row.status}" for row in candidates)
-        raise CheckpointError(network.where, f"no {word} runtime will do ({reasons})", f'use runtime="{reference_backend()}"')
+        raise CheckpointError(
+            network.where, f"no {word} runtime will do ({reasons})", f'use runtime="{reference_backend()}"'
+        )
 
     def cost(row: Candidate) -> float:
         return (row.median_ms or 0.0) * (COMPILED_HANDICAP if BACKENDS[row.name].is_compiled else 1.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from apps import command, duplicates
-from apps.command import VERBS, main
+from apps.command import VERBS, main, runnable
 from corpora.foundation.errors import UsageError
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_every_verb_names_a_module_with_a_main() -> None:
     for name, verb in VERBS.items():
-        spec = importlib.util.find_spec(verb.module)
+        spec = importlib.util.find_spec(runnable(verb.module))
         assert spec is not None, name
         if name != "demo":
             assert "def main(argv" in Path(spec.origin or "").read_text(encoding="utf-8"), name
