@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import platform
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -22,11 +21,12 @@ from corpora.foundation.command import EXIT_DONE, EXIT_USER_MUST_FIX, ArgumentPa
 from corpora.foundation.errors import SuiteError
 from corpora.foundation.floors import DISTRIBUTION, extras
 from corpora.foundation.machine import cpu_name, num_threads
+from corpora.foundation.plugins import GROUPS, plugins
 from corpora.official import cache_root, data_root
 from downstream.classify import classify
 from downstream.embed import encode
 from downstream.encoders.folder import BUNDLED, ModelFolder
-from downstream.runtimes.backends import BACKENDS, unsupported_reason
+from downstream.runtimes.backends import all_backends, unsupported_reason
 from downstream.runtimes.selection import runtime_cache
 from downstream.summarize import summarize
 from downstream.task import all_tasks
@@ -38,6 +38,8 @@ PROBES: dict[str, Callable[[], object]] = {
     "embed": lambda: encode(["새 다리가 열렸다"]),
 }
 """Tool → a question to its bundled model."""
+KEYS = {"readers": "suffix", "contestants": "kind", "backends": ""}
+"""Attribute that names the parts of a group of plug-ins, where it is not `name`."""
 NO_EXTRAS = {"benchmarks", "docs", "release", "test"}
 """For work on the suite itself."""
 
@@ -75,7 +77,7 @@ def machine() -> dict[str, Any]:
         "threads": num_threads(),
         "memory_bytes": pages,
         "accelerator": accelerator(),
-        "backends": {name: unsupported_reason(name) or "ready" for name in BACKENDS},
+        "backends": {name: unsupported_reason(name) or "ready" for name in all_backends()},
     }
 
 
@@ -131,7 +133,7 @@ def examine() -> dict[str, Any]:
         "models": {name: {"size_bytes": folder.weights_bytes} for name, folder in models.items() if folder.has_config},
         "places": places(),
         "official_files": official_files(),
-        "commands": {name: shutil.which(name) for name in ("pressbert",)},
+        "plugins": {group: sorted(plugins(group, key=KEYS.get(group, "name"))) for group in GROUPS},
         "tools": tools(),
     }
 
@@ -150,6 +152,8 @@ def describe(found: dict[str, Any]) -> str:
     lines += ["", "backends", *(f"  {name:<10} {state}" for name, state in about["backends"].items())]
     lines += ["", "models"]
     lines += [f"  {name:<10} {model['size_bytes'] / 1e6:.0f} MB" for name, model in found["models"].items()]
+    if added := [f"  {group:<12} {', '.join(names)}" for group, names in found["plugins"].items() if names]:
+        lines += ["", "plug-ins", *added]
     lines += ["", "places"]
     for name, place in found["places"].items():
         size = "" if place["size_bytes"] is None else f"  {place['size_bytes'] / 1e6:.0f} MB"

@@ -29,7 +29,7 @@ from apps.serving.tool import BUNDLED, Tool, all_tools
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError, suggest
-from downstream.runtimes.backends import WORDS, backends_for, unsupported_reason
+from downstream.runtimes.backends import all_words, backends_for, unsupported_reason
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 STILL_S = 5.0
@@ -97,12 +97,12 @@ def serve(worker_config: WorkerConfig, num_workers: int) -> None:
 
 def supported_words() -> list[str]:
     """Return the words for backends of which this machine supports at least one."""
-    return [word for word, names in WORDS.items() if not all(map(unsupported_reason, names))]
+    return [word for word, names in all_words().items() if not all(map(unsupported_reason, names))]
 
 
 def _check_runtime(word: str) -> None:
     """Refuse a backend that does not exist or that this machine does not support, before anything is loaded."""
-    if word not in WORDS:
+    if word not in all_words():
         raise UsageError("--runtime", f"unknown runtime '{word}'", suggest(word, supported_words()))
     names = backends_for(word)
     if all(reasons := [unsupported_reason(name) for name in names]):

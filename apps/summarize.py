@@ -30,7 +30,7 @@ from corpora.foundation.errors import DataError, ResultError, UsageError, cannot
 from corpora.foundation.files import write_json, write_text
 from corpora.readers.decoding import ENCODINGS, Encoding, format_of, read_text
 from corpora.readers.fields import candidates, column_named, seen
-from corpora.readers.records import FORMATS, Record, parse_json_object, read_records
+from corpora.readers.records import Record, formats, parse_json_object, read_records
 from corpora.sources import parse_field
 from downstream.summarize import RUNTIMES, Options, Summarizer, Summary
 from downstream.task import SAMPLE_ROOT
@@ -69,9 +69,9 @@ def find_files(paths: Iterable[str]) -> list[str]:
             continue
         if not path.is_dir():
             raise UsageError(name, "no such file or folder", "check the path")
-        inside = [str(file) for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in FORMATS]
+        inside = [str(file) for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in formats()]
         if not inside:
-            raise UsageError(name, f"no {', '.join(FORMATS)} files in it", "give the folder that holds the articles")
+            raise UsageError(name, f"no {', '.join(formats())} files in it", "give the folder that holds the articles")
         files += inside
     return list(dict.fromkeys(files))
 

@@ -195,9 +195,10 @@ def measure(work: Path) -> str:
     lines += ["", *(f"- {name}: {value}" for name, value in facts.items()), ""]
     lines += ["| installation | size MB | `pip install --no-index` s | first summary s | second process s | verbs |"]
     lines += ["| --- | ---: | ---: | ---: | ---: | ---: |", *rows, ""]
-    note = f"""Sizes are those of the installed files, bytecode left out. No process opened a socket. The column *verbs* counts
-the verbs of `pressbert` (of {len(VERBS)}) that need no other extra; each of the others names its extra in one line."""
-    lines += [note]
+    lines += ["Sizes are those of the installed files, bytecode left out. No process opened a socket."]
+    lines += [
+        f"The column *verbs* counts those of {len(VERBS)} that need no other extra; the others name theirs in one line."
+    ]
     return "\n".join(lines) + "\n"
 
 

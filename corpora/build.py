@@ -231,6 +231,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--data", type=Path, help="data root of a recipe; default PRESSBERT_DATA, else the user's cache"
     )
+    parser.add_argument("--step", action="append", default=[], metavar="NAME", help="edit of a plug-in; repeatable")
     parser.add_argument("--executor", choices=EXECUTORS, default="local", help="where the tasks run")
     parser.add_argument("--tasks", type=int, default=1, metavar="N", help="processes, or jobs of a cluster")
     parser.add_argument(
@@ -278,6 +279,7 @@ def _inputs(arguments: argparse.Namespace, parser: ArgumentParser) -> tuple[list
             "near_duplicates": arguments.near_duplicates,
             "privacy": _kinds_to_mask(arguments),
             "quality": not arguments.any_quality,
+            "steps": arguments.step,
         },
         "text_unit": arguments.text_unit,
         "fields": {name: column for item in arguments.field for name, column in parse_field(item).items()},

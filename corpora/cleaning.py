@@ -13,20 +13,40 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from corpora.boilerplate import remove_boilerplate
 from corpora.characters import collapse_blanks, nfc, remove_invisible
 from corpora.foundation.config import Config
-from corpora.foundation.errors import DataError
+from corpora.foundation.errors import DataError, suggest
+from corpora.foundation.plugins import plugins
 from corpora.pipeline.privacy import DEFAULT_KINDS, Kind
 from corpora.pipeline.quality import low_quality
 from corpora.readers.decoding import format_of, read_lines, read_text
 from corpora.readers.records import parse_json_object
+
+
+@dataclass(frozen=True)
+class Step:
+    """An edit of a plug-in (`pressbert.steps`), run after ours where the settings list it."""
+
+    name: str
+    """Give it another name when it edits differently: finished corpora are recognized by it."""
+    edit: Callable[[str], str]
+    """Text of a document → edited text; an empty one drops the document."""
+
+
+def _known_steps(names: tuple[str, ...]) -> tuple[str, ...]:
+    known = plugins("steps", Step)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no plug-in has a step '{name}'; {suggest(name, known)}")
+    return names
 
 
 class CleaningConfig(Config):
@@ -50,6 +70,11 @@ class CleaningConfig(Config):
     """Share of a source's documents from which on a line that they have in common is removed; 0 keeps such lines."""
     privacy: tuple[Kind, ...] = DEFAULT_KINDS
     """Kinds of personal data that are masked; see `corpora.pipeline.privacy`."""
+    # Left out of manifests where there are none, so that finished corpora stay valid.
+    steps: Annotated[tuple[str, ...], AfterValidator(_known_steps)] = Field(
+        default=(), exclude_if=lambda value: not value
+    )
+    """Names of steps of plug-ins, run in this order after the edits."""
 
 
 # ---- texts that are the same ----
@@ -159,6 +184,10 @@ def edit(text: str, config: CleaningConfig) -> tuple[str, set[str]]:
     if config.remove_boilerplate:
         edited, kinds = remove_boilerplate(edited)
         edits |= kinds
+    for name in config.steps:
+        before, edited = edited, plugins("steps", Step)[name].edit(edited)
+        if edited != before:
+            edits.add(name)
     return edited, edits
 
 

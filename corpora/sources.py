@@ -26,7 +26,7 @@ from corpora.foundation.errors import DataError, RecipeError, UsageError, sugges
 from corpora.foundation.files import package_path, sha256
 from corpora.readers.decoding import Encoding, format_of
 from corpora.readers.fields import FIELD_NAMES
-from corpora.readers.records import FORMATS, TextUnit
+from corpora.readers.records import TextUnit, formats
 
 TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
 RECIPES = package_path("corpora", "recipes")
@@ -97,14 +97,14 @@ def find_inputs(
 def _files_of(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = [file for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in FORMATS]
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in formats()]
     files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
     # Beside the Arrow files of a saved data set lie descriptions of it.
     arrow_folders = {file.parent for file in files if format_of(file) == ".arrow"}
     files = [file for file in files if not (file.suffix == ".json" and file.parent in arrow_folders)]
     if not files:
         raise DataError(
-            path, "nothing to read in this folder", f"give files of {', '.join(FORMATS)}, or .gz or .zst of these"
+            path, "nothing to read in this folder", f"give files of {', '.join(formats())}, or .gz or .zst of these"
         )
     return files
 

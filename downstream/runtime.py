@@ -15,7 +15,7 @@ from pathlib import Path
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
-from downstream.runtimes.backends import WORDS
+from downstream.runtimes.backends import all_words
 from downstream.runtimes.network import finetuned_network, read_finetuned
 from downstream.runtimes.predictor import Predictor, Runtime, fast_embedder
 from downstream.runtimes.selection import choose
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     """Measure the backends for a fine-tuned folder from the command line; prints the table."""
     parser = ArgumentParser("python -m downstream.runtime", "Find the fastest backend for a fine-tuned model here.")
     parser.add_argument("folder", type=Path, help="of a finished fine-tuning")
-    parser.add_argument("--runtime", default="auto", help=f"one of {', '.join(WORDS)}")
+    parser.add_argument("--runtime", default="auto", help=f"one of {', '.join(all_words())}")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="measure even if a choice is remembered")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

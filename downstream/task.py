@@ -19,6 +19,7 @@ from corpora.foundation.config import Config, discover
 from corpora.foundation.errors import DataError, UsageError, suggest
 from corpora.foundation.files import fingerprint, sha256
 from corpora.foundation.machine import Precision
+from corpora.foundation.plugins import with_plugins
 from corpora.foundation.texts import Language
 from corpora.official import OfficialFile, locate
 from downstream.metrics import Metric
@@ -412,13 +413,14 @@ def few_shot_task(task: Task, number: int) -> Task:
 
 @functools.cache
 def all_tasks() -> TaskRegistry:
-    """Return every task by name, samples and substitutes included."""
+    """Return every task by name, samples, substitutes and those of plug-ins included."""
     from downstream import tasks
     from downstream.tasks import derived, klue, kobest, paraphrases
 
     found: dict[str, Task] = {}
     for package in (tasks, derived, klue, kobest, paraphrases):
         found |= discover(package, "TASK")
+    found = with_plugins(found, "tasks", Task)
     official = dict(sorted(found.items()))
     samples = [task.sample() for task in official.values() if task.sample_num_examples]
     substitutes = [task.substitute.substitute_task(task) for task in official.values() if task.substitute is not None]

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, AliasChoices, Field
 
 from corpora.foundation.config import Config, discover
 from corpora.foundation.errors import RecipeError, suggest
+from corpora.foundation.plugins import with_plugins
 from pretraining.data.rows import RowShard, SpecialIds
 from pretraining.data.shards import IntArray
 from pretraining.data.tokens import TokenizedCorpus
@@ -221,11 +222,12 @@ class Objective(abc.ABC):
 
 
 def all_objectives() -> dict[str, type[Objective]]:
-    """Return every objective under `pretraining/objectives/`, by name."""
+    """Return every objective under `pretraining/objectives/` and of plug-ins, by name."""
     from pretraining import objectives
     from pretraining.objectives import teachers
 
-    return discover(objectives, "OBJECTIVE") | discover(teachers, "OBJECTIVE")
+    own = discover(objectives, "OBJECTIVE") | discover(teachers, "OBJECTIVE")
+    return with_plugins(own, "objectives", Objective)
 
 
 def get_objective(name: str, where: object) -> type[Objective]:

@@ -25,6 +25,7 @@ from pydantic_core import to_json, to_jsonable_python
 from apps.serving.batching import Compute
 from apps.serving.schemas import Strict
 from corpora.foundation.config import discover
+from corpora.foundation.plugins import with_plugins
 from corpora.foundation.texts import Texts
 
 BUNDLED = "bundled"
@@ -102,7 +103,8 @@ class Tool:
     """A tool that the server offers."""
 
     name: str
-    """Path without the slash, option of `apps.serve`, and section of its texts under `server.tool`."""
+    """Path without the slash, option of `apps.serve`, and section of its texts under `server.tool`. Without such texts,
+    as in a plug-in, the docstring of `request` describes it."""
     functions: tuple[Callable[..., Any], ...]
     """Python functions whose arguments are those of a request."""
     request: type[BaseModel]
@@ -118,10 +120,10 @@ class Tool:
 
 
 def all_tools() -> dict[str, Tool]:
-    """Return every tool by its name."""
+    """Return every tool by its name, those of plug-ins included."""
     from apps.serving import tools
 
-    return dict(sorted(discover(tools, "TOOL").items()))
+    return dict(sorted(with_plugins(discover(tools, "TOOL"), "tools", Tool).items()))
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

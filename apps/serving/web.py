@@ -162,8 +162,11 @@ def _add_service(app: FastAPI, serving: Serving, service: Service) -> None:
         methods=["POST"],
         response_model=service.response,
         responses=dict(REFUSALS),
-        summary=KOREAN(f"tool.{service.endpoint}.summary"),
-        description=f"{KOREAN(f'tool.{service.endpoint}.about')}\n\n{ENGLISH(f'tool.{service.endpoint}.about')}",
+        summary=KOREAN.get(f"tool.{service.endpoint}.summary", service.endpoint),
+        description="\n\n".join(
+            texts.get(f"tool.{service.endpoint}.about", inspect.getdoc(service.request) or "")
+            for texts in (KOREAN, ENGLISH)
+        ),
         operation_id=service.endpoint,
         route_class_override=Route,
     )

@@ -3,11 +3,12 @@
 Every record is yielded, good or bad, so that readers can count them: accepted + rejected = records.
 """
 
+import functools
 import itertools
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -15,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from corpora.characters import nfc
 from corpora.foundation.errors import DataError
 from corpora.foundation.floors import needs
+from corpora.foundation.plugins import plugins, refuse_taken
 from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_hwpx, unpack_member
 from corpora.readers.decoding import BROKEN, WRITTEN_AGAIN, BadLine, Encoding, format_of, open_bytes, read_decoded
 from corpora.readers.nested import flatten, is_article
@@ -47,6 +49,24 @@ class Record:
     error: DataError | None = None
 
 
+@dataclass(frozen=True)
+class FileReader:
+    """A file format of a plug-in (`pressbert.readers`)."""
+
+    suffix: str
+    """In lower case, with its dot, e.g. `.hwp`."""
+    read: Callable[[Path], Iterator[Record]]
+    """Yields the records of a file in order, bad ones with their `error`; raises DataError if nothing can be read."""
+
+
+@functools.cache
+def formats() -> tuple[str, ...]:
+    """Return the suffixes that are read, those of plug-ins last."""
+    added = plugins("readers", FileReader, key="suffix")
+    refuse_taken("readers", added, FORMATS)
+    return (*FORMATS, *added)
+
+
 def check_format(path: Path) -> str:
     """Return the format of a file.
 
@@ -54,8 +74,8 @@ def check_format(path: Path) -> str:
         DataError: it is none that is read.
     """
     suffix = format_of(path)
-    if suffix not in FORMATS:
-        fix = f"use one of {', '.join(FORMATS)}, or .gz or .zst of these"
+    if suffix not in formats():
+        fix = f"use one of {', '.join(formats())}, or .gz or .zst of these"
         raise DataError(path, f"unknown format '{suffix}'", fix)
     return suffix
 
@@ -66,7 +86,7 @@ def read_records(
     """Yield the records of a file in order.
 
     Args:
-        path: of a format in `FORMATS`, perhaps compressed. `.json` is parsed as a whole and needs memory for it.
+        path: of a format in `formats()`, perhaps compressed. `.json` is parsed as a whole and needs memory for it.
         text_unit: what a record is in plain text.
         encoding: of text files.
         has_header: whether the first row of a CSV or TSV file names its columns; otherwise they are `1`, `2`, ….
@@ -75,7 +95,9 @@ def read_records(
         DataError: the file cannot be read at all.
     """
     suffix = check_format(path)
-    if suffix in {".parquet", ".arrow"}:
+    if suffix not in FORMATS:
+        yield from plugins("readers", FileReader, key="suffix")[suffix].read(path)
+    elif suffix in {".parquet", ".arrow"}:
         yield from _read_columns(path, suffix)
     elif suffix == ".xlsx":
         yield from _read_workbook(path)

@@ -10,6 +10,7 @@
 A word such as `onnx` or `auto` stands for several, of which `downstream.runtimes.selection` measures the best.
 """
 
+import functools
 import importlib.util
 import platform
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ import numpy as np
 
 from corpora.foundation.errors import UsageError, suggest
 from corpora.foundation.machine import cpu_units, torch_threads
+from corpora.foundation.plugins import refuse_taken, with_plugins
 from downstream.runtimes.graph import Batch, Forward, build_graph, open_session
 from downstream.runtimes.network import Network
 from downstream.runtimes.weights import FloatArray
@@ -36,6 +38,22 @@ class Backend:
     """Makes a network ready to run in so many threads."""
     is_compiled: bool = False
     """Whether every start takes seconds for a compiler."""
+    unsupported: Callable[[], str] = str
+    """Returns why this machine does not support it, or nothing."""
+
+
+@functools.cache
+def all_backends() -> Mapping[str, Backend]:
+    """Return our backends and those of plug-ins, by name."""
+    return with_plugins(BACKENDS, "backends", Backend, key="")
+
+
+@functools.cache
+def all_words() -> Mapping[str, tuple[str, ...]]:
+    """Return what may be given as `runtime`, with the backends it stands for; `auto` is all of them."""
+    added = {name: (name,) for name in all_backends() if name not in BACKENDS}
+    refuse_taken("backends", added, WORDS)
+    return {**WORDS, **added, "auto": tuple(all_backends())}
 
 
 def backends_for(word: str) -> tuple[str, ...]:
@@ -44,9 +62,9 @@ def backends_for(word: str) -> tuple[str, ...]:
     Raises:
         UsageError: there is no such word.
     """
-    if word not in WORDS:
-        raise UsageError("runtime", f"unknown runtime '{word}'", suggest(word, WORDS))
-    return WORDS[word]
+    if word not in all_words():
+        raise UsageError("runtime", f"unknown runtime '{word}'", suggest(word, all_words()))
+    return all_words()[word]
 
 
 def unsupported_reason(name: str) -> str:
@@ -58,7 +76,7 @@ def unsupported_reason(name: str) -> str:
             return "numba not installed: pip install 'pressbert[kernels]'"
         if not cpu_capabilities().get("avx512_vnni"):
             return "it is written for processors with AVX-512 VNNI"
-    return ""
+    return all_backends()[name].unsupported()
 
 
 def reference_backend() -> str:
@@ -70,7 +88,7 @@ def open_backend(name: str, network: Network, *, threads: int) -> Forward:
     """Make a network ready to run.
 
     Args:
-        name: a key of `BACKENDS`.
+        name: a key of `all_backends()`.
         network: what is run.
         threads: that compute.
 
@@ -80,7 +98,7 @@ def open_backend(name: str, network: Network, *, threads: int) -> Forward:
     """
     if reason := unsupported_reason(name):
         raise UsageError(f"runtime {name}", reason, f'or use runtime="{reference_backend()}"')
-    return BACKENDS[name].open(network, threads)
+    return all_backends()[name].open(network, threads)
 
 
 def _open_torch(network: Network, threads: int) -> Forward:
@@ -133,7 +151,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in BACKENDS},
     "onnx": ("onnx-fp32", "onnx-int8"),
 }
-"""What may be given as `runtime`, with the backends it stands for."""
+"""Words for our own backends; `all_words` has those of plug-ins too."""
 
 
 def has_int8_units() -> bool:

@@ -26,8 +26,8 @@ from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import cpu_name
 from corpora.official import cache_root
 from downstream.runtimes.backends import (
-    BACKENDS,
     REFERENCE,
+    all_backends,
     backends_for,
     open_backend,
     reference_backend,
@@ -60,7 +60,7 @@ class Candidate(Config):
     """What was measured of one backend."""
 
     name: str
-    """Key of `downstream.runtimes.backends.BACKENDS`."""
+    """Key of `downstream.runtimes.backends.all_backends`."""
     status: Literal["agrees", "disagrees", "failed", "unavailable"]
     reason: str = ""
     """Why there are no figures."""
@@ -115,7 +115,7 @@ def choose(
 
     Args:
         network: what is to be run.
-        word: a key of `downstream.runtimes.backends.WORDS`. A single backend is taken without measuring.
+        word: a key of `downstream.runtimes.backends.all_words`. A single backend is taken without measuring.
         threads: that compute.
         root: folder of the cache; default: `runtime_cache()`.
         again: measure even if the choice is remembered.
@@ -197,7 +197,7 @@ def _measure(network: Network, word: str, *, threads: int) -> Choice:
         )
 
     def cost(row: Candidate) -> float:
-        return (row.median_ms or 0.0) * (COMPILED_HANDICAP if BACKENDS[row.name].is_compiled else 1.0)
+        return (row.median_ms or 0.0) * (COMPILED_HANDICAP if all_backends()[row.name].is_compiled else 1.0)
 
     return Choice(
         word=word,

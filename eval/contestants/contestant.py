@@ -18,6 +18,7 @@ from corpora.foundation.config import Config, discover, load_toml, validate
 from corpora.foundation.errors import RecipeError, UsageError, suggest
 from corpora.foundation.files import code_digest, fingerprint, package_path
 from corpora.foundation.machine import versions
+from corpora.foundation.plugins import with_plugins
 from downstream.encoders.hub import HUB_ID
 from downstream.families.classification import check_labels_differ
 from downstream.families.dialogue_state import DialogueState
@@ -308,7 +309,8 @@ class Leaderboard(Config):
 @cache
 def all_kinds() -> Mapping[str, type[Contestant]]:
     """Return the kinds of models by name."""
-    return discover(contestants, "CONTESTANT", key="kind", skip=SHARED_MODULES)
+    own = discover(contestants, "CONTESTANT", key="kind", skip=SHARED_MODULES)
+    return with_plugins(own, "contestants", Contestant, key="kind")
 
 
 def read_entry(name: str, entry: Mapping[str, Any], where: object) -> Contestant:
