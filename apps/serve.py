@@ -111,7 +111,7 @@ def _check_runtime(word: str) -> None:
 
 def _chosen(arguments: argparse.Namespace, tools: Iterable[str]) -> dict[str, str]:
     """Return the tools that were asked for, with their models."""
-    given = {name: getattr(arguments, name) for name in tools}
+    given = {name: getattr(arguments, name.replace("-", "_")) for name in tools}
     if blank := [name for name, source in given.items() if source is not None and not source.strip()]:
         raise UsageError(f"--{blank[0]}", "an empty folder", "give the model's folder, or the option alone")
     return {name: source or BUNDLED for name, source in given.items() if source is not None or arguments.all}

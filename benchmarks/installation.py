@@ -2,7 +2,7 @@
 
     python -m benchmarks.installation --out docs/benchmarks/installation.md
 
-It builds twice and compares the bytes, downloads the wheels of the light installation with pip (the only step that
+It builds twice and compares the bytes, collects the wheels of the light installation with pip (the only step that
 needs a registry), installs them with `--no-index`, and runs every verb's help, `pressbert doctor` and a first summary
 in processes that end at the first socket. It fails where a promise of the README does not hold.
 """
@@ -178,7 +178,7 @@ def measure(work: Path) -> str:
     for extra, title in EXTRAS.items():
         wheels, target = work / f"wheels-{extra or 'core'}", f"{ROOT}[{extra}]" if extra else str(ROOT)
         pins = ["--constraint", str(ROOT / "constraints.txt")]
-        run([sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels), *pins, target])
+        run([sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(wheels), *pins, target])
         installation = install(first, extra, wheels, work / f"venv-{extra or 'core'}")
         summary_s, again_s = first_summary_s(installation), first_summary_s(installation)
         verbs = check_verbs(installation)

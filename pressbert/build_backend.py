@@ -7,7 +7,7 @@ A time stamp of a file in a wheel is part of its bytes. `SOURCE_DATE_EPOCH` deci
 
 import os
 
-from setuptools import build_meta
+from setuptools import build_meta  # type: ignore[import-untyped]
 
 ZIP_EPOCH = "315532800"
 """1 January 1980, the earliest time that a zip archive can state."""

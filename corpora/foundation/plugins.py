@@ -31,8 +31,7 @@ class PluginError(SuiteError):
     """A plug-in that cannot be loaded, or is not what its group expects."""
 
 
-@functools.cache
-def plugins(group: str, kind: type[Any] | None = None, *, key: str = "name") -> Mapping[str, Any]:
+def plugins(group: str, kind: Any = None, *, key: str = "name") -> Mapping[str, Any]:
     """Load the parts of a group by their names.
 
     Args:
@@ -44,6 +43,11 @@ def plugins(group: str, kind: type[Any] | None = None, *, key: str = "name") -> 
         PluginError: a part cannot be imported, is of another kind, or two have one name.
     """
     assert group in GROUPS, group
+    return _load(group, kind, key)
+
+
+@functools.cache
+def _load(group: str, kind: Any, key: str) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for entry in sorted(metadata.entry_points(group=PREFIX + group), key=lambda entry: entry.name):
         where = f"plug-in {entry.name} ({entry.value})"
@@ -61,7 +65,7 @@ def plugins(group: str, kind: type[Any] | None = None, *, key: str = "name") -> 
     return found
 
 
-def with_plugins(own: Mapping[str, Any], group: str, kind: type[Any], *, key: str = "name") -> dict[str, Any]:
+def with_plugins(own: Mapping[str, Any], group: str, kind: Any, *, key: str = "name") -> dict[str, Any]:
     """Return our parts and those of plug-ins.
 
     Raises:

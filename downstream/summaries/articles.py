@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from corpora.boilerplate import Segment, segments_of
+from corpora.characters import remove_invisible
 from corpora.readers.lines import join_lines
 
 LONGEST_HEADLINE = 70
@@ -54,7 +55,7 @@ def read_article(text: str, title: str = "") -> Article:
         text: NFC.
         title: headline, NFC; empty if unknown.
     """
-    segments = segments_of(text)
+    segments = [segment for segment in segments_of(text) if remove_invisible(text[segment.start : segment.end]).strip()]
     sentences = [segment for segment in segments if not segment.kind]
     if _has_headline(text, title, segments, sentences):
         headline = replace(segments[0], kind="headline")

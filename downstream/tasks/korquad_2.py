@@ -53,7 +53,7 @@ def _members(path: Path) -> Iterator[tuple[str, Any]]:
         with zipfile.ZipFile(path) as archive:
             for name in sorted(name for name in archive.namelist() if name.endswith(".json")):
                 yield f"{path}, {name}", json.loads(archive.read(name).decode("utf-8"))
-    except (zipfile.BadZipFile, EOFError, ValueError) as error:
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
         raise DataError(path, f"no archive of JSON files ({error})", REPAIR) from error
 
 

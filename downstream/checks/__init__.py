@@ -1,0 +1,1 @@
+"""Checks that every task, encoder and summarizer passes; `pressbert.checks` has them all."""
