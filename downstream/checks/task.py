@@ -101,8 +101,7 @@ def title_has_an_english_form(subject: Subject) -> None:
 @TASK_CHECKS.add
 def task_is_frozen(subject: Subject) -> None:
     """A task cannot be changed by accident."""
-    assert dataclasses.is_dataclass(subject.task)
-    assert subject.task.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert _is_frozen(subject.task)
 
 
 @TASK_CHECKS.add
@@ -296,9 +295,12 @@ def texts_are_not_blank(subject: Subject) -> None:
 @TASK_CHECKS.add
 def examples_are_frozen(subject: Subject) -> None:
     """Examples cannot be changed by a model."""
-    example = subject.examples[0]
-    assert dataclasses.is_dataclass(example)
-    assert example.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert _is_frozen(subject.examples[0])
+
+
+def _is_frozen(value: Any) -> bool:
+    parameters: Any = getattr(value, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)
 
 
 def _texts(example: Any) -> Iterator[str]:

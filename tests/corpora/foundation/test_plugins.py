@@ -56,8 +56,7 @@ def run(folder: Path, code: str, *arguments: str) -> "subprocess.CompletedProces
 
 
 def test_the_example_adds_a_task_a_reader_and_a_tool(tmp_path: Path) -> None:
-    lines = [line for path in sorted(EXAMPLE.glob("*.*")) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert len(lines) <= 60
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in EXAMPLE.glob("*.*")) <= 60
     project = (EXAMPLE / "pyproject.toml").read_text(encoding="utf-8")
     declared = [line.split(".", 1)[1] for line in project.splitlines() if line.startswith("entry-points.")]
     groups: dict[str, list[str]] = {}
@@ -70,9 +69,6 @@ def test_the_example_adds_a_task_a_reader_and_a_tool(tmp_path: Path) -> None:
     data = tmp_path / "data" / "wire"
     data.mkdir(parents=True)
     rows = ["sports|막판 역전골로 웃은 원정팀|경기가 끝났다.", "economy|기준금리 동결|금리는 그대로다."]
-    (data / "train.wire").write_text(
-        "\n".join([*rows, *(row.replace("|", " 2|", 2) for row in rows)][:4]).replace(" 2|", "|", 0), encoding="utf-8"
-    )
     lines = ["sports|홈팀이 이겼다|접전이었다.", "economy|환율이 올랐다|달러가 강세다."]
     (data / "train.wire").write_text("\n".join([*rows, *lines]), encoding="utf-8")
     (data / "dev.wire").write_text(
