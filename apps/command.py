@@ -47,6 +47,7 @@ VERBS: Mapping[str, Verb] = {
     "convert": Verb("downstream.encoders", "convert pickled weights to safetensors"),
     "runtime": Verb("downstream.runtime", "find the fastest backend for a fine-tuned model"),
     "distill": Verb("downstream.distill", "distill a fine-tuned model into a smaller one"),
+    "publish": Verb("downstream.publish", "check a model folder, and upload it to the Hugging Face Hub"),
     "eval": Verb("eval.run_all", "compare models on tasks, and write the leaderboard"),
     "study": Verb("eval.study", "run a controlled experiment"),
     "contamination": Verb("eval.contamination", "find test examples that occur in training text"),
