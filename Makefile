@@ -9,7 +9,7 @@ CONSTRAINTS ?= constraints.txt
 SOURCES := corpora pretraining downstream eval apps pressbert benchmarks examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help leaderboard demo test quick coverage check bundled reference format clean
+.PHONY: help leaderboard demo test quick coverage check bundled reference wheel site notebooks format clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,16 @@ bundled: $(VENV)/run  ## Retrain the models that come with the package, from the
 reference: $(VENV)/run  ## Regenerate docs/reports/ from the data under PRESSBERT_DATA
 	$(BIN)/python -m eval.reference
 
+wheel: $(VENV)/release  ## Build the wheel twice, install it without an index, and ask it without a network
+	$(BIN)/python -m benchmarks.installation --out docs/benchmarks/installation.md
+
+site: $(VENV)/docs  ## Build the site into site/, without warnings, and check its links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	SITE=site $(BIN)/python -m pytest -q tests/test_site.py
+
+notebooks: $(VENV)/docs  ## Execute the notebooks of examples/notebooks
+	$(BIN)/python examples/notebooks/execute.py
+
 format: $(VENV)/dev  ## Format the source
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -57,6 +67,16 @@ $(VENV)/run: pyproject.toml constraints.txt
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[demo,eval]'
+	touch $@
+
+$(VENV)/release: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[release]'
+	touch $@
+
+$(VENV)/docs: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[docs,eval]' pytest
 	touch $@
 
 $(VENV)/dev: pyproject.toml constraints.txt

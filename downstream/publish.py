@@ -4,9 +4,9 @@
     python -m downstream.publish runs/nsmc --repo newsroom/nsmc-bert --license cc-by-sa-4.0 --push
 
 A dry run needs no network and writes nothing: it prints the card, the results in the form of `.eval_results`, every
-file with its digest, and what stands in the way. `--out DIR` writes what would be uploaded. Only `--push` uploads, with the
-token of `hf auth login`; it is refused while there are errors. Records of training and evaluation are left out, because
-they quote the data.
+file with its digest, and what stands in the way. `--out DIR` writes what would be uploaded. Only `--push` uploads, with
+the token of `hf auth login`; it is refused while there are errors. Records of training and evaluation are left out,
+because they quote the data.
 """
 
 import re

@@ -1,0 +1,109 @@
+"""The site: every guide is in its navigation in both languages, and what `make site` builds has no broken links.
+
+`make site` gives the folder of the built site in `SITE`; without it the built pages are not looked at.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+FETCHED = {"script": "src", "img": "src", "link": "href", "source": "src", "iframe": "src", "video": "src"}
+"""Elements that a browser fetches by itself, with the attribute of the address."""
+
+
+class Page(HTMLParser):
+    """Links, fetched addresses and anchors of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {key: value or "" for key, value in attrs}
+        self.anchors |= {values[key] for key in ("id", "name") if key in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if tag in FETCHED and FETCHED[tag] in values and values.get("rel") not in {"canonical", "alternate"}:
+            self.fetched.append(values[FETCHED[tag]])
+
+
+def config() -> Any:
+    class Loader(yaml.SafeLoader):
+        """Reads the tags that MkDocs' file has, as what they hold."""
+
+    Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, _, node: loader.construct_mapping(node))
+    return yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+
+
+def listed(entries: Any) -> Iterator[str]:
+    if isinstance(entries, str):
+        yield entries
+    for entry in entries if isinstance(entries, list) else entries.values() if isinstance(entries, dict) else ():
+        yield from listed(entry)
+
+
+def test_every_guide_is_in_the_navigation_in_both_languages() -> None:
+    pages = list(listed(config()["nav"]))
+    assert len(set(pages)) == len(pages)
+    assert [page for page in pages if not (ROOT / "docs" / page).is_file()] == []
+    guides = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").glob("*.md")}
+    guides |= {f"api/{path.name}" for path in (ROOT / "docs" / "api").glob("*.md")}
+    assert guides - set(pages) == set()
+    korean, english = (set(listed(part)) for part in list(config()["nav"])[:2])
+    assert {page.replace(".md", ".en.md") for page in korean} == english
+
+
+def test_the_theme_fetches_no_fonts_and_search_knows_both_languages() -> None:
+    found = config()
+    assert found["theme"]["font"] is False
+    assert found["strict"] is True
+    [search] = [plugin["search"] for plugin in found["plugins"] if "search" in plugin]
+    assert search["lang"] == ["ko", "en"]
+
+
+def test_api_pages_name_what_exists() -> None:
+    for path in (ROOT / "docs" / "api").glob("*.md"):
+        for name in re.findall(r"^::: ([\w.]+)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+            parts = name.split(".")
+            files = [ROOT.joinpath(*parts[:n]) for n in range(len(parts), 0, -1)]
+            module = next(file.with_suffix(".py") for file in files if file.with_suffix(".py").is_file())
+            rest = parts[len(module.relative_to(ROOT).parts) :]
+            source = module.read_text(encoding="utf-8")
+            is_defined = not rest or re.search(rf"^(def|class) {rest[0]}\b|^    {rest[0]},$", source, re.MULTILINE)
+            assert is_defined, f"{path.name}: {name} is not defined in {module.name}"
+
+
+def test_the_built_site_is_whole_and_fetches_nothing_from_elsewhere() -> None:
+    if not (site := os.environ.get("SITE")):
+        pytest.skip("make site builds the pages that this test looks at")
+    folder = (ROOT / site).resolve()
+    pages = {path: Page(path) for path in sorted(folder.rglob("*.html")) if "reports" not in path.parts}
+    assert len(pages) >= 30
+    broken = []
+    for path, page in pages.items():
+        if path.name == "404.html":
+            continue
+        broken += [f"{path.name} fetches {address}" for address in page.fetched if urlsplit(address).netloc]
+        for address in (*page.links, *page.fetched):
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            if not target.is_file():
+                broken.append(f"{path.relative_to(folder)}: {address}")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
+                broken.append(f"{path.relative_to(folder)}: {address} (no such heading)")
+    assert broken == []
+    assert not [path for path in folder.rglob("*.css") if "fonts.googleapis" in path.read_text(encoding="utf-8")]
