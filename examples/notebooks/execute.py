@@ -3,7 +3,9 @@
 python examples/notebooks/execute.py [NOTEBOOK …]
 """
 
+import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from nbclient.exceptions import CellExecutionError
 
 LIMIT_S = 300
 """For all notebooks together."""
+TEMPORARY = re.compile(rf"{re.escape(tempfile.gettempdir())}/\w+")
 FOLDER = Path(__file__).resolve().parent
 
 
@@ -25,9 +28,12 @@ def execute(path: Path) -> str:
         return str(error)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
-        # Progress and warnings differ from run to run.
+        # Progress, warnings and temporary folders differ from run to run.
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            for output in cell.outputs:
+                if "text" in output:
+                    output["text"] = TEMPORARY.sub("TMP", output["text"])
     nbformat.write(notebook, path)
     return ""
 
