@@ -178,7 +178,7 @@ def _local_paths(folder: Path, files: tuple[Path, ...], card: str) -> list[str]:
 
 def _eval_results(card: Any) -> tuple[str, list[str]]:
     """Return the measured figures on official tasks as YAML, and notes on the others."""
-    import yaml
+    import yaml  # type: ignore[import-untyped]
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
     entries, notes = [], []
