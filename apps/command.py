@@ -37,6 +37,7 @@ VERBS: Mapping[str, Verb] = {
     "duplicates": Verb("apps.duplicates", "find articles that print the same text"),
     "classify": Verb("apps.classify", "label texts"),
     "embed": Verb("downstream.embed", "encode texts as vectors, train and score embedders"),
+    "headline": Verb("downstream.headline", "write headlines, train and score a model for them"),
     "serve": Verb("apps.serve", "serve all of these over HTTP"),
     "demo": Verb("streamlit", "open the demo in a browser"),
     "corpus": Verb("corpora.build", "build a cleaned corpus from raw files"),
