@@ -51,6 +51,8 @@ class Architecture(abc.ABC):
     """Whether a token sees no later one."""
     fills_masks: ClassVar[bool] = True
     """Whether transformers has a masked LM of it."""
+    can_recompute: ClassVar[bool] = True
+    """Whether its layers can compute their activations again in the backward pass."""
 
     def has_positions(self, name: str) -> bool:
         """Whether a parameter has a row for every position."""
@@ -169,6 +171,7 @@ class Albert(Architecture):
 
     name = "albert"
     prefix, layers, masked_lm = "albert", "encoder", "AlbertForMaskedLM"
+    can_recompute = False
     vocab_parameters = ("albert.embeddings.word_embeddings.weight", "predictions.bias")
     positions = "albert.embeddings.position_embeddings.weight"
 
@@ -408,6 +411,7 @@ class Xlnet(Architecture):
 
     name = "xlnet"
     prefix, layers, masked_lm = "transformer", "layer", "XLNetLMHeadModel"
+    can_recompute = False
     vocab_parameters = ("transformer.word_embedding.weight", "lm_loss.bias")
     positions = None
     fills_masks = False

@@ -124,6 +124,12 @@ class PretrainingModel(nn.Module):
         """
         self.network.set_attn_implementation("eager" if device.type == "cpu" else "sdpa")
 
+    def recompute_activations(self) -> None:
+        """Let the layers compute their activations again in the backward pass instead of keeping them."""
+        older: Any = self.network.gradient_checkpointing_enable
+        enable = getattr(self.network, "activation_checkpointing_enable", older)  # transformers 5.23 has a new name
+        enable({"use_reentrant": False})
+
     def encode(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
         """Return the last hidden states, (B, T, D), of rows of packed sequences."""
         return self.encode_visible(input_ids, token_type_ids, position_ids, self.visible(sequence_ids))

@@ -88,6 +88,17 @@ class DataConfig(Config):
     """Sequences of a row neither attend to each other nor share positions; false for the papers' input formats."""
 
 
+class StageConfig(Config):
+    """The steps of a run before `until` that have other rows."""
+
+    until: int = Field(ge=1)
+    """Number of steps after which the next stage begins."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Default: `loop.batch_size`."""
+    max_length: int | None = Field(default=None, ge=8)
+    """Default: `data.max_length`; not longer, since the saved model has that many positions."""
+
+
 class LoopConfig(Config):
     """The training loop. Defaults: Devlin et al. 2019, appendix A.2."""
 
@@ -95,6 +106,9 @@ class LoopConfig(Config):
     """Optimizer steps."""
     batch_size: int = Field(default=256, ge=1)
     """Rows per optimizer step, over all processes."""
+    stages: list[StageConfig] = Field(default_factory=list)
+    """Schedule of batch sizes and lengths of rows: `[{ until = 900, max_length = 128, batch_size = 1024 }]`, in order;
+    the steps after the last one have the recipe's values."""
     micro_batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Rows that one process computes at a time; `auto`: as many as fit in memory; default: its share of the batch."""
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -123,6 +137,9 @@ class LoopConfig(Config):
     clip: float = Field(default=1.0, gt=0)
     """Maximum global gradient norm."""
     precision: Precision = "auto"
+    recompute_activations: bool = False
+    """Compute the activations of a layer again in the backward pass instead of keeping them: less memory, a second
+    forward pass."""
     compile: bool = False
     """Compile the encoder with `torch.compile`; faster on GPUs, needs a C++ compiler on CPUs."""
     log_every: int = Field(default=50, ge=1)
@@ -292,6 +309,11 @@ def _misfits(recipe: Recipe) -> list[tuple[str, str]]:
             "only the layers of albert share weights",
         ),
         (
+            recipe.loop.recompute_activations and not ARCHITECTURES[model.architecture].can_recompute,
+            f"loop.recompute_activations with model.architecture={model.architecture}",
+            "its layers cannot be computed again; use a smaller loop.micro_batch_size",
+        ),
+        (
             model.num_hidden_groups > model.num_hidden_layers,
             f"model.num_hidden_groups={model.num_hidden_groups} exceeds model.num_hidden_layers="
             f"{model.num_hidden_layers}",
@@ -363,6 +385,7 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             f"objective.max_predictions={max_predictions} exceeds data.max_length={data.max_length}",
             "predict fewer tokens than the row has",
         ),
+        *_wrong_stages(recipe),
         (not data.corpus, "data.corpus is missing", "set it to a folder made by python -m corpora.build"),
         (
             bool(data.corpus) and not data.tokenizer and data.corpus != "sample",
@@ -371,3 +394,20 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
         ),
     ]
     return [(what, fix) for broken, what, fix in rules if broken]
+
+
+def _wrong_stages(recipe: Recipe) -> list[tuple[bool, str, str]]:
+    stages, data = recipe.loop.stages, recipe.data
+    ends = [0, *(stage.until for stage in stages)]
+    return [
+        (
+            ends != sorted(set(ends)) or ends[-1] > recipe.loop.steps,
+            f"loop.stages end at steps {ends[1:]} of {recipe.loop.steps}",
+            "give them in order, none after loop.steps",
+        ),
+        (
+            any((stage.max_length or 0) > data.max_length for stage in stages),
+            f"loop.stages with rows longer than data.max_length={data.max_length}",
+            "set data.max_length to the longest",
+        ),
+    ]

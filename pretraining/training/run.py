@@ -7,17 +7,18 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
+from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, cannot_write
 from corpora.foundation.files import fingerprint, write_json, write_text
 from corpora.foundation.machine import no_file_bars, versions
+from pretraining.architectures import ARCHITECTURES
 from pretraining.positions import row_length
 from pretraining.recipe import BY_PIECES, Recipe
 from pretraining.training.dataset import Prepared, prepare
-from pretraining.training.estimate import Estimate, sample_corpus
+from pretraining.training.estimate import OPTIMIZER_STATES, Estimate, format_size, sample_corpus
 from pretraining.training.report import draw_curves, render_pretraining_card
 from pretraining.vocabulary.tokenizer import load_wordpiece, save_tokenizer
 
@@ -43,7 +44,14 @@ class Run:
     """One recipe in one folder; every step resumes what an earlier process left."""
 
     def __init__(
-        self, recipe: Recipe, out: Path, *, cache: Path | None = None, num_workers: int = 1, cpu: bool = False
+        self,
+        recipe: Recipe,
+        out: Path,
+        *,
+        cache: Path | None = None,
+        num_workers: int = 1,
+        cpu: bool = False,
+        reporters: Sequence[str] = (),
     ) -> None:
         """Describe the run; nothing is read or written yet.
 
@@ -53,9 +61,10 @@ class Run:
             cache: folder of tokens and rows, which runs may share; default `out/data`.
             num_workers: processes that prepare the data.
             cpu: stay on the CPU even if there is a GPU.
+            reporters: what shows the metrics, beside `metrics.jsonl`: `tensorboard`, `wandb`.
         """
         self.recipe, self.out, self.cache = recipe, out, cache or out / "data"
-        self.num_workers, self.cpu = num_workers, cpu
+        self.num_workers, self.cpu, self.reporters = num_workers, cpu, tuple(reporters)
 
     @functools.cached_property
     def data(self) -> Prepared:
@@ -139,6 +148,7 @@ class Run:
             started = time.perf_counter()
             prepared = sample.data
             preparation_s = (time.perf_counter() - started) / self.num_workers
+            _require_memory(self.recipe, prepared)
             trainer = sample.make_trainer(make_accelerator(recipe.loop, cpu=self.cpu))
             largest = trainer.largest_fitting(trainer.micro_batch_size)
             if largest < trainer.micro_batch_size and not (largest and recipe.loop.micro_batch_size == "auto"):
@@ -157,7 +167,9 @@ class Run:
             SuiteError: data, tokenizer or checkpoints are unusable, or training diverged.
         """
         from pretraining.training.accelerator import make_accelerator
+        from pretraining.training.metrics import check_reporters, open_reporter
 
+        check_reporters(self.reporters)
         accelerator = make_accelerator(self.recipe.loop, cpu=self.cpu)
         self._check_recipe()
         with accelerator.main_process_first():
@@ -180,6 +192,8 @@ class Run:
         trainer = self.make_trainer(accelerator)
         if self.recipe.loop.micro_batch_size == "auto":
             self._choose_micro_batch_size(trainer, begun)
+        if accelerator.is_main_process:
+            trainer.reports = [open_reporter(name, self.out) for name in self.reporters]
         _run_trainer(trainer, functools.partial(self._export, trainer))
         state = trainer.final_weights()
         return self._finish(trainer, state) if accelerator.is_main_process else {}
@@ -350,6 +364,28 @@ def _run_trainer(trainer: "TrialTrainer", export: Callable[[int], None]) -> None
             raise
     # Outside of the handler, whose traceback keeps the activations.
     raise trainer.does_not_fit(trainer.largest_fitting(trainer.micro_batch_size // 2))
+
+
+def _require_memory(recipe: Recipe, data: Prepared) -> None:
+    """Raise RecipeError if weights, gradients and optimizer states alone exceed main memory.
+
+    The system ends a process that builds a model too large for it, without an error. The model is built here without
+    memory; a teacher or a generator comes on top.
+    """
+    import torch
+
+    from pretraining.training.memory import free_bytes
+
+    specials = data.train.objective.layout.specials
+    config = recipe.model.network_config(specials.vocab_size, specials.pad)
+    with torch.device("meta"):
+        network = ARCHITECTURES[recipe.model.architecture].build(config, next_sentence=False)
+    needed, free = 4 * network.num_parameters() * (2 + OPTIMIZER_STATES), free_bytes()
+    if needed > free:
+        what = (
+            f"{network.num_parameters():,} parameters need {format_size(needed)} in training, {format_size(free)} free"
+        )
+        raise RecipeError("model", what, "use a smaller model or a machine with more memory")
 
 
 def step_folder(out: Path, step: int) -> Path:
