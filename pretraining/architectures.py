@@ -51,6 +51,8 @@ class Architecture(abc.ABC):
     """Whether a token sees no later one."""
     fills_masks: ClassVar[bool] = True
     """Whether transformers has a masked LM of it."""
+    can_unpad: ClassVar[bool] = False
+    """Whether `pretraining.unpadded` computes it."""
     can_recompute: ClassVar[bool] = True
     """Whether its layers can compute their activations again in the backward pass."""
 
@@ -205,6 +207,7 @@ class ModernBert(Architecture):
     prefix, layers, masked_lm = "model", "layers", "ModernBertForMaskedLM"
     vocab_parameters = ("model.embeddings.tok_embeddings.weight", "decoder.bias")
     positions = None
+    can_unpad = True
 
     def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
         """Return a `ModernBertConfig`; its GeGLU has three matrices, so its width is two thirds of BERT's."""

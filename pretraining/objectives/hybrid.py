@@ -111,6 +111,8 @@ class Hybrid(DynamicMlm):
 class HybridModel(PretrainingModel):
     """A ModernBERT under two attention masks. Shapes as in `PretrainingModel`; C predictions in causal rows."""
 
+    unpads = False
+
     def forward(
         self,
         input_ids: Tensor,

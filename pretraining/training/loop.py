@@ -121,6 +121,8 @@ class Trainer:
         self._terms = source.objective.terms
         if accelerator.device.type == "cpu":
             keep_freed_memory()
+        # Every number of tokens would be compiled by itself.
+        model.unpads = model.unpads and not config.compile
         model.use_attention(accelerator.device)
         self.num_parameters = sum(p.numel() for p in model.parameters())
         self._flops = model.flops()
