@@ -29,8 +29,8 @@ SAMPLE = package_path("corpora", "sample", "news.jsonl")
 EXTENDS = "extends"
 """Key of a recipe that lists departures from another one: a name of the package's, or a file beside it."""
 
-BY_PIECES = "by_pieces"
-"""Value of `init.embeddings`."""
+BY_PIECES, SKIP_GRAM = "by_pieces", "skip_gram"
+"""Values of `init.embeddings`."""
 
 
 class ModelConfig(Config):
@@ -72,7 +72,8 @@ class InitConfig(Config):
     """Default: those of `model.init`, which has the same vocabulary, or random ones. `by_pieces`: the model in
     `model.init` has another vocabulary, and a token gets the mean of the tokens there that spell it
     (`pretraining.initial_embeddings`); all other weights are copied. FOLDER: in the same way those of another model,
-    whose other weights are not used."""
+    whose other weights are not used. `skip_gram`: vectors that are trained on the rows first (`pretraining.skip_gram`).
+    """
 
 
 class DataConfig(Config):
@@ -369,6 +370,11 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             recipe.init.embeddings == BY_PIECES and not model.init,
             f"init.embeddings={BY_PIECES} without model.init",
             "set model.init to the folder of a model with another vocabulary",
+        ),
+        (
+            recipe.init.embeddings == SKIP_GRAM and bool(model.init),
+            f"init.embeddings={SKIP_GRAM} with model.init",
+            "that model has embeddings that were trained",
         ),
         (
             bool(recipe.init.embeddings) and loop.carry_state,

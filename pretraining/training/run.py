@@ -16,7 +16,7 @@ from corpora.foundation.files import fingerprint, write_json, write_text
 from corpora.foundation.machine import no_file_bars, versions
 from pretraining.architectures import ARCHITECTURES
 from pretraining.positions import row_length
-from pretraining.recipe import BY_PIECES, Recipe
+from pretraining.recipe import BY_PIECES, SKIP_GRAM, Recipe
 from pretraining.training.dataset import Prepared, prepare
 from pretraining.training.estimate import OPTIMIZER_STATES, Estimate, format_size, sample_corpus
 from pretraining.training.report import draw_curves, render_pretraining_card
@@ -102,11 +102,22 @@ class Run:
         if init:
             _load_initial_weights(model, Path(init), self._vocabulary_map(init) if embeddings == BY_PIECES else None)
         if embeddings and embeddings != BY_PIECES:
-            from pretraining.initial_embeddings import embeddings_of, set_embeddings
-
-            vectors = self._vocabulary_map(embeddings)(embeddings_of(Path(embeddings)))
-            set_embeddings(model, vectors, embeddings)
+            self._set_embeddings(model, embeddings)
         return model
+
+    def _set_embeddings(self, model: "PretrainingModel", source: str) -> None:
+        """Set the word embeddings to skip-gram vectors, or to those of a model of another vocabulary."""
+        from pretraining.initial_embeddings import embeddings_of, set_embeddings
+        from pretraining.skip_gram import cached_skip_gram, scaled_like
+
+        if source == SKIP_GRAM:
+            weight = model.network.get_input_embeddings().weight
+            shape = {"vocab_size": model.vocab_size, "width": weight.shape[1], "seed": self.recipe.seed}
+            shards, digest = self.data.train.corpus.shards, self.data.digest
+            vectors = scaled_like(cached_skip_gram(self.cache, shards, digest, **shape), weight)
+        else:
+            vectors = self._vocabulary_map(source)(embeddings_of(Path(source)))
+        set_embeddings(model, vectors, source)
 
     def _vocabulary_map(self, folder: str) -> "Callable[[Tensor], Tensor]":
         """Return the function from values of another model's vocabulary to those of the run's, and print its kinds."""
