@@ -51,6 +51,8 @@ class Architecture(abc.ABC):
     """Whether a token sees no later one."""
     fills_masks: ClassVar[bool] = True
     """Whether transformers has a masked LM of it."""
+    has_encoder: ClassVar[bool] = True
+    """Whether `encode` gives the hidden states of a text."""
     can_unpad: ClassVar[bool] = False
     """Whether `pretraining.unpadded` computes it."""
     can_recompute: ClassVar[bool] = True
@@ -282,6 +284,7 @@ class EncoderDecoder(Architecture):
     """
 
     is_causal = True
+    has_encoder = False
 
     @abc.abstractmethod
     def decode(
@@ -415,6 +418,7 @@ class Xlnet(Architecture):
     name = "xlnet"
     prefix, layers, masked_lm = "transformer", "layer", "XLNetLMHeadModel"
     can_recompute = False
+    has_encoder = False
     vocab_parameters = ("transformer.word_embedding.weight", "lm_loss.bias")
     positions = None
     fills_masks = False

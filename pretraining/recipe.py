@@ -100,6 +100,19 @@ class StageConfig(Config):
     """Default: `data.max_length`; not longer, since the saved model has that many positions."""
 
 
+class ProbeConfig(Config):
+    """Labelled texts on which hidden states are tried (`pretraining.probes`)."""
+
+    file: str
+    """Of a format in `corpora.readers.records`; not one on which a score is reported."""
+    text: str = "text"
+    """Column of the text."""
+    label: str = "label"
+    """Column of the label."""
+    num_texts: int = Field(default=2000, ge=50)
+    """The first ones of the file."""
+
+
 class LoopConfig(Config):
     """The training loop. Defaults: Devlin et al. 2019, appendix A.2."""
 
@@ -149,6 +162,8 @@ class LoopConfig(Config):
     """Steps between held-out evaluations; there is always one at the end."""
     evaluate_rows: int = Field(default=2048, ge=1)
     """Maximum number of held-out rows per evaluation."""
+    probes: list[ProbeConfig] = Field(default_factory=list)
+    """Labels that are predicted from hidden states at every evaluation: `[{ file = "reviews.tsv" }]`."""
     checkpoint_every: int = Field(default=1000, ge=1)
     """Steps between checkpoints; there is always one at the end."""
     keep_checkpoints: int = Field(default=2, ge=1)
@@ -313,6 +328,11 @@ def _misfits(recipe: Recipe) -> list[tuple[str, str]]:
             recipe.loop.recompute_activations and not ARCHITECTURES[model.architecture].can_recompute,
             f"loop.recompute_activations with model.architecture={model.architecture}",
             "its layers cannot be computed again; use a smaller loop.micro_batch_size",
+        ),
+        (
+            bool(recipe.loop.probes) and not ARCHITECTURES[model.architecture].has_encoder,
+            f"loop.probes with model.architecture={model.architecture}",
+            "it has no hidden states of single texts here",
         ),
         (
             model.num_hidden_groups > model.num_hidden_layers,

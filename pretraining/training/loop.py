@@ -27,6 +27,7 @@ from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s
 from pretraining.data.difficulty import ENTRY as DIFFICULTY_ENTRY
 from pretraining.data.difficulty import OBSERVED, TokenDifficulties
 from pretraining.model import PretrainingModel
+from pretraining.probes import Probe, probe_scores
 from pretraining.recipe import LoopConfig
 from pretraining.training.accelerator import compute_dtype
 from pretraining.training.averaging import ENTRY as AVERAGE_ENTRY
@@ -135,6 +136,8 @@ class Trainer:
         self._optimizers: list[Any]
         self._model, *self._optimizers = accelerator.prepare(model, *make_optimizers(model, config))
         self.progress = Progress()
+        self.probes: list[Probe] = []
+        """Labels that are predicted at every evaluation."""
         self.reports: Sequence[Report] = ()
         """What shows the lines of metrics as they are written."""
         self.average = WeightAverage(
@@ -295,9 +298,11 @@ class Trainer:
         bar.update(1)
         if step % config.log_every == 0 or last:
             self._log(bar)
-        if self._held_out is not None and (step % config.evaluate_every == 0 or last):
+        if (step % config.evaluate_every == 0 or last) and (self._held_out is not None or self.probes):
             with self.average.in_use() if last else contextlib.nullcontext():
-                self._write_line({"step": step} | self.evaluate())
+                scores = {} if self._held_out is None else self.evaluate()
+                scores |= probe_scores(self.probes, self.model, self.accelerator.device)
+                self._write_line({"step": step} | scores)
         # Before the checkpoint of the same step, for the same reason as an export.
         if config.extendable and step == config.stable_steps and self.progress.skipped_in_a_row == 0:
             self.save(STABLE)

@@ -20,13 +20,14 @@ from pretraining.recipe import BY_PIECES, SKIP_GRAM, Recipe
 from pretraining.training.dataset import Prepared, prepare
 from pretraining.training.estimate import OPTIMIZER_STATES, Estimate, format_size, sample_corpus
 from pretraining.training.report import draw_curves, render_pretraining_card
-from pretraining.vocabulary.tokenizer import load_wordpiece, save_tokenizer
+from pretraining.vocabulary.tokenizer import load_wordpiece, open_wordpiece, save_tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
 
     from pretraining.model import PretrainingModel
+    from pretraining.probes import Probe
     from pretraining.training.trial import TrialTrainer
 
 RECIPE_FILE, DATA_FILE, MANIFEST_FILE = "recipe.json", "data.json", "manifest.json"
@@ -35,7 +36,7 @@ MICRO_BATCH = "micro_batch_size"
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 REPORTING = {
     "loop": {"log_every", "evaluate_every", "evaluate_rows", "checkpoint_every", "keep_checkpoints"}
-    | {"export_steps", "max_skipped"},
+    | {"export_steps", "max_skipped", "probes"},
 }
 """Settings that do not affect the final weights; a resumed run may change them."""
 
@@ -203,11 +204,27 @@ class Run:
         trainer = self.make_trainer(accelerator)
         if self.recipe.loop.micro_batch_size == "auto":
             self._choose_micro_batch_size(trainer, begun)
+        trainer.probes = self._probes(trainer)
         if accelerator.is_main_process:
             trainer.reports = [open_reporter(name, self.out) for name in self.reporters]
         _run_trainer(trainer, functools.partial(self._export, trainer))
         state = trainer.final_weights()
         return self._finish(trainer, state) if accelerator.is_main_process else {}
+
+    def _probes(self, trainer: "TrialTrainer") -> "list[Probe]":
+        """Return the probes of the recipe.
+
+        Raises:
+            RecipeError: the model is sharded.
+            DataError: a file is unusable.
+        """
+        from pretraining.probes import Probe
+
+        configs = self.recipe.loop.probes
+        if configs and trainer.accelerator.distributed_type == "FSDP":
+            raise RecipeError("loop.probes", "the model is sharded", "leave the probes out, or train without FSDP")
+        tokenizer = open_wordpiece(self.data.tokenizer / "tokenizer.json")
+        return [Probe.read(config, tokenizer, self.recipe.data.max_length) for config in configs]
 
     def _read(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file of the folder; empty if there is none."""
