@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import torch
 
 ORDER_SEED = 0x0DE5
+BLOCK_ROWS = 1 << 22
+"""Rows that are shuffled together."""
+KEPT_PERMUTATIONS = 6
+"""A batch can hold the end of an epoch and the start of the next, and of two blocks in each."""
 ROW_ENTRIES = (
     *("input_ids", "token_type_ids", "position_ids", "sequence_ids"),
     *("decoder_input_ids", "causal_rows", "order"),
@@ -128,21 +132,41 @@ class BatchSource:
         epochs, ranks = np.divmod(numbers, len(stage.corpus))
         rows = np.empty(stage.batch_size, np.int64)
         for epoch in np.unique(epochs):
-            rows[epochs == epoch] = self._order(stage, int(epoch))[ranks[epochs == epoch]]
+            rows[epochs == epoch] = self._rows_at(stage, int(epoch), ranks[epochs == epoch])
         return rows, epochs
 
-    def _order(self, stage: BatchStage, epoch: int) -> IntArray:
-        key = (stage.objective.layout.max_length, epoch)
-        if key not in self._orders:
-            rng = np.random.default_rng([ORDER_SEED, self.objective.layout.seed, epoch])
-            # A batch can hold the end of one epoch and the start of the next, so two are kept.
-            for other in [other for other in self._orders if other[0] != key[0] or other[1] < epoch - 1]:
-                del self._orders[other]
-            self._orders[key] = rng.permutation(len(stage.corpus))
-        return self._orders[key]
+    def _rows_at(self, stage: BatchStage, epoch: int, ranks: IntArray) -> IntArray:
+        """Return the rows with certain RANKS in the order of an epoch.
+
+        A corpus of many rows is shuffled by blocks, whose order is random too: a permutation of all rows would take
+        memory, and every batch would read from everywhere on the disk.
+        """
+        seed, num_rows = [ORDER_SEED, self.objective.layout.seed, epoch], len(stage.corpus)
+        if num_rows <= BLOCK_ROWS:
+            return self._permutation(tuple(seed), num_rows)[ranks]
+        starts = np.arange(0, num_rows, BLOCK_ROWS)
+        blocks = self._permutation((*seed, len(starts)), len(starts))
+        sizes = np.minimum(BLOCK_ROWS, num_rows - starts)[blocks]
+        ends = np.cumsum(sizes)
+        places = np.searchsorted(ends, ranks, side="right")
+        rows = np.empty(len(ranks), np.int64)
+        for place in np.unique(places):
+            block, own = int(blocks[place]), places == place
+            order = self._permutation((*seed, len(starts), block), int(sizes[place]))
+            rows[own] = starts[block] + order[ranks[own] - (ends - sizes)[place]]
+        return rows
+
+    def _permutation(self, seed: tuple[int, ...], length: int) -> IntArray:
+        """Return a random order; the last ones are kept."""
+        key = (*seed, -length)
+        if key not in self._kept:
+            while len(self._kept) >= KEPT_PERMUTATIONS:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[key] = np.random.default_rng(list(seed)).permutation(length)
+        return self._kept[key]
 
     @functools.cached_property
-    def _orders(self) -> dict[tuple[int, int], IntArray]:
+    def _kept(self) -> dict[tuple[int, ...], IntArray]:
         return {}
 
     def micro_batches(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, cannot_write
-from corpora.foundation.files import fingerprint, write_json, write_text
+from corpora.foundation.files import fingerprint, locked, write_json, write_text
 from corpora.foundation.machine import no_file_bars, versions
 from pretraining.architectures import ARCHITECTURES
 from pretraining.positions import row_length
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pretraining.training.trial import TrialTrainer
 
 RECIPE_FILE, DATA_FILE, MANIFEST_FILE = "recipe.json", "data.json", "manifest.json"
+LOCK_FILE = "prepare.lock"
 MICRO_BATCH = "micro_batch_size"
 """Entry of `DATA_FILE` of a run that chose its micro-batch itself."""
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
@@ -69,12 +70,13 @@ class Run:
 
     @functools.cached_property
     def data(self) -> Prepared:
-        """The prepared data; made on first access.
+        """The prepared data; made on first access, by one process at a time: the others find its files.
 
         Raises:
             SuiteError: corpus or tokenizer are unusable.
         """
-        return prepare(self.recipe, self.cache, num_workers=self.num_workers)
+        with locked(self.cache / LOCK_FILE, "tokens and rows"):
+            return prepare(self.recipe, self.cache, num_workers=self.num_workers)
 
     @property
     def num_positions(self) -> int:
@@ -182,10 +184,10 @@ class Run:
         from pretraining.training.metrics import check_reporters, open_reporter
 
         check_reporters(self.reporters)
-        accelerator = make_accelerator(self.recipe.loop, cpu=self.cpu)
         self._check_recipe()
-        with accelerator.main_process_first():
-            digest = self.data.digest
+        # Before the processes form a group, in which nobody waits for hours.
+        digest = self.data.digest
+        accelerator = make_accelerator(self.recipe.loop, cpu=self.cpu)
         if accelerator.is_main_process:
             self._lengthen()
         accelerator.wait_for_everyone()

@@ -58,7 +58,7 @@ def test_stages_have_their_own_rows_and_share_epochs(make_run: Callable[..., Run
     plain = make_run([]).data.train
     assert make_run([], "again").data.digest != make_run(STAGES, "other").data.digest
     assert [plain.rows(step)[0].tolist() for step in range(3)] == [
-        plain._order(plain.stage(0), 0)[4 * step : 4 * step + 4].tolist() for step in range(3)
+        plain._rows_at(plain.stage(0), 0, np.arange(4 * step, 4 * step + 4)).tolist() for step in range(3)
     ]
 
 
