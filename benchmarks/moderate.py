@@ -1,0 +1,258 @@
+"""How well hateful and offensive comments are found across sources, through evasion, and without accusing names.
+
+    PRESSBERT_DATA=DATA python -m benchmarks.moderate
+
+- Across sources: trained on BEEP!, tested on K-MHaS' validation file as hate or none, and the reverse. Every second
+  comment of the other source may choose the threshold; the rest is reported, also at a threshold of 0.5.
+- Evasion: harmful comments of the reported half, disguised in every manner.
+- Names: the sentences of benchmarks/data/moderate_identity.txt, all of them neutral.
+- Softening: comments of the reported half that are flagged.
+- Three classes: BEEP! on the project's own split, against character n-grams on the same examples by a paired bootstrap.
+
+The training recipe is that of the bundled model but for the sources. Writes docs/benchmarks/moderate.md.
+"""
+
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.files import write_text
+from corpora.official import data_root
+from downstream.finetuning.ngrams import NgramClassifier
+from downstream.metrics import macro_f1
+from downstream.moderate.evasion import DISGUISES, disguise
+from downstream.moderate.model import Encode, Moderator, bundled_moderator, open_encoder
+from downstream.moderate.softening import soften_with
+from downstream.moderate.sources import LABELS
+from downstream.moderate.training import Examples, ModeratorRecipe, fit, judge_examples, read_recipe, read_training
+from downstream.task import get_task
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "moderate.md"
+IDENTITY = Path(__file__).resolve().parent / "data" / "moderate_identity.txt"
+THRESHOLDS = tuple(k / 100 for k in range(20, 81))
+NUM_DISGUISED, NUM_SOFTENED = 400, 100
+ROUNDS = 2000
+NAMES = {"blanks": "blanks, dots", "jamo": "jamo", "numerals": "numerals", "emoji": "emoji", "repeated": "repetitions"}
+
+
+@dataclass(frozen=True)
+class Across:
+    """A model of one source, and how it does on the reported half of the other."""
+
+    train: str
+    test: str
+    moderator: Moderator
+    threshold: float
+    """Chosen on the half that is not reported."""
+    at_chosen: float
+    """Macro-F1."""
+    at_half: float
+    """Macro-F1 at 0.5."""
+    baseline: float
+    """Macro-F1 of the n-grams alone, with a threshold of their own."""
+    precision: float
+    """At the threshold that the training source says has a precision of 0.8."""
+    harmful: tuple[str, ...]
+    """The harmful comments of the reported half."""
+
+
+def binary_f1(golds: NDArray[np.bool_], flagged: NDArray[np.bool_]) -> float:
+    """Return the macro-F1 of harmful or not."""
+    return macro_f1(flagged.astype(str).tolist(), golds.astype(str).tolist())
+
+
+def best_threshold(scores: NDArray[np.float64], golds: NDArray[np.bool_]) -> float:
+    """Return the threshold with the highest macro-F1."""
+    return max(THRESHOLDS, key=lambda threshold: binary_f1(golds, scores >= threshold))
+
+
+def across(recipe: ModeratorRecipe, train: Examples, test: Examples, added: Examples, encode: Encode) -> Across:
+    """Train on one source and score on the other."""
+    golds = np.array([comment.label != "none" for comment in test.comments])
+    half = np.arange(len(test)) % 2 == 1
+    model = fit(recipe, train, added, encode)
+    scores = model.scores(judge_examples(model, test))
+    threshold = best_threshold(scores[~half], golds[~half])
+    letters = replace(model, encode=None)
+    plain = letters.scores(judge_examples(letters, test))
+    own = best_threshold(plain[~half], golds[~half])
+    flagged = scores[half] >= model.settings.thresholds.get("0.80", 1.0)
+    return Across(
+        train.comments[0].source,
+        test.comments[0].source,
+        model,
+        threshold,
+        binary_f1(golds[half], scores[half] >= threshold),
+        binary_f1(golds[half], scores[half] >= 0.5),
+        binary_f1(golds[half], plain[half] >= own),
+        float(golds[half][flagged].mean()) if flagged.any() else 0.0,
+        tuple(c.text for k, c in enumerate(test.comments) if half[k] and golds[k]),
+    )
+
+
+def flag_rate(model: Moderator, texts: Sequence[str], threshold: float) -> float:
+    """Return the share of texts at or above a threshold."""
+    return float((model.scores(model.probabilities(texts)) >= threshold).mean())
+
+
+def evasion(found: Across) -> dict[str, float]:
+    """Return the recall of harmful comments as they are, and disguised in each manner."""
+    draw = random.Random(0)  # noqa: S311
+    chosen = draw.sample(found.harmful, min(NUM_DISGUISED, len(found.harmful)))
+    rates = {"as written": flag_rate(found.moderator, chosen, found.threshold)}
+    for kind, name in NAMES.items():
+        assert kind in DISGUISES
+        rates[name] = flag_rate(found.moderator, [disguise(text, kind, draw) for text in chosen], found.threshold)
+    return rates
+
+
+def softening(found: Across) -> list[tuple[str, int, float, float]]:
+    """Return for each manner the number of flagged comments, the share that passes, and the share of words kept."""
+    draw = random.Random(1)  # noqa: S311
+    chosen = draw.sample(found.harmful, min(4 * NUM_SOFTENED, len(found.harmful)))
+    settings = found.moderator.settings.model_copy(update={"thresholds": {"0.80": found.threshold}})
+    model = replace(found.moderator, settings=settings)
+    proposals = [made for text in chosen if (made := soften_with(model, text))][:NUM_SOFTENED]
+    rows: list[tuple[str, int, float, float]] = []
+    for k, first in enumerate(proposals[0]):
+        each = [proposal[k] for proposal in proposals]
+        passed = float(np.mean([proposal.is_below for proposal in each]))
+        rows.append((first.manner, len(each), passed, float(np.mean([proposal.kept for proposal in each]))))
+    return rows
+
+
+@dataclass(frozen=True)
+class ThreeClasses:
+    """Macro-F1 on BEEP!'s own split."""
+
+    alone: float
+    with_headlines: float
+    baseline: float
+    difference: tuple[float, float]
+    """95 % interval of the model with headlines less the n-grams."""
+
+
+def three_classes(recipe: ModeratorRecipe, beep: Examples, encode: Encode, root: Path) -> ThreeClasses:
+    """Train and score on the project's own split of BEEP!."""
+    task = get_task("hate-trainsplit")
+    parts = {name: [int(e.id) - 1 for e in task.read_split(name, root).examples] for name in ("train", "dev")}
+    train, dev = beep.take(parts["train"]), beep.take(parts["dev"])
+    golds = [comment.label for comment in dev.comments]
+    model = fit(recipe, train, train.take([]), encode)
+    said = [
+        [LABELS[k] for k in judge_examples(model, dev, with_headlines=flag).argmax(axis=1)] for flag in (False, True)
+    ]
+    ngrams = NgramClassifier([c.text for c in train.comments], [c.label for c in train.comments])
+    baseline = ngrams.predict([c.text for c in dev.comments])
+    draw = np.random.default_rng(0)
+    differences = []
+    for _ in range(ROUNDS):
+        rows = draw.integers(0, len(golds), len(golds))
+        pick = [[answers[k] for k in rows] for answers in (said[1], baseline, golds)]
+        differences.append(macro_f1(pick[0], pick[2]) - macro_f1(pick[1], pick[2]))
+    low, high = np.quantile(differences, (0.025, 0.975))
+    scores = [macro_f1(answers, golds) for answers in (*said, baseline)]
+    return ThreeClasses(scores[0], scores[1], scores[2], (float(low), float(high)))
+
+
+def page(
+    both: Sequence[Across],
+    rates: dict[str, float],
+    softened: Sequence[tuple[str, int, float, float]],
+    names: Sequence[tuple[str, float]],
+    three: ThreeClasses,
+) -> str:
+    """Return the page with the figures."""
+    rows = "\n".join(
+        f"| {a.train} | {a.test} | {a.at_chosen:.3f} | {a.threshold:.2f} | {a.at_half:.3f} | {a.baseline:.3f} "
+        f"| {a.precision:.3f} |"
+        for a in both
+    )
+    hidden = "\n".join(f"| {name} | {rate:.1%} | {rates['as written'] - rate:+.1%} |" for name, rate in rates.items())
+    soft = "\n".join(f"| {manner} | {n} | {passed:.1%} | {kept:.1%} |" for manner, n, passed, kept in softened)
+    neutral = "\n".join(f"| {name} | {rate:.1%} |" for name, rate in names)
+    return f"""# Comments: hate and offence
+
+`PRESSBERT_DATA=DATA python -m benchmarks.moderate`
+
+## Across sources
+
+Trained on one source, tested on the other as harmful or not. Every second comment of the other source chose the
+threshold, the rest is reported. *Precision* is that of the threshold which has 0.8 in cross-validation on the training
+source.
+
+| trained on | tested on | macro-F1 | threshold | macro-F1 at 0.5 | n-grams alone | precision |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+{rows}
+
+## Evasion
+
+Recall of {NUM_DISGUISED} harmful comments of {both[0].test} by the model of {both[0].train}; half of the words are
+disguised.
+
+| disguise | recall | lost |
+| --- | ---: | ---: |
+{hidden}
+
+## Neutral sentences with names of people
+
+{len(sentences())} sentences, none of which is in the training data.
+
+| model and threshold | flagged |
+| --- | ---: |
+{neutral}
+
+## Softening
+
+Flagged comments of {both[0].test} by the model of {both[0].train}.
+
+| manner | comments | below the threshold | words kept, mean |
+| --- | ---: | ---: | ---: |
+{soft}
+
+## Three classes
+
+BEEP! hate, `hate-trainsplit`, macro-F1: {three.alone:.4f} for the comment alone, {three.with_headlines:.4f} with its
+headline, {three.baseline:.4f} for character n-grams. The difference of the last two is within
+[{three.difference[0]:+.4f}, {three.difference[1]:+.4f}] with 95 % (paired bootstrap, {ROUNDS:,} rounds).
+"""
+
+
+def sentences() -> list[str]:
+    """Return the neutral sentences with names of people."""
+    return IDENTITY.read_text(encoding="utf-8").splitlines()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure from the command line."""
+    parser = ArgumentParser("python -m benchmarks.moderate", "Measure the model of comments.")
+    parser.add_argument("--data", type=Path, help="data root; default: PRESSBERT_DATA, else the user's cache")
+    root, recipe = data_root(parser.parse(argv).data), read_recipe()
+    encode = open_encoder("bundled", "", "benchmark")
+    labelled, added = read_training(recipe, root)
+    examples, more = Examples.from_comments(labelled, encode), Examples.from_comments(added, encode)
+    first, second = recipe.sources[0].name, recipe.sources[1].name
+    of = {name: examples.take([k for k, c in enumerate(labelled) if c.source == name]) for name in (first, second)}
+    both = [
+        across(recipe, of[first], of[second], more, encode),
+        across(recipe, of[second], of[first], more, encode),
+    ]
+    bundled = bundled_moderator()
+    names = [
+        ("bundled, precision 0.80", flag_rate(bundled, sentences(), bundled.threshold(0.8))),
+        *((f"{a.train}, threshold {a.threshold:.2f}", flag_rate(a.moderator, sentences(), a.threshold)) for a in both),
+    ]
+    three = three_classes(recipe, of[first], encode, root)
+    write_text(PAGE, page(both, evasion(both[0]), softening(both[0]), names, three))
+    sys.stdout.write(f"{PAGE}\n")
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)

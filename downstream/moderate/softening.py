@@ -1,0 +1,138 @@
+"""Softer wordings of a comment: heavy words are masked, replaced by neutral ones, or left out, until it passes.
+
+The heaviest words come first; after each edit the rest is weighed again. An edit changes no other character, so line
+breaks and the words around it stay. A proposal says what remains of the comment, and whether it passes: an editor
+decides.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from corpora.foundation.config import load_toml
+from corpora.foundation.files import package_path
+from downstream.moderate.model import EOJEOL, Moderator, units_of
+
+Manner: TypeAlias = Literal["mask", "neutral", "omit"]
+Edits: TypeAlias = Mapping[tuple[int, int], str]
+"""Offsets → what stands there."""
+MANNERS: tuple[Manner, ...] = get_args(Manner)
+MASK = "○"
+MASKED = re.compile(r"[^\W_]")
+"""Letters and digits, which may stand for letters."""
+MAX_EDITS = 12
+WORDS = package_path("downstream", "moderate", "words.toml")
+BLANKS = re.compile(r"[ \t]{2,}")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a comment: `text[start:end]` becomes the replacement."""
+
+    start: int
+    end: int
+    text: str
+    replacement: str
+
+
+@dataclass(frozen=True)
+class Softened:
+    """A proposal."""
+
+    manner: Manner
+    text: str
+    """The comment with all edits."""
+    edits: tuple[Edit, ...]
+    """In the order of the text; offsets into the original comment."""
+    probabilities: dict[str, float]
+    """Of the softened text."""
+    score: float
+    is_below: bool
+    """Whether the score is below the threshold."""
+    kept: float
+    """Share of the words that are unchanged."""
+
+
+@functools.cache
+def neutral_words() -> Mapping[str, str]:
+    """Return insults and what stands for them, the longest first."""
+    words: dict[str, str] = load_toml(WORDS)["neutral"]
+    return dict(sorted(words.items(), key=lambda pair: -len(pair[0])))
+
+
+def soften_with(
+    moderator: Moderator, text: str, headline: str | None = None, *, precision: float = 0.8
+) -> tuple[Softened, ...]:
+    """Propose softer wordings with a model; see `downstream.moderate.soften`."""
+    threshold = moderator.threshold(precision)
+    [row] = moderator.probabilities([text], [headline])
+    if float(row @ moderator.severities()) < threshold:
+        return ()
+    return tuple(_soften(moderator, text, headline, threshold, manner) for manner in MANNERS)
+
+
+def _soften(moderator: Moderator, text: str, headline: str | None, threshold: float, manner: Manner) -> Softened:
+    units = units_of(text)
+    edits: dict[tuple[int, int], str] = {}
+    current = text
+    [row] = moderator.probabilities([current], [headline])
+    for _ in range(MAX_EDITS):
+        tried = list(_next_edits(text, units, edits, manner))
+        if float(row @ moderator.severities()) < threshold or not tried:
+            break
+        texts = [apply(text, each, manner) for each in tried]
+        rows = moderator.probabilities(texts, [headline] * len(tried))
+        best = int(moderator.scores(rows).argmin())
+        edits, row, current = tried[best], rows[best], texts[best]
+    score = float(row @ moderator.severities())
+    ordered = sorted(edits.items())
+    return Softened(
+        manner=manner,
+        text=current,
+        edits=tuple(Edit(s, e, text[s:e], new) for (s, e), new in ordered),
+        probabilities=dict(zip(moderator.labels, map(float, row), strict=True)),
+        score=score,
+        is_below=score < threshold,
+        kept=share_kept(text, [unit for unit, _ in ordered]),
+    )
+
+
+def _next_edits(
+    text: str, units: Sequence[tuple[int, int]], edits: Edits, manner: Manner
+) -> Iterator[dict[tuple[int, int], str]]:
+    """Yield the edits with one more; a word whose neutral one did not suffice is masked."""
+    for unit in units:
+        word = text[slice(*unit)]
+        new = replacement(word, manner) if unit not in edits else replacement(word, "mask")
+        if new != word and (unit not in edits or (manner == "neutral" and new != edits[unit])):
+            yield {**edits, unit: new}
+
+
+def replacement(word: str, manner: Manner) -> str:
+    """Return what stands for a word: nothing, a neutral word with the rest of the word, or circles for its letters."""
+    if manner == "omit":
+        return ""
+    if manner == "neutral":
+        for insult, neutral in neutral_words().items():
+            if insult in word:
+                return word.replace(insult, neutral)
+    return MASKED.sub(MASK, word)
+
+
+def apply(text: str, edits: Edits, manner: Manner) -> str:
+    """Return a text with the parts at some offsets replaced; blanks around words that are left out become one."""
+    parts, end = [], 0
+    for (start, stop), new in sorted(edits.items()):
+        parts += [text[end:start], new]
+        end = stop
+    edited = "".join((*parts, text[end:]))
+    return BLANKS.sub(" ", edited).strip() if manner == "omit" else edited
+
+
+def share_kept(text: str, edited: Sequence[tuple[int, int]]) -> float:
+    """Return the share of the words with letters that no edit touches; 1 for a text without any."""
+    words = [found.span() for found in EOJEOL.finditer(text) if any(map(str.isalnum, found[0]))]
+    touched = sum(any(start < e and s < end for s, e in edited) for start, end in words)
+    return 1 - touched / len(words) if words else 1.0
