@@ -57,8 +57,11 @@ class DemoPage:
 
 PAGES = (
     DemoPage("summary", ":material/summarize:", "summarizer"),
+    DemoPage("desk", ":material/edit_document:", None),
     DemoPage("stories", ":material/newspaper:", "embedder"),
     DemoPage("comments", ":material/forum:", "classifier", tuple(entry.task for entry in COMMENT_MODELS)),
+    DemoPage("moderation", ":material/shield:", None),
+    DemoPage("signals", ":material/campaign:", None),
     DemoPage("answers", ":material/quiz:", "reader"),
     DemoPage("blanks", ":material/edit_note:", "encoder"),
     DemoPage("leaderboard", ":material/leaderboard:", None),

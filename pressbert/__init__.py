@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from downstream.embed import encode as embed  # noqa: F401
     from downstream.fill_mask import MaskFiller as MaskFiller
     from downstream.finetune import finetune as finetune
+    from downstream.moderate import moderate as moderate
+    from downstream.moderate import soften as soften
     from downstream.summarize import Summarizer as Summarizer
     from downstream.summarize import summarize as summarize
 
@@ -35,6 +37,8 @@ FACES = {
     "Embedder": "downstream.embed:Embedder",
     "MaskFiller": "downstream.fill_mask:MaskFiller",
     "finetune": "downstream.finetune:finetune",
+    "moderate": "downstream.moderate:moderate",
+    "soften": "downstream.moderate:soften",
     "read_documents": "corpora.documents:read_documents",
     "split_sentences": "corpora.sentences:split_sentences",
 }

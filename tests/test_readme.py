@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from apps.clustering import ClusteringConfig
+from apps.demo import PAGES
 from downstream.embeddings.recipe import read_embed_recipe
 from downstream.encoders.hub import ENCODERS
 from downstream.runtimes.backends import WORDS
@@ -283,7 +284,7 @@ def test_the_tables_list_everything_there_is() -> None:
 
 
 def test_the_guide_to_the_demo_names_its_pages_and_fields_as_they_are_called() -> None:
-    pages = ("summary", "stories", "comments", "answers", "blanks", "leaderboard")
+    pages = tuple(page.name for page in PAGES)
     for name, language in (("docs/demo.md", "ko"), ("docs/demo.en.md", "en")):
         texts = tomllib.loads(read(f"corpora/texts/{language}.toml"))["demo"]
         assert [row[0] for row in tables(name)[0][1:]] == [texts[page]["title"] for page in pages], name

@@ -14,7 +14,7 @@ from corpora.foundation.texts import Texts, catalogue
 from downstream.summaries.features import FEATURES
 
 APPS = Path(__file__).parents[3] / "apps"
-SOURCES = [APPS / "demo.py", *(APPS / "demo_pages").glob("*.py")]
+SOURCES = [APPS / "demo.py", *(APPS / "demo_pages").rglob("*.py"), *(APPS / "desk").glob("*.py")]
 OTHER_PARTS = ("list", "heading", "question", "dateline", "headline", "email", "promotion")
 KOREAN, ENGLISH = (
     {key.removeprefix("demo."): text for key, text in catalogue(language).items() if key.startswith("demo.")}

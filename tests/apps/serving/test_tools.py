@@ -34,12 +34,26 @@ from corpora.foundation.errors import SuiteError
 from downstream.answer import SentenceFinder
 from downstream.classify import Classifier
 from downstream.fill_mask import MaskFiller
+from downstream.moderate import moderate, soften
+from downstream.moderate.model import bundled_moderator
 from downstream.runtimes.backends import WORDS
+from downstream.stance import stance
 from downstream.summarize import summarize
 from downstream.task import SAMPLE_ROOT
 
 TOOLS = all_tools()
-NAMES = ("answer", "blanks", "classify", "duplicates", "embed", "keywords", "stories", "summarize")
+NAMES = (
+    "answer",
+    "blanks",
+    "classify",
+    "duplicates",
+    "embed",
+    "keywords",
+    "moderate",
+    "signals",
+    "stories",
+    "summarize",
+)
 ARTICLE = next(read_documents(SAMPLE_ROOT / "news.jsonl"))
 TITLES = [document.title for document in read_documents(SAMPLE_ROOT / "news.jsonl")][:60]
 
@@ -257,6 +271,29 @@ def test_results_that_are_kept_hold_no_text(services: dict[str, Service]) -> Non
         for item in service.items(request):
             value = service.compute([item])[0].decode()
             assert not service.is_cached or not [w for w in given if len(w) > 1 and w in value], name
+
+
+def test_comments_are_judged_and_softened_as_by_the_functions(services: dict[str, Service]) -> None:
+    text = unicodedata.normalize("NFD", "이런 멍청하고 못생긴 새끼들은 다 꺼져라")
+    precision = min(bundled_moderator().settings.thresholds)
+    body = {"texts": [text], "soften": True, "precision": float(precision)}
+    (found,) = answers(services["moderate"], body)
+    right = moderate(text, precision=float(precision))
+    assert found["score"] == pytest.approx(right.score)
+    assert [span["text"] for span in found["spans"]] == [span.text for span in right.spans]
+    proposals = soften(text, precision=float(precision))
+    assert proposals
+    assert [each["softened"] for each in found["proposals"]] == [each.text for each in proposals]
+    with pytest.raises(UnsuitableError, match="precision"):
+        answers(services["moderate"], body | {"precision": 0.123})
+
+
+def test_signals_are_those_of_the_functions(services: dict[str, Service]) -> None:
+    article = {"text": "시민단체는 “졸속 행정”이라고 비판했다.", "title": "결국 이것"}
+    (found,) = answers(services["signals"], {"articles": [article]})
+    right = stance(article["text"], article["title"]).signals
+    assert [signal["text"] for signal in found["stance"]["signals"]] == [signal.text for signal in right]
+    assert {signal["kind"] for signal in found["clickbait"]["signals"]} == {"bait", "pointer"}
 
 
 # ---- mistakes ----
