@@ -39,6 +39,7 @@ VERBS: Mapping[str, Verb] = {
     "moderate": Verb("downstream.moderate", "find hateful and offensive comments, and soften them"),
     "desk": Verb("apps.desk", "ask all tools about a draft"),
     "embed": Verb("downstream.embed", "encode texts as vectors, train and score embedders"),
+    "headline": Verb("downstream.headline", "write headlines, train and score a model for them"),
     "serve": Verb("apps.serve", "serve all of these over HTTP"),
     "demo": Verb("streamlit", "open the demo in a browser"),
     "corpus": Verb("corpora.build", "build a cleaned corpus from raw files"),

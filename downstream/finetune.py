@@ -17,12 +17,13 @@ from corpora.foundation.config import validate
 from corpora.official import data_root
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
-from downstream.finetuning.arguments import check_reporters, parse_overrides
+from downstream.finetuning.arguments import parse_overrides
 from downstream.finetuning.method import TrainingMethod
 from downstream.finetuning.prediction import load_finetuned, predict
 from downstream.finetuning.result import Result
 from downstream.finetuning.trainer import TrainingRun, estimate_run, finetune_recipe, train_and_evaluate
 from downstream.task import FinetuneConfig, Task, TaskData, get_task, read_task
+from pretraining.training.metrics import check_reporters
 
 __all__ = ["TaskData", "finetune", "load_finetuned", "main", "parse_overrides", "predict", "read_task"]
 

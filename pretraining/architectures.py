@@ -51,6 +51,12 @@ class Architecture(abc.ABC):
     """Whether a token sees no later one."""
     fills_masks: ClassVar[bool] = True
     """Whether transformers has a masked LM of it."""
+    has_encoder: ClassVar[bool] = True
+    """Whether `encode` gives the hidden states of a text."""
+    can_unpad: ClassVar[bool] = False
+    """Whether `pretraining.unpadded` computes it."""
+    can_recompute: ClassVar[bool] = True
+    """Whether its layers can compute their activations again in the backward pass."""
 
     def has_positions(self, name: str) -> bool:
         """Whether a parameter has a row for every position."""
@@ -169,6 +175,7 @@ class Albert(Architecture):
 
     name = "albert"
     prefix, layers, masked_lm = "albert", "encoder", "AlbertForMaskedLM"
+    can_recompute = False
     vocab_parameters = ("albert.embeddings.word_embeddings.weight", "predictions.bias")
     positions = "albert.embeddings.position_embeddings.weight"
 
@@ -202,6 +209,7 @@ class ModernBert(Architecture):
     prefix, layers, masked_lm = "model", "layers", "ModernBertForMaskedLM"
     vocab_parameters = ("model.embeddings.tok_embeddings.weight", "decoder.bias")
     positions = None
+    can_unpad = True
 
     def config(self, shape: "ModelConfig", vocab_size: int, pad_token_id: int) -> "PreTrainedConfig":
         """Return a `ModernBertConfig`; its GeGLU has three matrices, so its width is two thirds of BERT's."""
@@ -276,6 +284,7 @@ class EncoderDecoder(Architecture):
     """
 
     is_causal = True
+    has_encoder = False
 
     @abc.abstractmethod
     def decode(
@@ -408,6 +417,8 @@ class Xlnet(Architecture):
 
     name = "xlnet"
     prefix, layers, masked_lm = "transformer", "layer", "XLNetLMHeadModel"
+    can_recompute = False
+    has_encoder = False
     vocab_parameters = ("transformer.word_embedding.weight", "lm_loss.bias")
     positions = None
     fills_masks = False

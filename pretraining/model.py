@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from corpora.foundation.errors import CheckpointError
 from pretraining.architectures import ARCHITECTURES
+from pretraining.unpadded import encode_unpadded, use_unpadded_attention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -65,6 +66,9 @@ class PretrainingModel(nn.Module):
     Shapes: B rows, T tokens, D hidden, E embedding, M masked positions, Q sequences, V vocabulary.
     """
 
+    unpads = True
+    """Whether `encode` may leave padding out, where the architecture can (`pretraining.unpadded`)."""
+
     def __init__(self, config: "PreTrainedConfig", *, next_sentence: bool) -> None:
         """Build the network with random weights.
 
@@ -76,6 +80,7 @@ class PretrainingModel(nn.Module):
         self.architecture = ARCHITECTURES[config.model_type]
         self.vocab_size = int(config.vocab_size)
         self.next_sentence = next_sentence
+        self.is_unpadded = False
         padded_size = -(-self.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
         padded = type(config).from_dict(config.to_dict() | {"vocab_size": padded_size})
         self.network: Any = self.architecture.build(padded, next_sentence=next_sentence)
@@ -122,10 +127,22 @@ class PretrainingModel(nn.Module):
         On CPUs plain matrix products are faster than PyTorch's fused attention, whose backward pass with a mask is slow
         there (`benchmarks/pretraining.py`); on GPUs fused attention is faster.
         """
+        self.is_unpadded = self.unpads and self.architecture.can_unpad
+        if self.is_unpadded:
+            use_unpadded_attention(self.network)
+            return
         self.network.set_attn_implementation("eager" if device.type == "cpu" else "sdpa")
+
+    def recompute_activations(self) -> None:
+        """Let the layers compute their activations again in the backward pass instead of keeping them."""
+        older: Any = self.network.gradient_checkpointing_enable
+        enable = getattr(self.network, "activation_checkpointing_enable", older)  # transformers 5.23 has a new name
+        enable({"use_reentrant": False})
 
     def encode(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
         """Return the last hidden states, (B, T, D), of rows of packed sequences."""
+        if self.is_unpadded:
+            return encode_unpadded(self.encoder, input_ids, position_ids, sequence_ids)
         return self.encode_visible(input_ids, token_type_ids, position_ids, self.visible(sequence_ids))
 
     def encode_visible(
@@ -212,7 +229,9 @@ class PretrainingModel(nn.Module):
         layers = layer_flops(self.architecture.stack(self.network))
         # Layers that share their weights are computed as often as if they did not.
         layers *= config.num_hidden_layers / getattr(config, "num_hidden_groups", config.num_hidden_layers)
-        return Flops(layers, 12.0 * config.num_hidden_layers * config.hidden_size, {"mlm": head})
+        # Scores within sequences of unknown lengths are left out.
+        scores = 0.0 if self.is_unpadded else 12.0 * config.num_hidden_layers * config.hidden_size
+        return Flops(layers, scores, {"mlm": head})
 
     def export(self, state: Mapping[str, Tensor], num_positions: int | None = None) -> "PreTrainedModel":
         """Return the network to save, without the padding of the vocabulary and without untrained positions.

@@ -129,9 +129,11 @@ class LossTerm:
     """Entry of the batch with one element per prediction."""
     weight: float = 1.0
     """Weight of the term's mean over predictions in the loss of a step."""
+    token_ids: str = ""
+    """Entry of the batch with the predicted tokens, if the loss is a cross-entropy of tokens."""
 
 
-MLM = LossTerm("mlm", "MLM", "masked_positions")
+MLM = LossTerm("mlm", "MLM", "masked_positions", token_ids="masked_ids")
 NSP = LossTerm("nsp", "NSP", "next_labels")
 
 

@@ -29,8 +29,8 @@ SAMPLE = package_path("corpora", "sample", "news.jsonl")
 EXTENDS = "extends"
 """Key of a recipe that lists departures from another one: a name of the package's, or a file beside it."""
 
-BY_PIECES = "by_pieces"
-"""Value of `init.embeddings`."""
+BY_PIECES, SKIP_GRAM = "by_pieces", "skip_gram"
+"""Values of `init.embeddings`."""
 
 
 class ModelConfig(Config):
@@ -72,7 +72,8 @@ class InitConfig(Config):
     """Default: those of `model.init`, which has the same vocabulary, or random ones. `by_pieces`: the model in
     `model.init` has another vocabulary, and a token gets the mean of the tokens there that spell it
     (`pretraining.initial_embeddings`); all other weights are copied. FOLDER: in the same way those of another model,
-    whose other weights are not used."""
+    whose other weights are not used. `skip_gram`: vectors that are trained on the rows first (`pretraining.skip_gram`).
+    """
 
 
 class DataConfig(Config):
@@ -88,6 +89,30 @@ class DataConfig(Config):
     """Sequences of a row neither attend to each other nor share positions; false for the papers' input formats."""
 
 
+class StageConfig(Config):
+    """The steps of a run before `until` that have other rows."""
+
+    until: int = Field(ge=1)
+    """Number of steps after which the next stage begins."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Default: `loop.batch_size`."""
+    max_length: int | None = Field(default=None, ge=8)
+    """Default: `data.max_length`; not longer, since the saved model has that many positions."""
+
+
+class ProbeConfig(Config):
+    """Labelled texts on which hidden states are tried (`pretraining.probes`)."""
+
+    file: str
+    """Of a format in `corpora.readers.records`; not one on which a score is reported."""
+    text: str = "text"
+    """Column of the text."""
+    label: str = "label"
+    """Column of the label."""
+    num_texts: int = Field(default=2000, ge=50)
+    """The first ones of the file."""
+
+
 class LoopConfig(Config):
     """The training loop. Defaults: Devlin et al. 2019, appendix A.2."""
 
@@ -95,6 +120,9 @@ class LoopConfig(Config):
     """Optimizer steps."""
     batch_size: int = Field(default=256, ge=1)
     """Rows per optimizer step, over all processes."""
+    stages: list[StageConfig] = Field(default_factory=list)
+    """Schedule of batch sizes and lengths of rows: `[{ until = 900, max_length = 128, batch_size = 1024 }]`, in order;
+    the steps after the last one have the recipe's values."""
     micro_batch_size: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Rows that one process computes at a time; `auto`: as many as fit in memory; default: its share of the batch."""
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -123,6 +151,9 @@ class LoopConfig(Config):
     clip: float = Field(default=1.0, gt=0)
     """Maximum global gradient norm."""
     precision: Precision = "auto"
+    recompute_activations: bool = False
+    """Compute the activations of a layer again in the backward pass instead of keeping them: less memory, a second
+    forward pass."""
     compile: bool = False
     """Compile the encoder with `torch.compile`; faster on GPUs, needs a C++ compiler on CPUs."""
     log_every: int = Field(default=50, ge=1)
@@ -131,6 +162,8 @@ class LoopConfig(Config):
     """Steps between held-out evaluations; there is always one at the end."""
     evaluate_rows: int = Field(default=2048, ge=1)
     """Maximum number of held-out rows per evaluation."""
+    probes: list[ProbeConfig] = Field(default_factory=list)
+    """Labels that are predicted from hidden states at every evaluation: `[{ file = "reviews.tsv" }]`."""
     checkpoint_every: int = Field(default=1000, ge=1)
     """Steps between checkpoints; there is always one at the end."""
     keep_checkpoints: int = Field(default=2, ge=1)
@@ -292,6 +325,16 @@ def _misfits(recipe: Recipe) -> list[tuple[str, str]]:
             "only the layers of albert share weights",
         ),
         (
+            recipe.loop.recompute_activations and not ARCHITECTURES[model.architecture].can_recompute,
+            f"loop.recompute_activations with model.architecture={model.architecture}",
+            "its layers cannot be computed again; use a smaller loop.micro_batch_size",
+        ),
+        (
+            bool(recipe.loop.probes) and not ARCHITECTURES[model.architecture].has_encoder,
+            f"loop.probes with model.architecture={model.architecture}",
+            "it has no hidden states of single texts here",
+        ),
+        (
             model.num_hidden_groups > model.num_hidden_layers,
             f"model.num_hidden_groups={model.num_hidden_groups} exceeds model.num_hidden_layers="
             f"{model.num_hidden_layers}",
@@ -349,6 +392,11 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             "set model.init to the folder of a model with another vocabulary",
         ),
         (
+            recipe.init.embeddings == SKIP_GRAM and bool(model.init),
+            f"init.embeddings={SKIP_GRAM} with model.init",
+            "that model has embeddings that were trained",
+        ),
+        (
             bool(recipe.init.embeddings) and loop.carry_state,
             f"loop.carry_state with init.embeddings={recipe.init.embeddings}",
             "the optimizers' state is that of the old embeddings",
@@ -363,6 +411,7 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             f"objective.max_predictions={max_predictions} exceeds data.max_length={data.max_length}",
             "predict fewer tokens than the row has",
         ),
+        *_wrong_stages(recipe),
         (not data.corpus, "data.corpus is missing", "set it to a folder made by python -m corpora.build"),
         (
             bool(data.corpus) and not data.tokenizer and data.corpus != "sample",
@@ -371,3 +420,20 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
         ),
     ]
     return [(what, fix) for broken, what, fix in rules if broken]
+
+
+def _wrong_stages(recipe: Recipe) -> list[tuple[bool, str, str]]:
+    stages, data = recipe.loop.stages, recipe.data
+    ends = [0, *(stage.until for stage in stages)]
+    return [
+        (
+            ends != sorted(set(ends)) or ends[-1] > recipe.loop.steps,
+            f"loop.stages end at steps {ends[1:]} of {recipe.loop.steps}",
+            "give them in order, none after loop.steps",
+        ),
+        (
+            any((stage.max_length or 0) > data.max_length for stage in stages),
+            f"loop.stages with rows longer than data.max_length={data.max_length}",
+            "set data.max_length to the longest",
+        ),
+    ]

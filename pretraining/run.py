@@ -32,11 +32,21 @@ def main(argv: list[str] | None = None) -> int:
         "--dry-run", action="store_true", help="time one step; estimate time, memory and disk of the run"
     )
     parser.add_argument(
+        "--report-to", nargs="+", default=[], metavar="NAME", help="show metrics in tensorboard or wandb, if installed"
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting, e.g. --set loop.steps=1000"
     )
     arguments = parser.parse(argv)
     recipe = read_recipe(find_recipe(arguments.recipe), arguments.set)
-    run = Run(recipe, arguments.out, cache=arguments.cache, num_workers=arguments.workers, cpu=arguments.cpu)
+    run = Run(
+        recipe,
+        arguments.out,
+        cache=arguments.cache,
+        num_workers=arguments.workers,
+        cpu=arguments.cpu,
+        reporters=arguments.report_to,
+    )
     if arguments.dry_run:
         sys.stdout.write(run.estimate().table(run.out))
     elif arguments.prepare:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SPECIALS_PER_ROW = 2  # [CLS] and [SEP]
-DENOISING = LossTerm("denoising", "denoising", "masked_positions")
+DENOISING = LossTerm("denoising", "denoising", "masked_positions", token_ids="masked_ids")
 
 
 @dataclass(frozen=True)

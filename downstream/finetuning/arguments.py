@@ -1,20 +1,18 @@
 """Settings of a training: those given as KEY=VALUE, and those of transformers' Trainer."""
 
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from corpora.foundation.errors import UsageError, suggest
+from corpora.foundation.errors import UsageError
 from corpora.foundation.machine import Precision, training_precision
 from downstream.task import FinetuneConfig
+from pretraining.training.metrics import check_reporters
 
 CHECKPOINT_STEPS = 500
 """Steps between checkpoints. Shorter runs are faster to repeat than their checkpoints are to write."""
-REPORTERS = ("tensorboard", "wandb")
-"""What the loss of a training can be shown in, if it is installed."""
 LOG_LINES = 50
 """Lines of loss and learning rate in the metrics of a run."""
 
@@ -94,15 +92,6 @@ def training_arguments(
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
     )
-
-
-def check_reporters(names: Sequence[str]) -> None:
-    """Raise UsageError for a reporter that is unknown or not installed."""
-    for name in names:
-        if name not in REPORTERS:
-            raise UsageError("--report-to", f"'{name}' is unknown", suggest(name, REPORTERS))
-        if importlib.util.find_spec(name) is None:
-            raise UsageError("--report-to", f"{name} is not installed", f"pip install {name}")
 
 
 def last_checkpoint(folder: Path) -> str | None:

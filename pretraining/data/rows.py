@@ -34,6 +34,8 @@ class SpecialIds:
     vocab_size: int
     unused: tuple[int, ...] = ()
     """Slots `[unused0]`, `[unused1]`, …, by their ids."""
+    num_characters: IntArray | None = None
+    """int64 (V,): characters of each token, 0 of special ones."""
 
     @property
     def dtype(self) -> type[np.uint16] | type[np.int32]:

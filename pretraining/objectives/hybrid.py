@@ -73,8 +73,8 @@ class Hybrid(DynamicMlm):
         """Masked and causal prediction of the next token."""
         share = self.config.causal_share
         return (
-            LossTerm("mlm", "masked next token", "masked_positions", weight=1 - share),
-            LossTerm("clm", "causal LM", "causal_positions", weight=share),
+            LossTerm("mlm", "masked next token", "masked_positions", 1 - share, token_ids="masked_ids"),
+            LossTerm("clm", "causal LM", "causal_positions", share, token_ids="causal_ids"),
         )
 
     def is_causal(self, batch: RowBatch) -> npt.NDArray[np.bool_]:
@@ -110,6 +110,8 @@ class Hybrid(DynamicMlm):
 
 class HybridModel(PretrainingModel):
     """A ModernBERT under two attention masks. Shapes as in `PretrainingModel`; C predictions in causal rows."""
+
+    unpads = False
 
     def forward(
         self,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-CLM = LossTerm("clm", "causal LM", "masked_positions")
+CLM = LossTerm("clm", "causal LM", "masked_positions", token_ids="masked_ids")
 
 
 class LeftToRight(DynamicMlm):

@@ -20,6 +20,7 @@ Source: Clark et al. 2020, “ELECTRA: Pre-training Text Encoders as Discriminat
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,8 +69,8 @@ class ReplacedToken(DynamicMlm):
         """Masked tokens if the encoder predicts some, replaced tokens, and the generator's masked tokens."""
         config = self.config
         rtd = LossTerm("rtd", "RTD", "judged_positions", config.rtd_weight)
-        mlm = (LossTerm(MLM.name, MLM.title, MLM.counted_by, config.mlm_weight),) if config.mlm_rate else ()
-        return (*mlm, rtd, LossTerm("generator", "generator", "replaced_positions"))
+        mlm = (replace(MLM, weight=config.mlm_weight),) if config.mlm_rate else ()
+        return (*mlm, rtd, LossTerm("generator", "generator", "replaced_positions", token_ids="replaced_ids"))
 
     def inputs(self, batch: RowBatch) -> dict[str, npt.NDArray[Any]]:
         """Choose replaced and masked positions; the generator samples the replacements later."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-PLM = LossTerm("plm", "permutation LM", "masked_positions")
+PLM = LossTerm("plm", "permutation LM", "masked_positions", token_ids="masked_ids")
 ORDER_PURPOSE = 4
 """Separates the draw of the order from those of the spans."""
 Floats = npt.NDArray[np.float64]

@@ -1,6 +1,7 @@
 """Rows into batches: the data of step s is a function of (seed, s), for any number of processes and restarts."""
 
 import functools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     import torch
 
 ORDER_SEED = 0x0DE5
+BLOCK_ROWS = 1 << 22
+"""Rows that are shuffled together."""
+KEPT_PERMUTATIONS = 6
+"""A batch can hold the end of an epoch and the start of the next, and of two blocks in each."""
 ROW_ENTRIES = (
     *("input_ids", "token_type_ids", "position_ids", "sequence_ids"),
     *("decoder_input_ids", "causal_rows", "order"),
@@ -77,6 +82,16 @@ def collate(corpus: RowCorpus, rows: IntArray, epochs: IntArray, pad_id: int) ->
 
 
 @dataclass(frozen=True)
+class BatchStage:
+    """Steps before UNTIL that have rows of another length, or another number of them."""
+
+    until: int
+    corpus: RowCorpus
+    objective: Objective
+    batch_size: int
+
+
+@dataclass(frozen=True)
 class BatchSource:
     """Batches of a row corpus by step number."""
 
@@ -86,30 +101,72 @@ class BatchSource:
     """Rows per optimizer step, over all processes."""
     num_steps: int | None = None
     """Steps of the run, for settings that change in its course; None: they have their last value."""
+    stages: tuple[BatchStage, ...] = ()
+    """Earlier parts of the run, in order; all later steps have the values above."""
 
     def progress(self, step: int) -> float:
         """Return the share of the run that is done at the beginning of a step: 0 at the first, 1 at the last."""
         return 1.0 if self.num_steps is None else min(1.0, step / max(1, self.num_steps - 1))
 
-    def rows(self, step: int) -> tuple[IntArray, IntArray]:
-        """Return rows and epochs of a step, int64 (B,) each; every epoch is shuffled."""
-        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
-        epochs, ranks = np.divmod(numbers, len(self.corpus))
-        rows = np.empty(self.batch_size, np.int64)
-        for epoch in np.unique(epochs):
-            rows[epochs == epoch] = self._order(int(epoch))[ranks[epochs == epoch]]
-        return rows, epochs
-
-    def _order(self, epoch: int) -> IntArray:
-        if epoch not in self._orders:
-            rng = np.random.default_rng([ORDER_SEED, self.objective.layout.seed, epoch])
-            # A batch can hold the end of one epoch and the start of the next, so two are kept.
-            self._orders.pop(epoch - 2, None)
-            self._orders[epoch] = rng.permutation(len(self.corpus))
-        return self._orders[epoch]
+    def stage(self, step: int) -> BatchStage:
+        """Return the stage of a step; the last one has no end."""
+        return next(stage for stage in self._all_stages if step < stage.until)
 
     @functools.cached_property
-    def _orders(self) -> dict[int, IntArray]:
+    def _all_stages(self) -> tuple[BatchStage, ...]:
+        return (*self.stages, BatchStage(sys.maxsize, self.corpus, self.objective, self.batch_size))
+
+    def rows(self, step: int) -> tuple[IntArray, IntArray]:
+        """Return rows and epochs of a step, int64 (B,) each; every epoch is shuffled.
+
+        Stages of one corpus continue its epochs.
+        """
+        stage, first, begin = self.stage(step), 0, 0
+        for other in self._all_stages:
+            if other.corpus is stage.corpus:
+                first += (min(step, other.until) - begin) * other.batch_size
+            begin = other.until
+            if step < begin:
+                break
+        numbers = np.arange(first, first + stage.batch_size)
+        epochs, ranks = np.divmod(numbers, len(stage.corpus))
+        rows = np.empty(stage.batch_size, np.int64)
+        for epoch in np.unique(epochs):
+            rows[epochs == epoch] = self._rows_at(stage, int(epoch), ranks[epochs == epoch])
+        return rows, epochs
+
+    def _rows_at(self, stage: BatchStage, epoch: int, ranks: IntArray) -> IntArray:
+        """Return the rows with certain RANKS in the order of an epoch.
+
+        A corpus of many rows is shuffled by blocks, whose order is random too: a permutation of all rows would take
+        memory, and every batch would read from everywhere on the disk.
+        """
+        seed, num_rows = [ORDER_SEED, self.objective.layout.seed, epoch], len(stage.corpus)
+        if num_rows <= BLOCK_ROWS:
+            return self._permutation(tuple(seed), num_rows)[ranks]
+        starts = np.arange(0, num_rows, BLOCK_ROWS)
+        blocks = self._permutation((*seed, len(starts)), len(starts))
+        sizes = np.minimum(BLOCK_ROWS, num_rows - starts)[blocks]
+        ends = np.cumsum(sizes)
+        places = np.searchsorted(ends, ranks, side="right")
+        rows = np.empty(len(ranks), np.int64)
+        for place in np.unique(places):
+            block, own = int(blocks[place]), places == place
+            order = self._permutation((*seed, len(starts), block), int(sizes[place]))
+            rows[own] = starts[block] + order[ranks[own] - (ends - sizes)[place]]
+        return rows
+
+    def _permutation(self, seed: tuple[int, ...], length: int) -> IntArray:
+        """Return a random order; the last ones are kept."""
+        key = (*seed, -length)
+        if key not in self._kept:
+            while len(self._kept) >= KEPT_PERMUTATIONS:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[key] = np.random.default_rng(list(seed)).permutation(length)
+        return self._kept[key]
+
+    @functools.cached_property
+    def _kept(self) -> dict[tuple[int, ...], IntArray]:
         return {}
 
     def micro_batches(
@@ -119,11 +176,12 @@ class BatchSource:
 
         Row k of a step goes to process k modulo `num_processes`, so that the step is the same for any number of them.
         """
+        stage = self.stage(step)
         rows, epochs = self.rows(step)
         rows, epochs = rows[process::num_processes], epochs[process::num_processes]
         done = self.progress(step)
         return [
-            self.tensors(rows[k : k + size], epochs[k : k + size], done, weights) for k in range(0, len(rows), size)
+            _tensors(stage, rows[k : k + size], epochs[k : k + size], done, weights) for k in range(0, len(rows), size)
         ]
 
     def held_out_tensors(self, rows: IntArray, epoch: int) -> dict[str, "torch.Tensor"]:
@@ -135,12 +193,18 @@ class BatchSource:
     def tensors(
         self, rows: IntArray, epochs: IntArray, progress: float = 1.0, weights: Weights = None
     ) -> dict[str, "torch.Tensor"]:
-        """Return rows as arguments of the model's `forward`."""
-        import torch
+        """Return rows of the last stage as arguments of the model's `forward`."""
+        return _tensors(self._all_stages[-1], rows, epochs, progress, weights)
 
-        batch = collate(self.corpus, rows, epochs, self.objective.layout.specials.pad)
-        inputs = self.objective.inputs(replace(batch, progress=progress, weights=weights))
-        return {
-            name: torch.from_numpy(np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else np.int64))
-            for name, array in inputs.items()
-        }
+
+def _tensors(
+    stage: BatchStage, rows: IntArray, epochs: IntArray, progress: float, weights: Weights
+) -> dict[str, "torch.Tensor"]:
+    import torch
+
+    batch = collate(stage.corpus, rows, epochs, stage.objective.layout.specials.pad)
+    inputs = stage.objective.inputs(replace(batch, progress=progress, weights=weights))
+    return {
+        name: torch.from_numpy(np.ascontiguousarray(array, np.float64 if array.dtype.kind == "f" else np.int64))
+        for name, array in inputs.items()
+    }

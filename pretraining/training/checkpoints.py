@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from corpora.foundation.errors import CheckpointError, cannot_write
 from corpora.foundation.files import fingerprint, sha256
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
@@ -138,3 +139,55 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def gather_state(
+    model: Any, optimizers: "Sequence[torch.optim.Optimizer]", names: Sequence[str]
+) -> "tuple[dict[str, Tensor], dict[str, Tensor]]":
+    """Return parameters and optimizer state; on the main process unsharded and on the CPU.
+
+    Args:
+        model: as accelerate prepared it; every process must call.
+        optimizers: without accelerate's wrappers.
+        names: of the parameters.
+
+    Returns:
+        Parameters by name, and optimizer state by `parameter|entry`.
+    """
+    import torch
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_model_state_dict,
+        get_optimizer_state_dict,
+    )
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights: dict[str, Any] = get_model_state_dict(model, options=options)
+    optimizer: dict[str, Any] = get_optimizer_state_dict(model, list(optimizers), options=options)
+    entries = {
+        f"{name}|{entry}": torch.as_tensor(value)
+        for name, values in optimizer.get("state", {}).items()
+        for entry, value in values.items()
+    }
+    return {name: weights[name] for name in names if name in weights}, entries
+
+
+def restore_optimizers(
+    model: Any, optimizers: "Sequence[torch.optim.Optimizer]", entries: "Mapping[str, Tensor]"
+) -> None:
+    """Load optimizer state by `parameter|entry`; arguments as in `gather_state`."""
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        get_optimizer_state_dict,
+        set_optimizer_state_dict,
+    )
+
+    state: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in entries.items():
+        name, _, entry = key.rpartition("|")
+        state.setdefault(name, {})[entry] = tensor
+    # With `cpu_offload` only the main process would get the template.
+    template: Any = get_optimizer_state_dict(model, list(optimizers), options=StateDictOptions(full_state_dict=True))
+    # Everything but the state follows from the recipe.
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_optimizer_state_dict(model, list(optimizers), template | {"state": state}, options=options)

@@ -1,10 +1,13 @@
 """The data of a recipe: corpus → tokens → rows, in parallel; each stage is cached under a digest of its inputs."""
 
+import functools
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from corpora.foundation.errors import DataError
 from corpora.foundation.files import fingerprint, sha256
@@ -13,7 +16,7 @@ from pretraining.data.shards import Sharded, read_shard, run_jobs, write_shard
 from pretraining.data.tokens import TokenizedCorpus, TokenShard, tokenize_corpus
 from pretraining.objective import Objective, RowLayout
 from pretraining.recipe import SAMPLE, Recipe
-from pretraining.training.batches import BatchSource
+from pretraining.training.batches import BatchSource, BatchStage
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, open_wordpiece, save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
@@ -21,6 +24,7 @@ FORMAT = 1
 """Incremented when the rows of the same tokens change."""
 SAMPLE_HELD_OUT = 0.1
 SAMPLE_VOCAB_SIZE = 2000
+INSIDE_WORD = "##"
 UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -72,12 +76,18 @@ def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
         else:
             config = kind.held_out_settings(config)
         objective = kind(config, layout)
-        rows, digest = make_rows(objective, tokens, digest, cache, split=split, num_workers=num_workers)
-        if split == "held-out" and not len(rows):
-            continue
-        digests.append(digest)
-        num_steps = recipe.loop.steps if split == "train" else None
-        sources[split] = BatchSource(rows, objective, recipe.loop.batch_size, num_steps)
+        make = functools.partial(
+            make_rows, tokens=tokens, digest=digest, cache=cache, split=split, num_workers=num_workers
+        )
+        rows, own = make(objective)
+        if split == "train":
+            digests.append(own)
+            stages, others = _stages(recipe, objective, rows, make)
+            digests += others
+            sources[split] = BatchSource(rows, objective, recipe.loop.batch_size, recipe.loop.steps, stages)
+        elif len(rows):
+            digests.append(own)
+            sources[split] = BatchSource(rows, objective, recipe.loop.batch_size)
     if not len(sources["train"].corpus):
         raise DataError(corpus, "contains no text for a single row", "give more text")
     if files := sources["train"].objective.sources:
@@ -90,6 +100,31 @@ def prepare(recipe: Recipe, cache: Path, *, num_workers: int) -> Prepared:
         num_documents=num_documents,
         num_tokens=sum(len(shard.ids.values) for shard in sources["train"].corpus.shards),
     )
+
+
+def _stages(
+    recipe: Recipe, objective: Objective, rows: RowCorpus, make: Callable[[Objective], tuple[RowCorpus, str]]
+) -> tuple[tuple[BatchStage, ...], list[str]]:
+    """Make the rows of shorter stages, once for each length; return the stages and the digests of their rows.
+
+    Args:
+        recipe: of the run.
+        objective: of the last stage.
+        rows: of the last stage.
+        make: makes the rows of an objective, and their digest.
+    """
+    made = {objective.layout.max_length: (objective, rows)}
+    stages, digests = [], []
+    for stage in recipe.loop.stages:
+        length = stage.max_length or recipe.data.max_length
+        if length not in made:
+            shorter = type(objective)(objective.config, replace(objective.layout, max_length=length))
+            shorter_rows, digest = make(shorter)
+            made[length] = (shorter, shorter_rows)
+            digests.append(digest)
+        own, corpus = made[length]
+        stages.append(BatchStage(stage.until, corpus, own, stage.batch_size or recipe.loop.batch_size))
+    return tuple(stages), digests
 
 
 def special_ids(tokenizer_json: Path) -> SpecialIds:
@@ -109,7 +144,18 @@ def special_ids(tokenizer_json: Path) -> SpecialIds:
         ordinary=np.array(ordinary, np.int64),
         vocab_size=max(vocab.values()) + 1,
         unused=tuple(sorted(unused)),
+        num_characters=_num_characters(vocab, ordinary),
     )
+
+
+def _num_characters(vocab: Mapping[str, int], ordinary: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return the characters of each token, int64 (V,), without the mark of tokens inside a word."""
+    counts = np.zeros(max(vocab.values()) + 1, np.int64)
+    is_ordinary = set(ordinary)
+    for token, id_ in vocab.items():
+        if id_ in is_ordinary:
+            counts[id_] = len(token.removeprefix(INSIDE_WORD))
+    return counts
 
 
 def make_rows(

@@ -62,15 +62,16 @@ class Estimate:
         # Tokens without special ones, and rows: about the same size again.
         disk += 2 * tokens * ARROW_BYTES_PER_TOKEN[has_short_ids]
         accelerator = trainer.accelerator
+        full_steps = _full_steps(config, data.train.objective.layout.max_length)
         return cls(
             num_parameters=trainer.num_parameters,
             rows_per_epoch=rows,
             tokens_per_epoch=tokens,
-            epochs=config.steps * config.batch_size / rows,
+            epochs=full_steps * config.batch_size / rows,
             preparation_s=preparation_s / share,
             steps=config.steps,
             step_s=speed.step_s,
-            training_s=speed.step_s * config.steps,
+            training_s=speed.step_s * full_steps,
             memory_bytes=_peak_memory_bytes(trainer),
             disk_bytes=disk,
             device=f"{accelerator.num_processes} × {accelerator.device}, {accelerator.mixed_precision}",
@@ -100,6 +101,16 @@ class Estimate:
         if self.disk_bytes > free:
             lines += ["", "The disk is too small for this run: free some space, or keep fewer checkpoints."]
         return "\n".join(lines) + "\n"
+
+
+def _full_steps(config: "LoopConfig", max_length: int) -> float:
+    """Return the steps with the longest rows that have as many positions as all steps together."""
+    begin, positions = 0, 0
+    for stage in config.stages:
+        size, length = stage.batch_size or config.batch_size, stage.max_length or max_length
+        positions += (stage.until - begin) * size * length
+        begin = stage.until
+    return positions / (config.batch_size * max_length) + config.steps - begin
 
 
 def sample_corpus(corpus: Path, out: Path) -> float:

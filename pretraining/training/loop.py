@@ -7,7 +7,6 @@ therefore bit-identical to an uninterrupted one.
 
 import concurrent.futures
 import contextlib
-import json
 import logging
 import math
 import sys
@@ -22,19 +21,26 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from corpora.foundation.errors import CheckpointError, RecipeError, SuiteError, cannot_write
+from corpora.foundation.errors import CheckpointError, RecipeError, SuiteError
 from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s
 from pretraining.data.difficulty import ENTRY as DIFFICULTY_ENTRY
 from pretraining.data.difficulty import OBSERVED, TokenDifficulties
 from pretraining.model import PretrainingModel
+from pretraining.probes import Probe, probe_scores
 from pretraining.recipe import LoopConfig
 from pretraining.training.accelerator import compute_dtype
 from pretraining.training.averaging import ENTRY as AVERAGE_ENTRY
 from pretraining.training.averaging import WeightAverage
 from pretraining.training.batches import BatchSource
-from pretraining.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from pretraining.training.metrics import METRICS, cut_metrics
+from pretraining.training.checkpoints import (
+    Checkpoint,
+    gather_state,
+    load_checkpoint,
+    restore_optimizers,
+    save_checkpoint,
+)
+from pretraining.training.metrics import METRICS, Report, append_metrics, cut_metrics
 from pretraining.training.optimizers import learning_rate, make_optimizers
 
 if TYPE_CHECKING:
@@ -44,6 +50,10 @@ logger = logging.getLogger(__name__)
 
 HELD_OUT_EPOCH = 1 << 30
 """Epoch number that seeds the masks of held-out rows: the same at every evaluation, and never reached in training."""
+CHARACTERS = "_characters"
+"""Suffix of the characters of the tokens that a loss term predicts, among the counts of a step."""
+NORM_SUM, NORM_COUNT = "norm_sum", "norm_count"
+"""Sum of the gradient's norms before they are clipped, and number of steps, in the sums of a window."""
 LOCAL_SUMS = ("_loss", "_correct")
 """Suffixes of the sums that each process keeps of its own rows; all other sums are already over all processes."""
 CHECKPOINTS = "checkpoints"
@@ -98,8 +108,9 @@ class Trainer:
         Raises:
             RecipeError: the batch cannot be divided evenly among the processes.
         """
-        if config.batch_size % accelerator.num_processes:
-            what = f"loop.batch_size={config.batch_size} is not divisible by {accelerator.num_processes} processes"
+        sizes = [config.batch_size, *(stage.batch_size or config.batch_size for stage in config.stages)]
+        if uneven := [size for size in sizes if size % accelerator.num_processes]:
+            what = f"loop.batch_size={uneven[0]} is not divisible by {accelerator.num_processes} processes"
             raise RecipeError("recipe", what, "make it a multiple of the number of processes")
         self.model, self.accelerator = model, accelerator
         self._source, self._held_out, self._config, self._out = source, held_out, config, out
@@ -111,16 +122,24 @@ class Trainer:
         self._terms = source.objective.terms
         if accelerator.device.type == "cpu":
             keep_freed_memory()
+        # Every number of tokens would be compiled by itself.
+        model.unpads = model.unpads and not config.compile
         model.use_attention(accelerator.device)
         self.num_parameters = sum(p.numel() for p in model.parameters())
         self._flops = model.flops()
         self._names = [name for name, _ in model.named_parameters()]
+        if config.recompute_activations:
+            model.recompute_activations()
         if config.compile:
             model.encoder.compile()
         self._model: Any
         self._optimizers: list[Any]
         self._model, *self._optimizers = accelerator.prepare(model, *make_optimizers(model, config))
         self.progress = Progress()
+        self.probes: list[Probe] = []
+        """Labels that are predicted at every evaluation."""
+        self.reports: Sequence[Report] = ()
+        """What shows the lines of metrics as they are written."""
         self.average = WeightAverage(
             self._names,
             list(self._model.parameters()),
@@ -204,7 +223,7 @@ class Trainer:
             progress.skipped_in_a_row = 0
             if observed is not None:
                 self.difficulties.observe(accelerator.reduce(observed.long(), reduction="sum"))
-            for name, value in sums.items():
+            for name, value in (sums | {NORM_SUM: norm.detach(), NORM_COUNT: 1.0}).items():
                 progress.window[name] = progress.window.get(name, 0.0) + value
         else:
             progress.skipped += 1
@@ -240,18 +259,22 @@ class Trainer:
         return not bool(bad)
 
     def _count(self, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
-        """Return the tokens of a step, and the predictions of each loss term by its name, summed over all processes."""
-        counts = torch.tensor(
-            [
-                sum(int((batch["sequence_ids"] > 0).sum()) for batch in batches),
-                *(sum(len(batch[term.counted_by]) for batch in batches) for term in self._terms),
-            ],
-            dtype=torch.float64,
-        )
+        """Return the counts of a step, summed over all processes.
+
+        They are its tokens, the predictions of each loss term by its name, and the characters of predicted tokens.
+        """
+        numbers = {"tokens": sum(int((batch["sequence_ids"] > 0).sum()) for batch in batches)}
+        lengths = self._source.objective.layout.specials.num_characters
+        for term in self._terms:
+            numbers[term.name] = sum(len(batch[term.counted_by]) for batch in batches)
+            if term.token_ids and lengths is not None:
+                own = sum(int(lengths[batch[term.token_ids].numpy()].sum()) for batch in batches)
+                numbers[term.name + CHARACTERS] = own
+        counts = torch.tensor(list(numbers.values()), dtype=torch.float64)
         if self.accelerator.num_processes > 1:
             kind = torch.float64 if self.accelerator.device.type != "mps" else torch.float32
             counts = self.accelerator.reduce(counts.to(self.accelerator.device, kind), reduction="sum").cpu()
-        return dict(zip(("tokens", *(term.name for term in self._terms)), counts.tolist(), strict=True))
+        return dict(zip(numbers, counts.tolist(), strict=True))
 
     def _stop_non_finite(self) -> None:
         progress = self.progress
@@ -275,9 +298,11 @@ class Trainer:
         bar.update(1)
         if step % config.log_every == 0 or last:
             self._log(bar)
-        if self._held_out is not None and (step % config.evaluate_every == 0 or last):
+        if (step % config.evaluate_every == 0 or last) and (self._held_out is not None or self.probes):
             with self.average.in_use() if last else contextlib.nullcontext():
-                self._write_line({"step": step} | self.evaluate())
+                scores = {} if self._held_out is None else self.evaluate()
+                scores |= probe_scores(self.probes, self.model, self.accelerator.device)
+                self._write_line({"step": step} | scores)
         # Before the checkpoint of the same step, for the same reason as an export.
         if config.extendable and step == config.stable_steps and self.progress.skipped_in_a_row == 0:
             self.save(STABLE)
@@ -293,6 +318,8 @@ class Trainer:
         line: dict[str, Any] = {"step": progress.step}
         if "tokens" in sums:
             line |= self._means(sums)
+        if NORM_COUNT in sums:
+            line["gradient_norm"] = float(sums[NORM_SUM] / sums[NORM_COUNT])
         line["lr"] = learning_rate(self._config, progress.step - 1)
         line["tokens"] = progress.tokens
         line["tokens_per_s"] = round(sums.get("tokens", 0.0) / seconds, 1)
@@ -314,6 +341,9 @@ class Trainer:
             count = max(1.0, sums[term.name])
             means[f"{term.name}_loss"] = total[f"{term.name}_loss"] / count
             means[f"{term.name}_accuracy"] = total[f"{term.name}_correct"] / count
+            if characters := sums.get(term.name + CHARACTERS):
+                bits = total[f"{term.name}_loss"] / math.log(2)
+                means[f"{term.name}_bits_per_character"] = bits / characters
             loss += term.weight * means[f"{term.name}_loss"]
         return {"loss": loss} | means
 
@@ -357,21 +387,7 @@ class Trainer:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return parameters and optimizer state by name; on the main process unsharded and on the CPU."""
-        from torch.distributed.checkpoint.state_dict import (
-            StateDictOptions,
-            get_model_state_dict,
-            get_optimizer_state_dict,
-        )
-
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        model: dict[str, Any] = get_model_state_dict(self._model, options=options)
-        optimizer: dict[str, Any] = get_optimizer_state_dict(self._model, self._bare_optimizers, options=options)
-        parameters = {name: model[name] for name in self._names if name in model}
-        entries = {
-            f"{name}|{entry}": torch.as_tensor(value)
-            for name, values in optimizer.get("state", {}).items()
-            for entry, value in values.items()
-        }
+        parameters, entries = gather_state(self._model, self._bare_optimizers, self._names)
         return parameters, entries | self.average.entries() | self.difficulties.entries()
 
     def final_weights(self) -> dict[str, Tensor]:
@@ -435,37 +451,16 @@ class Trainer:
         logger.info("resumed at step %d", self.progress.step)
 
     def _restore_optimizers(self, checkpoint: Checkpoint) -> None:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
-
-        state: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in checkpoint.optimizer.items():
-            name, _, entry = key.rpartition("|")
-            if not key.endswith(AVERAGE_ENTRY) and not key.startswith(DIFFICULTY_ENTRY):
-                state.setdefault(name, {})[entry] = tensor
-        # Everything but the state follows from the recipe.
-        options = StateDictOptions(full_state_dict=True, strict=False)
-        template = self._empty_optimizer_state()
-        set_optimizer_state_dict(self._model, self._bare_optimizers, template | {"state": state}, options=options)
-
-    def _empty_optimizer_state(self) -> dict[str, Any]:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
-        # With `cpu_offload` only the main process would get it.
-        options = StateDictOptions(full_state_dict=True)
-        template: dict[str, Any] = get_optimizer_state_dict(self._model, self._bare_optimizers, options=options)
-        return template
+        own = (AVERAGE_ENTRY, DIFFICULTY_ENTRY)
+        entries = {k: v for k, v in checkpoint.optimizer.items() if not k.endswith(own[0]) and not k.startswith(own[1])}
+        restore_optimizers(self._model, self._bare_optimizers, entries)
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
         if not self.accelerator.is_main_process:
             return
-        # JSON has no NaN: such a loss is written as null.
-        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
-        path = self._out / METRICS
-        try:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(clean) + "\n")
-        except OSError as error:
-            raise cannot_write(path, error) from error
+        append_metrics(self._out / METRICS, line)
+        for report in self.reports:
+            report(line)
 
     def _progress_bar(self) -> Any:
         from tqdm import tqdm

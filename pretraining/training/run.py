@@ -7,34 +7,37 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import CheckpointError, UsageError, cannot_write
-from corpora.foundation.files import fingerprint, write_json, write_text
+from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, cannot_write
+from corpora.foundation.files import fingerprint, locked, write_json, write_text
 from corpora.foundation.machine import no_file_bars, versions
+from pretraining.architectures import ARCHITECTURES
 from pretraining.positions import row_length
-from pretraining.recipe import BY_PIECES, Recipe
+from pretraining.recipe import BY_PIECES, SKIP_GRAM, Recipe
 from pretraining.training.dataset import Prepared, prepare
-from pretraining.training.estimate import Estimate, sample_corpus
+from pretraining.training.estimate import OPTIMIZER_STATES, Estimate, format_size, sample_corpus
 from pretraining.training.report import draw_curves, render_pretraining_card
-from pretraining.vocabulary.tokenizer import load_wordpiece, save_tokenizer
+from pretraining.vocabulary.tokenizer import load_wordpiece, open_wordpiece, save_tokenizer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
 
     from pretraining.model import PretrainingModel
+    from pretraining.probes import Probe
     from pretraining.training.trial import TrialTrainer
 
 RECIPE_FILE, DATA_FILE, MANIFEST_FILE = "recipe.json", "data.json", "manifest.json"
+LOCK_FILE = "prepare.lock"
 MICRO_BATCH = "micro_batch_size"
 """Entry of `DATA_FILE` of a run that chose its micro-batch itself."""
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 REPORTING = {
     "loop": {"log_every", "evaluate_every", "evaluate_rows", "checkpoint_every", "keep_checkpoints"}
-    | {"export_steps", "max_skipped"},
+    | {"export_steps", "max_skipped", "probes"},
 }
 """Settings that do not affect the final weights; a resumed run may change them."""
 
@@ -43,7 +46,14 @@ class Run:
     """One recipe in one folder; every step resumes what an earlier process left."""
 
     def __init__(
-        self, recipe: Recipe, out: Path, *, cache: Path | None = None, num_workers: int = 1, cpu: bool = False
+        self,
+        recipe: Recipe,
+        out: Path,
+        *,
+        cache: Path | None = None,
+        num_workers: int = 1,
+        cpu: bool = False,
+        reporters: Sequence[str] = (),
     ) -> None:
         """Describe the run; nothing is read or written yet.
 
@@ -53,18 +63,20 @@ class Run:
             cache: folder of tokens and rows, which runs may share; default `out/data`.
             num_workers: processes that prepare the data.
             cpu: stay on the CPU even if there is a GPU.
+            reporters: what shows the metrics, beside `metrics.jsonl`: `tensorboard`, `wandb`.
         """
         self.recipe, self.out, self.cache = recipe, out, cache or out / "data"
-        self.num_workers, self.cpu = num_workers, cpu
+        self.num_workers, self.cpu, self.reporters = num_workers, cpu, tuple(reporters)
 
     @functools.cached_property
     def data(self) -> Prepared:
-        """The prepared data; made on first access.
+        """The prepared data; made on first access, by one process at a time: the others find its files.
 
         Raises:
             SuiteError: corpus or tokenizer are unusable.
         """
-        return prepare(self.recipe, self.cache, num_workers=self.num_workers)
+        with locked(self.cache / LOCK_FILE, "tokens and rows"):
+            return prepare(self.recipe, self.cache, num_workers=self.num_workers)
 
     @property
     def num_positions(self) -> int:
@@ -93,11 +105,22 @@ class Run:
         if init:
             _load_initial_weights(model, Path(init), self._vocabulary_map(init) if embeddings == BY_PIECES else None)
         if embeddings and embeddings != BY_PIECES:
-            from pretraining.initial_embeddings import embeddings_of, set_embeddings
-
-            vectors = self._vocabulary_map(embeddings)(embeddings_of(Path(embeddings)))
-            set_embeddings(model, vectors, embeddings)
+            self._set_embeddings(model, embeddings)
         return model
+
+    def _set_embeddings(self, model: "PretrainingModel", source: str) -> None:
+        """Set the word embeddings to skip-gram vectors, or to those of a model of another vocabulary."""
+        from pretraining.initial_embeddings import embeddings_of, set_embeddings
+        from pretraining.skip_gram import cached_skip_gram, scaled_like
+
+        if source == SKIP_GRAM:
+            weight = model.network.get_input_embeddings().weight
+            shape = {"vocab_size": model.vocab_size, "width": weight.shape[1], "seed": self.recipe.seed}
+            shards, digest = self.data.train.corpus.shards, self.data.digest
+            vectors = scaled_like(cached_skip_gram(self.cache, shards, digest, **shape), weight)
+        else:
+            vectors = self._vocabulary_map(source)(embeddings_of(Path(source)))
+        set_embeddings(model, vectors, source)
 
     def _vocabulary_map(self, folder: str) -> "Callable[[Tensor], Tensor]":
         """Return the function from values of another model's vocabulary to those of the run's, and print its kinds."""
@@ -139,6 +162,7 @@ class Run:
             started = time.perf_counter()
             prepared = sample.data
             preparation_s = (time.perf_counter() - started) / self.num_workers
+            _require_memory(self.recipe, prepared)
             trainer = sample.make_trainer(make_accelerator(recipe.loop, cpu=self.cpu))
             largest = trainer.largest_fitting(trainer.micro_batch_size)
             if largest < trainer.micro_batch_size and not (largest and recipe.loop.micro_batch_size == "auto"):
@@ -157,11 +181,13 @@ class Run:
             SuiteError: data, tokenizer or checkpoints are unusable, or training diverged.
         """
         from pretraining.training.accelerator import make_accelerator
+        from pretraining.training.metrics import check_reporters, open_reporter
 
-        accelerator = make_accelerator(self.recipe.loop, cpu=self.cpu)
+        check_reporters(self.reporters)
         self._check_recipe()
-        with accelerator.main_process_first():
-            digest = self.data.digest
+        # Before the processes form a group, in which nobody waits for hours.
+        digest = self.data.digest
+        accelerator = make_accelerator(self.recipe.loop, cpu=self.cpu)
         if accelerator.is_main_process:
             self._lengthen()
         accelerator.wait_for_everyone()
@@ -180,9 +206,27 @@ class Run:
         trainer = self.make_trainer(accelerator)
         if self.recipe.loop.micro_batch_size == "auto":
             self._choose_micro_batch_size(trainer, begun)
+        trainer.probes = self._probes(trainer)
+        if accelerator.is_main_process:
+            trainer.reports = [open_reporter(name, self.out) for name in self.reporters]
         _run_trainer(trainer, functools.partial(self._export, trainer))
         state = trainer.final_weights()
         return self._finish(trainer, state) if accelerator.is_main_process else {}
+
+    def _probes(self, trainer: "TrialTrainer") -> "list[Probe]":
+        """Return the probes of the recipe.
+
+        Raises:
+            RecipeError: the model is sharded.
+            DataError: a file is unusable.
+        """
+        from pretraining.probes import Probe
+
+        configs = self.recipe.loop.probes
+        if configs and trainer.accelerator.distributed_type == "FSDP":
+            raise RecipeError("loop.probes", "the model is sharded", "leave the probes out, or train without FSDP")
+        tokenizer = open_wordpiece(self.data.tokenizer / "tokenizer.json")
+        return [Probe.read(config, tokenizer, self.recipe.data.max_length) for config in configs]
 
     def _read(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file of the folder; empty if there is none."""
@@ -350,6 +394,28 @@ def _run_trainer(trainer: "TrialTrainer", export: Callable[[int], None]) -> None
             raise
     # Outside of the handler, whose traceback keeps the activations.
     raise trainer.does_not_fit(trainer.largest_fitting(trainer.micro_batch_size // 2))
+
+
+def _require_memory(recipe: Recipe, data: Prepared) -> None:
+    """Raise RecipeError if weights, gradients and optimizer states alone exceed main memory.
+
+    The system ends a process that builds a model too large for it, without an error. The model is built here without
+    memory; a teacher or a generator comes on top.
+    """
+    import torch
+
+    from pretraining.training.memory import free_bytes
+
+    specials = data.train.objective.layout.specials
+    config = recipe.model.network_config(specials.vocab_size, specials.pad)
+    with torch.device("meta"):
+        network = ARCHITECTURES[recipe.model.architecture].build(config, next_sentence=False)
+    needed, free = 4 * network.num_parameters() * (2 + OPTIMIZER_STATES), free_bytes()
+    if needed > free:
+        what = (
+            f"{network.num_parameters():,} parameters need {format_size(needed)} in training, {format_size(free)} free"
+        )
+        raise RecipeError("model", what, "use a smaller model or a machine with more memory")
 
 
 def step_folder(out: Path, step: int) -> Path:

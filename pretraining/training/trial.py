@@ -2,7 +2,7 @@
 
 import collections
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -74,7 +74,8 @@ class TrialTrainer(Trainer):
 
     def compute_gradients(self, size: int, *, keep: bool = False) -> dict[str, float]:
         """Compute the gradients of the first SIZE rows, and delete them unless KEEP; return what was counted."""
-        rows, epochs = self._source.rows(0)
+        # Those of the last stage, the longest ones.
+        rows, epochs = replace(self._source, stages=()).rows(0)
         batch = self._source.tensors(rows[:size], epochs[:size])
         counts = self._count([batch])
         self._backward(batch, counts)

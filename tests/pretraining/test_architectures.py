@@ -106,6 +106,8 @@ def test_sequences_of_a_row_do_not_see_each_other(subtests: pytest.Subtests) -> 
 
 def test_far_tokens_are_not_seen_by_the_local_layers_of_modernbert() -> None:
     model = build("modernbert")
+    model.unpads = False  # as under torch.compile
+    model.use_attention(torch.device("cpu"))
     seen: list[Tensor] = []
     for layer in model.network.model.layers:
         layer.attn.register_forward_pre_hook(

@@ -230,7 +230,7 @@ def test_the_manifest_says_what_was_trained_and_how_good_it_is(finished: tuple[P
     held_out = {k: v for k, v in lines[-1].items() if k != "step"}
     assert lines[-1]["step"] == STEPS
     assert manifest["held_out"] == held_out
-    kinds = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "perplexity")
+    kinds = ("loss", "mlm_loss", "mlm_accuracy", "mlm_bits_per_character", "nsp_loss", "nsp_accuracy", "perplexity")
     assert held_out.keys() == {f"held_out_{kind}" for kind in kinds}
     assert len(out.splitlines()) == 1
     assert json.loads(out) == {"tokens": manifest["tokens"], **held_out}

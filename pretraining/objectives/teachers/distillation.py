@@ -18,6 +18,7 @@ Source: Sanh et al. 2019, “DistilBERT, a distilled version of BERT”, section
 code, huggingface/transformers-research-projects.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ class Distillation(DynamicMlm):
         """Masked tokens first: their loss is comparable across objectives."""
         config = self.config
         return (
-            LossTerm(MLM.name, MLM.title, MLM.counted_by, config.mlm_weight),
+            replace(MLM, weight=config.mlm_weight),
             LossTerm("soft", "agreement", "masked_positions", config.soft_weight),
             LossTerm("cosine", "cosine", "text_positions", config.cosine_weight),
         )

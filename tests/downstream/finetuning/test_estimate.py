@@ -16,11 +16,12 @@ from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.finetune import finetune, main, plan
 from downstream.finetuning import trainer as training
-from downstream.finetuning.arguments import check_reporters, training_arguments
+from downstream.finetuning.arguments import training_arguments
 from downstream.finetuning.batches import FeatureDataset, PaddingCollator, micro_batches
 from downstream.finetuning.estimate import Probe
 from downstream.task import FinetuneConfig, TaskData, get_task, read_task
 from pretraining.training import memory
+from pretraining.training.metrics import check_reporters
 
 Fails = Callable[..., AbstractContextManager[None]]
 

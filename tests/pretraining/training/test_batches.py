@@ -162,6 +162,24 @@ def test_a_batch_may_be_larger_than_the_corpus(news: Any) -> None:
     assert Counter(rows[: 2 * size].tolist()) == dict.fromkeys(range(size), 2)
 
 
+def test_a_large_corpus_is_shuffled_by_blocks(news: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(make_source(news).corpus)
+    monkeypatch.setattr("pretraining.training.batches.BLOCK_ROWS", 7)
+    assert size % 7  # the last block is shorter
+    test_every_epoch_feeds_every_row_once_in_another_order(news)
+    test_the_rows_of_a_step_do_not_depend_on_earlier_calls(news)
+    test_steps_follow_each_other_without_a_gap(news)
+    test_a_batch_may_be_larger_than_the_corpus(news)
+    epoch = make_source(news, batch_size=size).rows(0)[0] // 7
+    assert np.count_nonzero(np.diff(epoch)) == epoch.max()  # each block once
+    assert epoch.tolist() != sorted(epoch.tolist())
+    source = make_source(news, batch_size=3)
+    for step in range(60):
+        source.rows(step)
+    assert len(source._kept) <= 6
+    assert max(map(len, source._kept.values())) <= max(7, epoch.max() + 1)
+
+
 def taken_apart(batches: list[dict[str, Any]]) -> list[tuple[list[int], list[int], list[int], list[int]]]:
     """Return ids, segments, masked positions and masked ids of every row, without its padding."""
     rows = []

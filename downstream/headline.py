@@ -1,0 +1,122 @@
+"""Headlines for an article: generated ones that keep to its facts, and the best sentence of its lead.
+
+    python -m downstream.headline train PAIRS… --model FOLDER --out DIR
+    python -m downstream.headline evaluate PAIRS… --model DIR
+    python -m downstream.headline write FILE… --model DIR [--json]
+
+PAIRS are files of articles with titles, in any format of `corpora.documents`; FOLDER is a result of the pretraining
+objective `bart`, `t5`, `hybrid` or `gpt`. A generated headline with a number or a name that the article does not have
+is refused (`downstream.headlines.facts`). No generating model is bundled: without one, the headline is extractive.
+
+>>> article = "강릉시는 5일 시내버스 12대를 늘린다고 밝혔다. 새 버스는 다음 달부터 다닌다. 시민들은 반겼다."
+>>> [found.is_extractive for found in headline(article)]
+[True]
+"""
+
+import argparse
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import UsageError
+from downstream.headlines.writer import NUM_BEAMS, Candidate, Headline, HeadlineWriter
+
+__all__ = ["Candidate", "Headline", "HeadlineWriter", "headline", "main"]
+
+
+@functools.cache
+def _writer(model: str) -> HeadlineWriter:
+    return HeadlineWriter.load(model) if model else HeadlineWriter()
+
+
+def headline(article: str, *, model: str | Path = "", count: int = 3) -> list[Headline]:
+    """Write headlines for an article; the extractive one comes last.
+
+    Args:
+        article: raw text.
+        model: folder that `python -m downstream.headline train` saved; default: no generated headlines.
+        count: number of generated headlines.
+
+    Returns:
+        At most COUNT generated headlines, fewer if the others were refused, and the best sentence of the lead; empty
+        for a text without a sentence.
+
+    Raises:
+        CheckpointError: the model is unusable.
+        ValueError: an argument is invalid.
+    """
+    return _writer(str(model)).write(article, count, max(count, NUM_BEAMS))
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from downstream.finetuning.arguments import parse_overrides
+    from downstream.headlines.training import train_headlines
+
+    facts = train_headlines(arguments.files, arguments.model, arguments.out, parse_overrides(arguments.set))
+    sys.stdout.write(json.dumps({"num_pairs": facts["num_pairs"], "losses": facts["losses"]}) + "\n")
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    from downstream.headlines.evaluation import evaluate_headlines
+    from downstream.headlines.pairs import read_pairs
+
+    pairs = read_pairs(arguments.files, arguments.split)[: arguments.limit]
+    scores = evaluate_headlines(HeadlineWriter.load(arguments.model), pairs, num_beams=arguments.beams)
+    sys.stdout.write(json.dumps(scores.as_json(), indent=1) + "\n")
+
+
+def _write(arguments: argparse.Namespace) -> None:
+    from corpora.documents import read_documents
+
+    writer = HeadlineWriter.load(arguments.model) if arguments.model else HeadlineWriter()
+    for file in arguments.files:
+        for document in read_documents(file):
+            found = writer.write(document.text, arguments.count, max(arguments.count, arguments.beams))
+            if arguments.json:
+                line = json.dumps({"id": document.id, "headlines": [asdict(one) for one in found]}, ensure_ascii=False)
+            else:
+                line = "\n".join(one.text for one in found) + "\n"
+            sys.stdout.write(line + "\n")
+
+
+ACTIONS: Mapping[str, Callable[[argparse.Namespace], None]] = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "write": _write,
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Train, evaluate or use a headline model from the command line."""
+    parser = ArgumentParser("python -m downstream.headline", "Write headlines that keep to the facts of an article.")
+    parser.add_argument(
+        "action",
+        choices=tuple(ACTIONS),
+        help="train: on pairs of title and body; evaluate: on held-out ones, as JSON; write: headlines of articles",
+    )
+    parser.add_argument("files", nargs="+", type=Path, help="files of articles")
+    parser.add_argument("--model", type=Path, help="folder of the model; write: default none, extractive headlines")
+    parser.add_argument("--out", type=Path, help="train: folder for the trained model")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="train: e.g. --set epochs=3")
+    parser.add_argument("--beams", type=int, default=NUM_BEAMS, help="beams of the search")
+    parser.add_argument("--split", choices=("dev", "test"), default="test", help="evaluate: which held-out pairs")
+    parser.add_argument("--limit", type=int, help="evaluate: the first N pairs only")
+    parser.add_argument("--count", type=int, default=3, help="write: generated headlines of an article")
+    parser.add_argument("--json", action="store_true", help="write: one JSON object an article")
+    arguments = parser.parse(argv)
+    needed = {"train": ("model", "out"), "evaluate": ("model",)}.get(arguments.action, ())
+    for name in needed:
+        if getattr(arguments, name) is None:
+            raise UsageError(f"--{name}", f"missing for {arguments.action}", "give a folder")
+    if arguments.count < 1 or arguments.beams < 1:
+        raise UsageError("--count", f"{arguments.count} of {arguments.beams} beams", "give positive numbers")
+    ACTIONS[arguments.action](arguments)
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,39 @@
+"""Settings of a headline model, and the file that holds them."""
+
+import json
+from pathlib import Path
+
+from pydantic import Field
+
+from corpora.foundation.config import Config, validate
+from corpora.foundation.errors import CheckpointError
+from downstream.encoders.folder import ModelFolder
+
+SETTINGS_FILE = "headline.json"
+
+
+class HeadlineConfig(Config):
+    """Settings of a fine-tuning."""
+
+    epochs: int = Field(default=5, ge=1)
+    batch_size: int = Field(default=16, ge=1)
+    peak_lr: float = Field(default=3e-4, gt=0)
+    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
+    weight_decay: float = Field(default=0.01, ge=0)
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+    max_title: int = Field(default=48, ge=8)
+    """Longest title in tokens."""
+    seed: int = Field(default=0, ge=0)
+
+
+def read_settings(folder: Path) -> HeadlineConfig:
+    """Return the settings of a folder that `downstream.headlines.training` saved.
+
+    Raises:
+        CheckpointError: it is none.
+    """
+    path = folder / SETTINGS_FILE
+    if not path.is_file() or not ModelFolder(folder).has_config:
+        fix = "train one: python -m downstream.headline train PAIRS… --model FOLDER --out DIR"
+        raise CheckpointError(folder, "not a headline model", fix)
+    return validate(HeadlineConfig, json.loads(path.read_text(encoding="utf-8"))["settings"], path)

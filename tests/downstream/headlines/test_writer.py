@@ -1,0 +1,79 @@
+"""Headlines: candidates that invent facts are refused, and the sentence of the lead is always there."""
+
+import pytest
+
+from downstream.headline import headline
+from downstream.headlines.evaluation import evaluate_headlines
+from downstream.headlines.pairs import Pair
+from downstream.headlines.writer import HeadlineWriter, spaced_like
+
+ARTICLE = """강릉시는 5일 시내버스 12대를 늘린다고 밝혔다. 새 버스는 다음 달부터 안목과 주문진을 오간다. 시는 버스에
+30억 원을 썼다. 주민들은 배차 간격이 줄어들 것으로 기대했다. 김영수 시장은 “노선도 다시 짜겠다”고 말했다."""
+
+
+def writer_of(*candidates: str) -> HeadlineWriter:
+    return HeadlineWriter(lambda _, num_beams: [(text, -0.5 - k) for k, text in enumerate(candidates[:num_beams])])
+
+
+def test_candidates_that_invent_facts_are_refused() -> None:
+    writer = writer_of(
+        "강릉시 버스 13 대 증차",
+        "속초시 버스 12대 증차",
+        "강릉시 버스 12 대 늘린다",
+        "[UNK]",
+        "강릉시 버스 12대 늘린다",
+    )
+    found = writer.candidates(ARTICLE)
+    assert [candidate.text for candidate in found] == [
+        "강릉시 버스 13 대 증차",
+        "속초시 버스 12대 증차",
+        "강릉시 버스 12 대 늘린다",
+        "강릉시 버스 12대 늘린다",
+    ]
+    assert found[0].invented == ("13 대",)
+    assert "속초" in found[1].invented[0]
+    headlines = writer.write(ARTICLE)
+    assert [(h.text, h.is_extractive) for h in headlines[:-1]] == [
+        ("강릉시 버스 12 대 늘린다", False),
+        ("강릉시 버스 12대 늘린다", False),
+    ]
+    assert headlines[-1].is_extractive
+    assert headlines[-1].text in " ".join(ARTICLE.split())
+    assert all(0 < h.score <= 1 for h in headlines)
+
+
+def test_without_a_model_the_headline_is_a_sentence_of_the_lead() -> None:
+    assert headline(ARTICLE) == [HeadlineWriter().extractive(ARTICLE)]
+    assert headline("") == []
+    assert len(writer_of("버스 99대").write(ARTICLE)) == 1
+    for count, num_beams in ((0, 8), (4, 3)):
+        with pytest.raises(ValueError, match="count"):
+            HeadlineWriter().write(ARTICLE, count, num_beams)
+
+
+def test_spaces_around_punctuation_are_those_of_the_text(subtests: pytest.Subtests) -> None:
+    text = "수출이 3.5% 늘어 “최대”라고 했다. 한·중 회담(서울)은 A - B 방식, 1,200명이 왔다."
+    for raw, expected in (
+        ("수출 3 . 5 % 늘어", "수출 3.5% 늘어"),
+        ("“ 최대 ” 수출 …", "“최대” 수출…"),
+        ("한 · 중 회담 ( 서울 )", "한·중 회담(서울)"),
+        ("A - B 방식", "A - B 방식"),
+        ("1 , 200명", "1,200명"),
+    ):
+        with subtests.test(raw=raw):
+            assert spaced_like(raw, text) == expected
+
+
+def test_scores_count_what_the_check_prevents() -> None:
+    writer = writer_of("강릉시 버스 13대 증차", "강릉시 시내버스 12대 늘린다")
+    pairs = [Pair(ARTICLE, "강릉시 시내버스 12대 늘린다"), Pair(ARTICLE, "강릉시 버스 12대 증차")]
+    scores = evaluate_headlines(writer, pairs, num_beams=2).as_json()
+    assert (scores["num_texts"], scores["num_candidates"], scores["num_refused"], scores["num_without"]) == (2, 4, 2, 0)
+    assert (scores["num_invented"], scores["num_invented_unchecked"]) == (0, 2)
+    assert scores["rouge_l"]["written"] > scores["rouge_l"]["extractive"]
+    assert scores["difference"] == pytest.approx(
+        scores["rouge_l"]["written"] - scores["rouge_l"]["extractive"], abs=1e-5
+    )
+    empty = evaluate_headlines(writer_of("버스 99대"), pairs, num_beams=2).as_json()
+    assert empty["num_without"] == 2
+    assert empty["difference"] == 0

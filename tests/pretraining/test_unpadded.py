@@ -1,0 +1,92 @@
+"""Unpadded ModernBERT: states and gradients equal those of transformers' class."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+from pretraining.unpadded import encode_unpadded, group_length, use_unpadded_attention
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def network(local_attention: int = 16, positions: int = 512) -> Any:
+    torch.manual_seed(0)
+    others = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+    config = ModernBertConfig(
+        vocab_size=100,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=positions,
+        local_attention=local_attention,
+        initializer_range=0.2,
+        pad_token_id=0,
+        **others,
+    )
+    return ModernBertForMaskedLM(config).eval()
+
+
+def padded(lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return random tokens, positions and the mask of rows of the given lengths."""
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(5, 100, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+    return ids, torch.arange(max(lengths)).expand(mask.shape), mask
+
+
+def test_logits_and_gradients_are_those_of_the_stock_class(subtests: pytest.Subtests) -> None:
+    for lengths in ([40, 7, 23, 1, 40], [9], [300, 17, 120, 64, 65, 33], [600, 5]):
+        stock, own = network(), network()
+        use_unpadded_attention(own)
+        ids, positions, mask = padded(lengths)
+        expected = stock(input_ids=ids, attention_mask=mask).logits
+        states = encode_unpadded(own.model, ids, positions, mask)
+        logits = own.decoder(own.head(states))
+        with subtests.test(lengths=lengths):
+            torch.testing.assert_close(logits[mask > 0], expected[mask > 0], rtol=0, atol=1e-5)
+            assert not states[mask == 0].any()
+            for found in (expected, logits):
+                found[mask > 0].square().mean().backward()
+            own_gradients = dict(own.named_parameters())
+            for name, parameter in stock.named_parameters():
+                torch.testing.assert_close(own_gradients[name].grad, parameter.grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_sequences_of_a_row_do_not_see_each_other() -> None:
+    own = network()
+    use_unpadded_attention(own)
+    ids, positions, _ = padded([70])
+    lengths = [25, 1, 40]
+    numbers = torch.repeat_interleave(torch.tensor([1, 2, 3, 0]), torch.tensor([*lengths, 4]))[None]
+    places = torch.cat([torch.arange(length) for length in [*lengths, 4]])[None]
+    packed = encode_unpadded(own.model, ids, places, numbers)
+    begin = 0
+    for length in lengths:
+        part = slice(begin, begin + length)
+        alone = encode_unpadded(own.model, ids[:, part], positions[:, :length], torch.ones(1, length, dtype=torch.long))
+        torch.testing.assert_close(packed[:, part], alone, rtol=0, atol=1e-5)
+        begin += length
+
+
+def test_a_context_of_8192_is_computed_in_blocks() -> None:
+    own, stock = network(128, 8192), network(128, 8192)
+    use_unpadded_attention(own)
+    ids, positions, mask = padded([8192])
+    with torch.no_grad():
+        states = encode_unpadded(own.model, ids, positions, mask)
+        assert states.isfinite().all()
+        # The first tokens of a long text see what those of its beginning see in the local layers alone.
+        short = 1200
+        found = encode_unpadded(own.model, ids[:, :short], positions[:, :short], mask[:, :short])
+        expected = stock.model(input_ids=ids[:, :short], attention_mask=mask[:, :short]).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+
+
+def test_sequences_of_similar_length_are_computed_together() -> None:
+    assert [group_length(n) for n in (1, 8, 9, 16, 17, 24, 25, 33, 49, 65, 97, 513)] == [
+        *(8, 8, 16, 16, 24, 24, 32, 48, 64, 96, 128, 768)
+    ]
+    assert all(n <= group_length(n) <= max(8, 2 * n) for n in range(1, 3000))
