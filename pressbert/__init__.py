@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from downstream.finetune import finetune as finetune
     from downstream.moderate import moderate as moderate
     from downstream.moderate import soften as soften
+    from downstream.headline import headline as headline
     from downstream.summarize import Summarizer as Summarizer
     from downstream.summarize import summarize as summarize
 
@@ -39,6 +40,7 @@ FACES = {
     "finetune": "downstream.finetune:finetune",
     "moderate": "downstream.moderate:moderate",
     "soften": "downstream.moderate:soften",
+    "headline": "downstream.headline:headline",
     "read_documents": "corpora.documents:read_documents",
     "split_sentences": "corpora.sentences:split_sentences",
 }

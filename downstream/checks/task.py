@@ -405,12 +405,16 @@ def _needs_head(subject: Subject) -> None:
         raise NotApplicableError("no encoder is fine-tuned on this family")
 
 
+@functools.cache
+def _tokenizer() -> Any:
+    return PlainTokenizer.load(bundled("encoder"))
+
+
 def _features(subject: Subject, *, with_labels: bool) -> list[dict[str, Any]]:
     _needs_head(subject)
+    examples = subject.examples[:NUM_FEATURIZED]
     try:
-        tokenizer: Any = PlainTokenizer.load(bundled("encoder"))
-        examples = subject.examples[:NUM_FEATURIZED]
-        return subject.task.family.featurize(examples, tokenizer, SHORT, with_labels=with_labels)
+        return subject.task.family.featurize(examples, _tokenizer(), SHORT, with_labels=with_labels)
     except (TypeError, AttributeError) as error:
         # Some families ask for offsets, which only tokenizers of transformers give.
         raise NotApplicableError(f"the family needs a tokenizer of transformers ({error})") from error
