@@ -9,6 +9,8 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from downstream.headline import headline as headline
+
     from apps.clustering import ClusteringConfig as ClusteringConfig
     from apps.clustering import cluster as cluster
     from apps.clustering import find_duplicates as find_duplicates
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from downstream.finetune import finetune as finetune
     from downstream.moderate import moderate as moderate
     from downstream.moderate import soften as soften
-    from downstream.headline import headline as headline
     from downstream.summarize import Summarizer as Summarizer
     from downstream.summarize import summarize as summarize
 

@@ -5,6 +5,7 @@
 The groups of entry points are those of `corpora.foundation.plugins`.
 """
 
+from apps.desk.checkers import Checker, Correction
 from apps.serving.function_tool import function_tool
 from apps.serving.tool import Service, TextItem, Tool
 from corpora.cleaning import Step
@@ -23,7 +24,9 @@ __all__ = [
     "Answer",
     "Backend",
     "BadLine",
+    "Checker",
     "Classification",
+    "Correction",
     "DataError",
     "FileReader",
     "FinetuneConfig",

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from corpora.foundation.plugins import plugins, refuse_taken
+
 
 @dataclass(frozen=True)
 class Correction:
@@ -62,10 +64,22 @@ CHECKERS = (
 """In the order of their say where two want to change the same words."""
 
 
-def check(text: str, checkers: Sequence[Checker] = CHECKERS) -> list[Correction]:
-    """Return the corrections of all installed checkers in the order of the text, without overlaps."""
+def all_checkers() -> tuple[Checker, ...]:
+    """Return our checkers, and those of plug-ins (`pressbert.tools`)."""
+    added = {name: part for name, part in plugins("tools").items() if isinstance(part, Checker)}
+    refuse_taken("tools", added, {checker.name for checker in CHECKERS})
+    return (*CHECKERS, *added.values())
+
+
+def check(text: str, checkers: Sequence[Checker] | None = None) -> list[Correction]:
+    """Return the corrections of all installed checkers in the order of the text, without overlaps.
+
+    Args:
+        text: the draft.
+        checkers: default: `all_checkers()`.
+    """
     chosen: list[Correction] = []
-    for checker in checkers:
+    for checker in all_checkers() if checkers is None else checkers:
         if checker.is_installed:
             for found in checker.run(text):
                 if all(found.end <= other.start or other.end <= found.start for other in chosen):

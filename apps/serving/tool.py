@@ -25,7 +25,7 @@ from pydantic_core import to_json, to_jsonable_python
 from apps.serving.batching import Compute
 from apps.serving.schemas import Strict
 from corpora.foundation.config import discover
-from corpora.foundation.plugins import with_plugins
+from corpora.foundation.plugins import plugins, refuse_taken
 from corpora.foundation.texts import Texts
 
 BUNDLED = "bundled"
@@ -123,7 +123,11 @@ def all_tools() -> dict[str, Tool]:
     """Return every tool by its name, those of plug-ins included."""
     from apps.serving import tools
 
-    return dict(sorted(with_plugins(discover(tools, "TOOL"), "tools", Tool).items()))
+    own = discover(tools, "TOOL")
+    # Plug-ins of the desk are in the same group.
+    added = {name: part for name, part in plugins("tools").items() if isinstance(part, Tool)}
+    refuse_taken("tools", added, own)
+    return dict(sorted((own | added).items()))
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@
 | `pressbert.tasks` | a `downstream.task.Task` |
 | `pressbert.backends` | a `downstream.runtimes.backends.Backend` |
 | `pressbert.contestants` | a subclass of `eval.contestants.contestant.Contestant` |
-| `pressbert.tools` | an `apps.serving.tool.Tool` |
+| `pressbert.tools` | a tool of the server, `apps.serving.tool.Tool`, or of the desk, `apps.desk.checkers.Checker` |
 
 Nothing of a plug-in is imported before its group is asked for. A part may not have the name of one of ours.
 """

@@ -1,4 +1,4 @@
-"""A plug-in: the file format `.wire`, a task on such files, and a tool that finds quotations."""
+"""A plug-in: the file format `.wire`, a task on such files, and a tool of the desk."""
 
 import re
 from collections.abc import Iterator
@@ -27,13 +27,16 @@ def read_sections(path: Path) -> list[pb.TextExample]:
     return examples
 
 
-def find_quotes(text: str) -> list[str]:
-    """기사에서 따옴표 안에 있는 말을 찾습니다."""
-    return re.findall("“([^”]+)”", text)
+def find_straight_quotes(text: str) -> list[pb.Correction]:
+    """Find straight quotation marks, which newspapers do not print."""
+    return [
+        pb.Correction(m.start(), m.end(), m[0], (f"“{m[1]}”",), "quotes", "곧은따옴표", 1.0, "straight-quotes")
+        for m in re.finditer(r'"([^"\n]*)"', text)
+    ]
 
 
 READER = pb.FileReader(".wire", read_wire)
-TOOL = pb.function_tool(find_quotes)
+TOOL = pb.Checker("straight-quotes", __name__, "find_straight_quotes")
 TASK = pb.Task(
     name="wire-section",
     title="Wire section",

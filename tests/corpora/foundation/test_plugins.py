@@ -14,24 +14,21 @@ ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "plugin"
 USE = """
 import json, pathlib, sys
-from apps.serve import main
-from apps.serving.services import Settings, load_services
-from apps.serving.tool import all_tools
+from apps.desk.checkers import accept, check
 from corpora.documents import read_documents
-from corpora.sources import parse_source
 from downstream.task import all_tasks
 from pressbert.checks import check_reader, check_task
 import pressbert_wire
 
 root = pathlib.Path(sys.argv[1])
 documents = list(read_documents(root / "wire" / "train.wire"))
-service = load_services(Settings(tools={"find-quotes": "bundled"}))["find-quotes"]
-items = service.items(service.request(texts=["그는 “가자.”라고 했다."]))
+draft = '그는 "가자"라고 했다.'
+[found] = [correction for correction in check(draft) if correction.tool == "straight-quotes"]
 results = check_task("wire-section", root=root) + check_reader(pressbert_wire.READER, root / "wire" / "train.wire")
 print(json.dumps({
     "is_task": "wire-section" in all_tasks(),
     "titles": [document.title for document in documents],
-    "answers": [json.loads(value) for value in service.compute(items)],
+    "draft": accept(draft, found),
     "passed": sum(result.status == "passed" for result in results),
     "failed": [result.name for result in results if result.status == "failed"],
 }))
@@ -79,7 +76,7 @@ def test_the_example_adds_a_task_a_reader_and_a_tool(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["is_task"]
     assert found["titles"][:2] == ["막판 역전골로 웃은 원정팀", "기준금리 동결"]
-    assert found["answers"] == [["가자."]]
+    assert found["draft"] == "그는 “가자”라고 했다."
     assert found["failed"] == []
     assert found["passed"] >= 60
 
@@ -108,7 +105,14 @@ def test_steps_backends_and_the_rest_are_asked_for_by_their_group(tmp_path: Path
 from corpora.cleaning import Step
 from downstream.runtimes.backends import Backend
 from eval.contestants.majority import CONTESTANT as Majority
+from apps.serving.function_tool import function_tool
 from pretraining.objectives.dynamic_mlm import OBJECTIVE as Dynamic
+
+def find_quotes(text):
+    "Find quotations."
+    return [text[text.index("“") + 1 : text.index("”")]] if "“" in text else []
+
+TOOL = function_tool(find_quotes)
 
 class Mine(Dynamic):
     name = "mine"
@@ -119,9 +123,9 @@ class Often(Majority):
 STEP = Step("no-digits", lambda text: "".join(c for c in text if not c.isdigit()))
 BACKEND = Backend(lambda network, threads: None, unsupported=lambda: "no such chip")
 """
-    names = {"steps": "STEP", "backends": "BACKEND", "contestants": "Often", "objectives": "Mine"}
+    names = {"tools": "TOOL", "steps": "STEP", "backends": "BACKEND", "contestants": "Often", "objectives": "Mine"}
     points = "".join(f"[{PREFIX}{group}]\nmine = parts:{name}\n" for group, name in names.items())
-    assert set(names) | {"readers", "tasks", "tools"} == set(GROUPS)
+    assert set(names) | {"readers", "tasks"} == set(GROUPS)
     code = """
 from corpora.cleaning import CleaningConfig, edit
 from downstream.runtimes.backends import all_words, unsupported_reason
@@ -129,6 +133,11 @@ from eval.contestants.contestant import all_kinds
 from pretraining.objective import all_objectives
 print(edit("3월 1일에 다리가 열렸다.", CleaningConfig(steps=("no-digits",))))
 print("steps" in CleaningConfig().model_dump(), "mine" in all_words()["auto"], unsupported_reason("mine"))
+import json
+from apps.serving.services import Settings, load_services
+service = load_services(Settings(tools={"find-quotes": "bundled"}))["find-quotes"]
+items = service.items(service.request(texts=["그는 “가자.”라고 했다."]))
+print([json.loads(value) for value in service.compute(items)])
 print("often" in all_kinds(), "mine" in all_objectives())
 try:
     CleaningConfig(steps=("no-digit",))
@@ -136,5 +145,5 @@ except ValueError as error:
     print("did you mean 'no-digits'?" in str(error))
 """
     done = run(installed(tmp_path / "site", points, parts=source), code)
-    lines = ["('월 일에 다리가 열렸다.', {'no-digits'})", "False True no such chip", "True True", "True"]
+    lines = ["('월 일에 다리가 열렸다.', {'no-digits'})", "False True no such chip", "[['가자.']]", "True True", "True"]
     assert done.stdout.splitlines() == lines, done.stderr
