@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from downstream.embed import encode as embed  # noqa: F401
     from downstream.fill_mask import MaskFiller as MaskFiller
     from downstream.finetune import finetune as finetune
+    from downstream.headline import headline as headline
     from downstream.moderate import moderate as moderate
     from downstream.moderate import soften as soften
     from downstream.summarize import Summarizer as Summarizer
