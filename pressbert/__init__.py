@@ -9,8 +9,6 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from downstream.headline import headline as headline
-
     from apps.clustering import ClusteringConfig as ClusteringConfig
     from apps.clustering import cluster as cluster
     from apps.clustering import find_duplicates as find_duplicates
