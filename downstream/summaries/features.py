@@ -44,6 +44,14 @@ REFERENCE = re.compile(
     r"|이외에도|이 밖에|이 가운데|이 중|이 과정에서|이 자리에서|그는|그가|그의|그도|그 역시|그녀[는가]|그들[은이]"
     r"|또|또한|다만|아울러|더불어|반면에?|반대로|게다가|나아가|여기에|즉|결국|더구나|더욱이|물론)(?=[\s,])"
 )
+# 했다. 했습니다.” 추진함 했다며, 했다.[1] 했다(사진). Questions, headings and items of lists end in another way.
+STATEMENT_END = re.compile(
+    r"(?:다|요|죠|며,|고,|[가-힣](?:음|함|됨|임))[.!…]*[”’\"')\]」』]*[.!]?(?:\[\d{1,3}\]|\([^()]*\)\.?)*$"
+)
+AMOUNT = re.compile(
+    r"\d[\d,.]*\s?(?:[%％㎡㏊]|(?:천|백|십)?(?:억|만|조|천)|명|원|건|곳|개|톤|배|위|세|가구|대(?![가-힣])|m\b|km|퍼센트|포인트"
+    r"|달러|차례|종)"
+)
 LENGTH_READ = 4096
 """Characters of a sentence that embedders and scorers read."""
 
@@ -54,8 +62,10 @@ FEATURES: Mapping[str, str] = {
     "headline": "similarity in words to the headline, or without one to the first sentence",
     "length": "length",
     "numbers": "numbers and dates",
+    "amount": "has a number with a unit: people, money, shares",
     "outlook": "mentions plans, decisions or forecasts",
     "quotation": "share of quotations in its characters",
+    "fragment": "does not end like a statement: a question, a heading, an item of a list",
     "reference": "begins with a word that refers to the sentence before it, which the summary does not hold",
     "embedding_centrality": "similarity to the whole article in meaning",
     "embedding_headline": "similarity to the headline in meaning",
@@ -173,8 +183,10 @@ def _lexical(article: Article, texts: Sequence[str], vectors: TfidfVectors) -> d
         "headline": standardize(vectors.similarity(article.title) if article.title else _similarity_to_first(vectors)),
         "length": standardize(np.log([1.0 + len(text) for text in texts])),
         "numbers": standardize(np.array([float(len(NUMBER.findall(text))) for text in texts])),
+        "amount": np.array([float(AMOUNT.search(text) is not None) for text in texts]),
         "outlook": np.array([float(OUTLOOK.search(text) is not None) for text in texts]),
         "quotation": np.array([_quoted_share(text) for text in texts]),
+        "fragment": np.array([float(STATEMENT_END.search(text) is None) for text in texts]),
         "reference": np.array([float(k > 0 and REFERENCE.match(text) is not None) for k, text in enumerate(texts)]),
     }
 

@@ -27,7 +27,7 @@ TEMPLATE = package_path("downstream", "templates", "card_summarizer.md")
 
 
 class SummaryModel(Config):
-    """A logistic regression over sentence features."""
+    """Weights of sentence features; see `downstream.summaries.choice_model`."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     weights: dict[str, float] = Field(min_length=1)

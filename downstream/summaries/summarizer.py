@@ -1,6 +1,6 @@
 """The summarizer: score an article's sentences with a model, choose the best, return exact slices of the article.
 
-A model is a small logistic regression over named features (`downstream.summaries.features`): its weights are a readable
+A model is a weighted sum of named features (`downstream.summaries.features`): its weights are a readable
 JSON file, and every score can be explained. A BertSumExt of `downstream.extractive` can be one of the features, or the
 whole model.
 """

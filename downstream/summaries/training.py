@@ -32,6 +32,7 @@ from corpora.foundation.machine import versions
 from downstream.finetuning.arguments import parse_overrides
 from downstream.metrics import FloatArray
 from downstream.summaries.articles import Article
+from downstream.summaries.choice_model import fit_choices
 from downstream.summaries.evaluation import NUM_SENTENCES, as_json, evaluate, paired_p, sentence_scores, table
 from downstream.summaries.features import (
     FEATURES,
@@ -57,7 +58,7 @@ class TrainingConfig(Config):
     """Training settings of a summarizer."""
 
     inverse_l2: float = Field(default=0.3, gt=0)
-    """scikit-learn's `C`: a smaller value means stronger regularization."""
+    """A smaller value means stronger regularization, as scikit-learn's `C`."""
     real_weight: float = Field(default=3.0, gt=0)
     """Weight of an article of a real newspaper or office, relative to one of the embedded sample."""
     reference_penalty: float = Field(default=2.0, ge=0)
@@ -121,40 +122,39 @@ def fit(
     names: Sequence[str],
     config: TrainingConfig,
 ) -> SummaryModel:
-    """Fit the weights of the features NAMES by logistic regression over sentences.
+    """Fit the weights of the features NAMES; see `downstream.summaries.choice_model`.
 
     Raises:
-        DataError: no sentence is chosen, or all are.
+        DataError: in no article some sentences are chosen and others not.
     """
-    from sklearn.linear_model import LogisticRegression
-
     fitted = [name for name in names if name != REFERENCE]
     num = sum(len(example.labels) for example in examples)
-    values, labels, weights = [], [], []
+    values: list[FloatArray] = []
+    labels: list[FloatArray] = []
+    weights: list[float] = []
     for example in examples:
         weight = (config.real_weight if example.article.source else 1.0) / len(example.views)
         for view in example.views:
             values.append(view.matrix(fitted))
             labels.append(example.labels)
-            weights.append(np.full(len(view.labels), weight))
+            weights.append(weight)
     if config.pair_weight and pairs:
         num_in_pairs = sum(len(pair.labels) for pair in pairs)
         values += [pair.matrix(fitted) for pair in pairs]
         labels += [pair.labels for pair in pairs]
-        weights += [np.full(len(pair.labels), config.pair_weight * num / num_in_pairs) for pair in pairs]
-    if len(set(np.concatenate(labels).tolist())) < 2:
+        weights += [config.pair_weight * num / num_in_pairs] * len(pairs)
+    if not any(0 < label.sum() < len(label) for label in labels):
         raise DataError("training data", "only one class of sentences", "give articles with an editor's choice")
     if not fitted:
         raise UsageError("--features", "no feature to fit", f"name one besides '{REFERENCE}'")
-    model = LogisticRegression(C=config.inverse_l2, max_iter=5000, tol=1e-8)
-    model.fit(np.concatenate(values), np.concatenate(labels), sample_weight=np.concatenate(weights))
-    found = {name: round(float(w), 6) for name, w in zip(fitted, model.coef_[0], strict=True)}
+    theta, bias = fit_choices(values, labels, weights, inverse_l2=config.inverse_l2)
+    found = {name: round(float(w), 6) for name, w in zip(fitted, theta, strict=True)}
     if REFERENCE in names:
         found[REFERENCE] = -config.reference_penalty
     return SummaryModel(
         schema=1,
         weights=found,
-        bias=round(float(model.intercept_[0]), 6),
+        bias=round(bias, 6),
         redundancy=config.redundancy,
     )
 
@@ -354,5 +354,5 @@ def _recipe(
         "num_articles": len(examples),
         "num_pairs": len(pairs),
         "config": config.model_dump(),
-        "versions": versions("numpy", "scikit-learn"),
+        "versions": versions("numpy", "scipy"),
     }

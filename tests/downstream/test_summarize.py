@@ -292,7 +292,7 @@ def test_the_bundled_weights_have_sane_signs_and_need_the_text_alone() -> None:
     assert not model.needs_encoder
     assert not model.needs_scorer
     negative = {name for name, weight in model.weights.items() if weight < 0}
-    assert negative == {"quotation", "reference"}
+    assert negative == {"quotation", "fragment", "reference"}
 
 
 def test_a_summary_does_not_depend_on_how_sentences_are_joined(articles: list[str]) -> None:

@@ -50,6 +50,24 @@ def test_quotation_and_reference_by_hand(article_of: ArticleOf) -> None:
     assert feature(article, "reference").tolist() == [0, 1, 0, 1, 1, 0]
 
 
+def test_fragments_and_amounts_by_hand(article_of: ArticleOf) -> None:
+    cases = {
+        "다리가 열렸다.": (0, 0),
+        "다리가 열렸다": (0, 0),
+        "“다리가 열렸습니다.”": (0, 0),
+        "예산은 3억 원이다.[1]": (0, 1),
+        "참가자는 1,200명이었다(잠정).": (0, 1),
+        "사업을 추진함": (0, 0),
+        "5월 3일 열렸다.": (0, 0),
+        "이 페이지에 만족하십니까?": (1, 0),
+        "사진 2. 다리 개통 모습": (1, 0),
+        "다리 개통, 7.5% 빨라진 출근길": (1, 1),
+    }
+    article = article_of(list(cases))
+    for text, fragment, amount in zip(cases, feature(article, "fragment"), feature(article, "amount"), strict=True):
+        assert (fragment, amount) == cases[text], text
+
+
 def test_a_headline_raises_sentences_with_its_words_in_spite_of_other_particles(article_of: ArticleOf) -> None:
     sentences = ["날씨가 맑았다.", "하늘다리를 물빛시가 헐었다.", "시민이 모였다."]
     values = feature(article_of(sentences, title="물빛시, 하늘다리 철거"), "headline")
