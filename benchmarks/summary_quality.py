@@ -89,10 +89,7 @@ def held_out() -> dict[str, list[Article]]:
     """
     articles = [*read_labelled(SAMPLE_ROOT / "news.jsonl"), *read_labelled(CHOICES)]
     articles = [article for article in articles if article.split in HELD_OUT and article.extractive]
-    genres = {
-        name: [article for article in articles if article.source == source]
-        for source, name in GENRES.items()
-    }
+    genres = {name: [article for article in articles if article.source == source] for source, name in GENRES.items()}
     real = [article for article in articles if article.source]
     return genres | {
         "real": real,
@@ -117,8 +114,8 @@ def section() -> list[str]:
         "## Quality",
         "",
         "Sentence F1 in percent [95 % interval], three sentences. The choices of features and weights were made on the "
-        "articles of the split `train` (90 of the sample, 149 real); these are those of the splits `dev` and `test`. One "
-        "annotator marked the sentences of the real articles (`corpora/sample/summary_choices.jsonl`). p: paired "
+        "articles of the split `train` (90 of the sample, 149 real); these are those of the splits `dev` and `test`. "
+        "One annotator marked the sentences of the real articles (`corpora/sample/summary_choices.jsonl`). p: paired "
         "randomization test against the rule, by article.",
         "",
         "| articles | sentences joined by | F1 | without full stops | lead-3 | p | TextRank | p |",
