@@ -6,6 +6,10 @@ of the stem do not. Most features are standardized within the article, so that t
 length. None depends on how the sentences are joined, by blanks or by line breaks. Without a headline the first sentence
 stands in for it.
 
+Articles differ in kind. Press releases tell the most important things first; other reports begin with a scene, and name
+decisions and dates at their end. `first_numbers` tells such a beginning from a first sentence that is the news, and
+`late_plan` and `late_schedule` count more the later a sentence stands.
+
 Sources: Edmundson 1969 (position, headline, cue phrases); Radev et al. 2004 (centroid); Erkan and Radev 2004 (LexRank).
 """
 
@@ -29,13 +33,17 @@ Score: TypeAlias = Callable[[Sequence[str]], FloatArray]
 
 WORD = re.compile(r"[가-힣]+|[A-Za-z]+|[0-9][0-9,.]*[0-9]|[0-9]|[一-鿿]+")
 NUMBER = re.compile(r"[0-9][0-9,.]*")
-# Plans, decisions, forecasts, demands: news reports often end with them, and editors often choose them.
-OUTLOOK = re.compile(
-    r"기로 (?:했|하고|결정)|계획(?:이|을|도|으로)|예정(?:이|인|으로)|방침(?:이|을|도)"
-    r"|전망(?:이|된|했|하|도)|겠다(?:고|는|며)"
-    r"|내다[봤보]|추진(?:하|한|할)|들어간다|나선다|나설|것으로 (?:보인|예상|전망|기대)|촉구|해야 (?:한다|할)"
-    r"|내년|다음 달|내달|오는 \d|앞으로|향후"
+# 놓기로 했다, 바꿀 계획이다, 내놓겠다고: decisions and intentions.
+PLAN = re.compile(
+    r"기로 (?:했|하고|결정|합의)|계획(?:이|을|도|으로)|예정(?:이|인|으로)|방침(?:이|을|도)"
+    r"|겠다(?:고|는|며)|추진(?:하|한|할)"
 )
+# 내년, 다음 달, 올해 안에, 2027년까지; 앞으로도 introduces good wishes.
+SCHEDULE = re.compile(
+    r"내년|다음 달|내달|오는 \d|앞으로(?!도)|향후|올해 안|연말|이르면|하반기|상반기|\d{4}년까지|월까지|말까지"
+)
+# 물빛시는, 교육청이, 연구소가.
+ORGANIZATION = re.compile(r"(?:[시군구도부청처원회당사단국소]|대학교|센터)[은는이가] ")
 QUOTATION = re.compile('“[^“”]*”|"[^"]*"')
 # 한편, 하지만, 이에, 이는, 그는: what they refer to stands in the sentence before.
 REFERENCE = re.compile(
@@ -57,13 +65,18 @@ LENGTH_READ = 4096
 
 FEATURES: Mapping[str, str] = {
     "first": "is the first sentence of the article",
+    "second": "is the second sentence of the article",
     "lead": "reciprocal rank in the article: 1, 1/2, 1/3, …",
     "centrality": "similarity to the whole article in words",
     "headline": "similarity in words to the headline, or without one to the first sentence",
     "length": "length",
     "numbers": "numbers and dates",
+    "first_numbers": "is the first sentence, and has more numbers and dates than the others",
     "amount": "has a number with a unit: people, money, shares",
-    "outlook": "mentions plans, decisions or forecasts",
+    "organization": "an office, company or other body is its topic or subject",
+    "introduces": "first to mention words that come again later",
+    "late_plan": "mentions a plan or decision, counted by how late in the article it stands",
+    "late_schedule": "names a time to come, counted by how late in the article it stands",
     "quotation": "share of quotations in its characters",
     "fragment": "does not end like a statement: a question, a heading, an item of a list",
     "reference": "begins with a word that refers to the sentence before it, which the summary does not hold",
@@ -176,19 +189,43 @@ def sentence_features(
 
 def _lexical(article: Article, texts: Sequence[str], vectors: TfidfVectors) -> dict[str, FloatArray]:
     num = len(texts)
+    place = np.arange(num)
+    late = place / max(1, num - 1)
+    numbers = standardize(np.array([float(len(NUMBER.findall(text))) for text in texts]))
     return {
-        "first": (np.arange(num) == 0).astype(float),
-        "lead": 1.0 / (1 + np.arange(num)),
+        "first": (place == 0).astype(float),
+        "second": (place == 1).astype(float),
+        "lead": 1.0 / (1 + place),
         "centrality": standardize(vectors.centrality),
         "headline": standardize(vectors.similarity(article.title) if article.title else _similarity_to_first(vectors)),
         "length": standardize(np.log([1.0 + len(text) for text in texts])),
-        "numbers": standardize(np.array([float(len(NUMBER.findall(text))) for text in texts])),
-        "amount": np.array([float(AMOUNT.search(text) is not None) for text in texts]),
-        "outlook": np.array([float(OUTLOOK.search(text) is not None) for text in texts]),
+        "numbers": numbers,
+        "first_numbers": np.where(place == 0, numbers, 0.0),
+        "amount": _matches(AMOUNT, texts),
+        "organization": _matches(ORGANIZATION, texts),
+        "introduces": standardize(_num_introduced(vectors)),
+        "late_plan": late * _matches(PLAN, texts),
+        "late_schedule": late * _matches(SCHEDULE, texts),
         "quotation": np.array([_quoted_share(text) for text in texts]),
-        "fragment": np.array([float(STATEMENT_END.search(text) is None) for text in texts]),
+        "fragment": 1.0 - _matches(STATEMENT_END, texts),
         "reference": np.array([float(k > 0 and REFERENCE.match(text) is not None) for k, text in enumerate(texts)]),
     }
+
+
+def _matches(pattern: re.Pattern[str], texts: Sequence[str]) -> FloatArray:
+    """Return 1 for a text in which the pattern occurs, else 0: (S,)."""
+    return np.array([float(pattern.search(text) is not None) for text in texts])
+
+
+def _num_introduced(vectors: TfidfVectors) -> FloatArray:
+    """Count the terms of each sentence that are in no earlier sentence and in a later one: (S,)."""
+    seen: set[str] = set()
+    introduced = []
+    again = Counter(term for row in vectors.rows for term in row)
+    for row in vectors.rows:
+        introduced.append(float(sum(again[term] > 1 for term in row.keys() - seen)))
+        seen.update(row)
+    return np.array(introduced)
 
 
 def _similarity_to_first(vectors: TfidfVectors) -> FloatArray:

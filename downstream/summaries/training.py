@@ -59,7 +59,7 @@ class TrainingConfig(Config):
 
     inverse_l2: float = Field(default=0.3, gt=0)
     """A smaller value means stronger regularization, as scikit-learn's `C`."""
-    real_weight: float = Field(default=3.0, gt=0)
+    real_weight: float = Field(default=1.0, gt=0)
     """Weight of an article of a real newspaper or office, relative to one of the embedded sample."""
     reference_penalty: float = Field(default=2.0, ge=0)
     """Log-odds that a sentence loses for referring to one that is not in the summary."""

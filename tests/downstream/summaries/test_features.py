@@ -90,13 +90,43 @@ def test_centrality_is_the_cosine_with_the_sum_of_all_sentences() -> None:
     )
 
 
-def test_length_numbers_and_outlook_by_hand(article_of: ArticleOf) -> None:
+def test_length_and_numbers_by_hand(article_of: ArticleOf) -> None:
     article = article_of(
         ["짧다.", "이 문장은 앞의 것보다 훨씬 더 길다.", "3월 5일 7.5%로 올랐다.", "시는 내년에 고칠 계획이다."]
     )
     assert feature(article, "length").argmax() == 1
-    assert feature(article, "numbers").argmax() == 2
-    assert feature(article, "outlook").tolist() == [0, 0, 0, 1]
+    numbers = feature(article, "numbers")
+    assert numbers.argmax() == 2
+    assert feature(article, "first_numbers").tolist() == [numbers[0], 0, 0, 0]
+
+
+def test_plans_and_schedules_count_more_the_later_they_stand(article_of: ArticleOf) -> None:
+    cases = {
+        "시는 내년에 다리를 놓기로 했다.": (0, 0),
+        "이르면 다음 달 길이 열린다.": (0, 1 / 4),
+        "지난해 다리가 열렸다.": (0, 0),
+        "앞으로도 애쓰겠다고 했다.": (3 / 4, 0),
+        "2027년까지 학교를 지을 계획이다.": (1, 1),
+    }
+    article = article_of(list(cases))
+    found = zip(feature(article, "late_plan"), feature(article, "late_schedule"), strict=True)
+    for (text, expected), values in zip(cases.items(), found, strict=True):
+        assert values == pytest.approx(expected), text
+    assert feature(article_of(["시는 내년에 다리를 놓기로 했다."]), "late_plan").tolist() == [0]
+
+
+def test_organizations_and_the_second_sentence_by_hand(article_of: ArticleOf) -> None:
+    cases = {"물빛시는 다리를 고쳤다.": 1, "교육청이 학교를 짓는다.": 1, "다리가 열렸다.": 0, "시민들은 반겼다.": 0}
+    article = article_of(list(cases))
+    for text, value in zip(cases, feature(article, "organization"), strict=True):
+        assert value == cases[text], text
+    assert feature(article, "second").tolist() == [0, 1, 0, 0]
+
+
+def test_a_sentence_introduces_the_words_that_only_later_sentences_repeat(article_of: ArticleOf) -> None:
+    # 다리 comes three times and 버스 twice; 노선 comes once.
+    article = article_of(["다리 하나.", "버스 노선.", "다리 버스.", "다리 셋."])
+    assert feature(article, "introduces") == pytest.approx(standardize(np.array([1.0, 1.0, 0.0, 0.0])))
 
 
 def test_standardized_values_have_mean_0_and_deviation_1_or_are_all_0() -> None:
