@@ -291,7 +291,17 @@ def test_the_bundled_weights_have_sane_signs_and_need_the_text_alone() -> None:
     model = Summarizer.load().model
     assert not model.needs_encoder
     assert not model.needs_scorer
-    positive = "first first_numbers centrality headline length amount organization late_plan late_schedule".split()
+    positive = [
+        "first",
+        "first_numbers",
+        "centrality",
+        "headline",
+        "length",
+        "amount",
+        "organization",
+        "late_plan",
+        "late_schedule",
+    ]
     for name in positive:
         assert model.weights[name] > 0, name
     for name in ("second", "quotation", "fragment", "reference"):
