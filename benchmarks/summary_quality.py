@@ -82,7 +82,7 @@ def dangling_share(summarizer: Summarizer, articles: Sequence[Article]) -> float
 
 
 def held_out() -> dict[str, list[Article]]:
-    """Return the articles on which nothing was chosen: by genre, the long real ones, and all.
+    """Return the articles on which nothing was chosen: by genre, some of several genres, and all.
 
     Raises:
         DataError: the data root lacks a file.
@@ -92,6 +92,7 @@ def held_out() -> dict[str, list[Article]]:
     genres = {name: [article for article in articles if article.source == source] for source, name in GENRES.items()}
     real = [article for article in articles if article.source]
     return genres | {
+        "press releases, both kinds": [article for article in real if "press_releases" in article.source],
         "real": real,
         f"real, {LONG} sentences and more": [article for article in real if len(article.sentences) >= LONG],
         "all": articles,
