@@ -252,8 +252,17 @@ class PretrainingModel(nn.Module):
                 parameter.copy_(trained if trained.shape == parameter.shape else trained[: len(parameter)])
         return exported
 
-    def variants(self, exported: "PreTrainedModel") -> "dict[str, PreTrainedModel]":  # noqa: ARG002
-        """Return other forms of the network that `export` returned, by the name of their folder in that of the run."""
+    def variants(
+        self,
+        exported: "PreTrainedModel",  # noqa: ARG002
+        state: Mapping[str, Tensor],  # noqa: ARG002
+    ) -> "dict[str, PreTrainedModel]":
+        """Return other forms of the network, by the name of their folder in that of the run.
+
+        Args:
+            exported: what `export` returned.
+            state: this model's parameters by name.
+        """
         return {}
 
     def objective_parts(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

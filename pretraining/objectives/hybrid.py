@@ -160,7 +160,11 @@ class HybridModel(PretrainingModel):
         own = super().flops()
         return Flops(own.per_token, own.per_position, dict.fromkeys(("mlm", "clm"), own.per_prediction["mlm"]))
 
-    def variants(self, exported: "PreTrainedModel") -> "dict[str, PreTrainedModel]":
+    def variants(
+        self,
+        exported: "PreTrainedModel",
+        state: "Mapping[str, Tensor]",  # noqa: ARG002
+    ) -> "dict[str, PreTrainedModel]":
         """Return the decoder."""
         return {DECODER: make_decoder(exported)}
 

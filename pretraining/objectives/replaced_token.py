@@ -12,7 +12,8 @@ replaced (1); a sample equal to the original token is original.
 
 Relations: with `mlm_rate = 0`, the default, this is the paper's objective, and the saved encoder has no masked-LM head.
 With a positive rate additional tokens are masked for the encoder itself, so that one network learns both, and its
-masked-LM head is saved. As in the paper, generator and encoder share their embeddings; here including the LayerNorm.
+masked-LM head is saved. The folder `discriminator` holds the encoder with the classifier of tokens, as transformers'
+`ElectraForPreTraining`. As in the paper, generator and encoder share their embeddings; here including the LayerNorm.
 The generator has `generator_layers` layers and `generator_size` of the encoder's width. All masked positions are
 `[MASK]` for the generator (the authors' code leaves 15 % of them unchanged).
 
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
 INIT_STD = 0.02
 """Of BERT."""
+DISCRIMINATOR = "discriminator"
+"""Folder of the encoder with its classifier of tokens in that of the run."""
+NOT_SHARED = ("architectures", "model_type", "transformers_version")
+"""Entries of a BERT's config that an ELECTRA has by itself."""
 
 
 class ReplacedTokenConfig(ObjectiveConfig):
@@ -202,6 +207,20 @@ class ReplacedTokenModel(PretrainingModel):
         exported: Any = super().export(state, num_positions)
         whole: PreTrainedModel = exported if self._keeps_head else exported.bert
         return whole
+
+    def variants(self, exported: "PreTrainedModel", state: Mapping[str, Tensor]) -> "dict[str, PreTrainedModel]":
+        """Return the discriminator as transformers' `ElectraForPreTraining`."""
+        from transformers import ElectraConfig, ElectraForPreTraining
+
+        encoder: Any = exported.base_model
+        shared = {name: value for name, value in encoder.config.to_dict().items() if name not in NOT_SHARED}
+        discriminator = ElectraForPreTraining(ElectraConfig(**shared, embedding_size=encoder.config.hidden_size))
+        weights = {f"electra.{name}": tensor for name, tensor in encoder.state_dict().items() if "pooler" not in name}
+        for name, place in (("dense", 0), ("dense_prediction", 2)):
+            for kind in ("weight", "bias"):
+                weights[f"discriminator_predictions.{name}.{kind}"] = state[f"judge.{place}.{kind}"]
+        discriminator.load_state_dict(weights)
+        return {DISCRIMINATOR: discriminator}
 
 
 class _Generator(nn.Module):

@@ -25,6 +25,7 @@ from pretraining.vocabulary.tokenizer import load_wordpiece, open_wordpiece, sav
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor
+    from transformers import PreTrainedModel
 
     from pretraining.model import PretrainingModel
     from pretraining.probes import Probe
@@ -297,7 +298,7 @@ class Run:
             folder.mkdir(exist_ok=True)
             exported = trainer.model.export(state, self.num_positions)
             self._save(exported, {}, folder)
-            self._save_variants(trainer.model, exported, folder)
+            self._save_variants(trainer.model.variants(exported, state), folder)
             facts = {"steps": step, "tokens": trainer.progress.tokens}
             write_json(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
         trainer.accelerator.wait_for_everyone()
@@ -310,7 +311,7 @@ class Run:
         lines = read_metrics(self.out / METRICS)
         manifest = self._manifest(trainer, exported.num_parameters(), lines)
         self._save(exported, trainer.model.objective_parts(state), self.out)
-        self._save_variants(trainer.model, exported, self.out)
+        self._save_variants(trainer.model.variants(exported, state), self.out)
         title = f"PressBERT {self.out.resolve().name}"
         objective = self.data.train.objective
         draw_curves(self.out / "loss.png", lines, objective.terms, f"{title} · {objective.name}")
@@ -371,9 +372,9 @@ class Run:
                 file.chmod(0o644)
                 file.replace(folder / file.name)
 
-    def _save_variants(self, model: "PretrainingModel", exported: Any, folder: Path) -> None:
+    def _save_variants(self, variants: "Mapping[str, PreTrainedModel]", folder: Path) -> None:
         """Save other forms of the network to folders in FOLDER."""
-        for name, variant in model.variants(exported).items():
+        for name, variant in variants.items():
             (folder / name).mkdir(exist_ok=True)
             self._save(variant, {}, folder / name)
 

@@ -59,7 +59,7 @@ def model(news: Any) -> Any:
 def networks(model: Any) -> tuple[Any, Any]:
     """Return what is saved."""
     encoder = model.export({name: p.detach() for name, p in model.named_parameters()}).eval()
-    return encoder, model.variants(encoder)["decoder"].eval()
+    return encoder, model.variants(encoder, {})["decoder"].eval()
 
 
 def batch_of(source: BatchSource, step: int) -> dict[str, Tensor]:

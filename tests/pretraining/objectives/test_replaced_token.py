@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from transformers import AutoModel, AutoModelForMaskedLM, BertConfig
+from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, ElectraForPreTraining
 
 from pretraining.data.rows import SPECIAL
 from pretraining.data.shards import Sharded
@@ -217,6 +217,25 @@ def test_what_is_saved_is_a_plain_encoder_with_a_head_only_if_it_was_trained(
             positions, ones = torch.arange(10)[None], torch.ones(1, 10, dtype=torch.int64)
             ours = model.eval().encode(ids, torch.zeros_like(ids), positions, ones)
             torch.testing.assert_close(loaded.eval()(ids).last_hidden_state, ours, rtol=0, atol=1e-5)
+
+
+def test_the_discriminator_is_one_of_transformers(news: Any, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for rate in (0.0, 0.1):
+        source = make_source(news, mlm_rate=rate)
+        model = make_model(source).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.05)  # biases, too
+        state = dict(model.named_parameters())
+        saved = model.variants(model.export(state), state)["discriminator"]
+        saved.save_pretrained(tmp_path / str(rate))
+        found, report = ElectraForPreTraining.from_pretrained(tmp_path / str(rate), output_loading_info=True)
+        assert not any(report.values())
+        ids = torch.arange(10, 30).view(2, 10)
+        layout = (torch.zeros_like(ids), torch.arange(10).expand(2, 10), torch.ones_like(ids))
+        with torch.no_grad(), subtests.test(rate=rate):
+            expected = model.judge(model.encode(ids, *layout)).squeeze(-1)
+            torch.testing.assert_close(found.eval()(ids).logits, expected, rtol=0, atol=1e-5)
 
 
 def test_a_continued_run_keeps_the_generator(news: Any) -> None:
