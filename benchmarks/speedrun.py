@@ -1,0 +1,157 @@
+"""The speed-run board: how many tokens and core seconds a recipe takes to a fixed level of masked-token perplexity.
+
+    python -m benchmarks.speedrun RECIPE --name NAME --corpus CORPUS --tokenizer VOCABULARY
+
+Every seed is a run of its own. The model of every `--every` steps is scored by `pretraining.evaluate`, with the same
+rows and masks for all, and the first one that reaches the level counts. A record needs at least two seeds that reach
+it; it is kept as JSON with its recipe and the commit, and the board is written again. Interrupted runs continue.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from corpora.foundation.command import run_command
+from corpora.foundation.errors import UsageError
+from corpora.foundation.files import fingerprint, write_json, write_text
+from corpora.foundation.machine import cpu_name
+from eval.cells.manifest import git_commit
+from pretraining.evaluate import evaluate_mlm
+from pretraining.recipe import Recipe, find_recipe, read_recipe
+from pretraining.training.run import MANIFEST_FILE, Run, step_folder
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+LEVEL = 35.2
+"""Perplexity of the bundled encoder after phase 5, on the held-out rows of its corpus."""
+MIN_SEEDS = 2
+BEGIN, END = "<!-- records -->\n", "<!-- end -->\n"
+"""Lines around the table of a board."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a recipe with every seed, and add its record to the board."""
+    parser = argparse.ArgumentParser(description="Add a record to the speed-run board.")
+    parser.add_argument("recipe", help="a TOML file, or one of the package's")
+    parser.add_argument("--name", required=True, help="of the record, e.g. mini-muon")
+    parser.add_argument("--corpus", type=Path, required=True, help="folder made by corpora.build, with held-out texts")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder made by pretraining.vocab")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--every", type=int, default=250, help="steps between scored models")
+    parser.add_argument("--level", type=float, default=LEVEL, help="perplexity to reach")
+    parser.add_argument("--rows", type=int, default=4096, help="held-out rows of a score")
+    parser.add_argument("--work", type=Path, default=Path("runs/speedrun"), help="folder of the runs")
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder of the board")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting")
+    arguments = parser.parse_args(argv)
+    if len(set(arguments.seeds)) < MIN_SEEDS:
+        raise UsageError("--seeds", f"{arguments.seeds}", f"a record needs at least {MIN_SEEDS} different seeds")
+    places = [f"data.corpus={arguments.corpus}", f"data.tokenizer={arguments.tokenizer}"]
+    recipe = read_recipe(find_recipe(arguments.recipe), [*arguments.set, *places])
+    runs = []
+    for seed in arguments.seeds:
+        own = with_exports(recipe, seed, arguments.every)
+        out = arguments.work / f"{arguments.name}-{fingerprint(own.model_dump())[:8]}"
+        found = reach(own, out, arguments.work / "data", level=arguments.level, max_rows=arguments.rows)
+        sys.stderr.write(f"seed {seed}: {json.dumps(found)}\n")
+        runs.append({"seed": seed} | found)
+    record = make_record(arguments.name, recipe, runs, level=arguments.level)
+    write_json(arguments.out / "speedrun" / f"{arguments.name}.json", record)
+    write_boards(arguments.out)
+    sys.stdout.write(json.dumps({key: record[key] for key in ("name", "tokens", "core_s", "reached")}) + "\n")
+    return 0
+
+
+def with_exports(recipe: Recipe, seed: int, every: int) -> Recipe:
+    """Return a recipe with another seed that saves its model every so many steps."""
+    steps = list(range(every, recipe.loop.steps, every))
+    return recipe.model_copy(update={"seed": seed, "loop": recipe.loop.model_copy(update={"export_steps": steps})})
+
+
+def reach(recipe: Recipe, out: Path, cache: Path, *, level: float, max_rows: int) -> dict[str, Any]:
+    """Train, and find the first saved model that reaches a level.
+
+    Args:
+        recipe: with `export_steps`.
+        out: folder of the run.
+        cache: folder of tokens and rows.
+        level: perplexity to reach.
+        max_rows: held-out rows.
+
+    Returns:
+        `tokens`, `core_s` and `perplexity` of that model, or of the last one, and whether it `reached` the level.
+    """
+    import torch
+
+    out.mkdir(parents=True, exist_ok=True)
+    Run(recipe, out, cache=cache).train()
+    found: dict[str, Any] = {}
+    for folder in [*(step_folder(out, step) for step in recipe.loop.export_steps), out]:
+        facts = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
+        perplexity = evaluate_mlm(folder, Path(recipe.data.corpus), max_rows=max_rows)["mlm_perplexity"]
+        found = {
+            "tokens": facts["tokens"],
+            "core_s": round(facts["elapsed_s"] * torch.get_num_threads(), 1),
+            "perplexity": round(perplexity, 3),
+            "reached": perplexity <= level,
+        }
+        if found["reached"]:
+            break
+    return found
+
+
+def make_record(name: str, recipe: Recipe, runs: Sequence[Mapping[str, Any]], *, level: float) -> dict[str, Any]:
+    """Return a record: the means over seeds, and what is needed to repeat it."""
+    return {
+        "schema": 1,
+        "name": name,
+        "level": level,
+        "reached": all(run["reached"] for run in runs),
+        "tokens": round(statistics.mean(run["tokens"] for run in runs)),
+        "core_s": round(statistics.mean(run["core_s"] for run in runs), 1),
+        "runs": list(runs),
+        "recipe": recipe.model_dump(),
+        "commit": git_commit(),
+        "cpu": cpu_name(),
+    }
+
+
+def write_boards(docs: Path) -> None:
+    """Write the tables of both boards from the records, the fewest tokens first.
+
+    Raises:
+        UsageError: a board lacks the lines around its table.
+    """
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((docs / "speedrun").glob("*.json"))]
+    for name, empty, heads in (
+        ("speedrun.md", "아직 기록이 없습니다.", ("기록", "토큰", "코어 초", "시드별 토큰", "커밋", "CPU")),
+        ("speedrun.en.md", "There is no record yet.", ("record", "tokens", "core seconds", "by seed", "commit", "CPU")),
+    ):
+        page = (docs / name).read_text(encoding="utf-8")
+        before, begin, rest = page.partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not begin or not end:
+            raise UsageError(docs / name, f"no lines {BEGIN.strip()} and {END.strip()}", "put them around the table")
+        table = board(records, heads) or f"{empty}\n"
+        write_text(docs / name, f"{before}{BEGIN}\n{table}\n{END}{after}")
+
+
+def board(records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> str:
+    """Return the table of the records that reached the level; empty if there are none."""
+    reached = sorted((record for record in records if record["reached"]), key=lambda record: record["tokens"])
+    if not reached:
+        return ""
+    lines = [f"| {' | '.join(heads)} |", "| --- | ---: | ---: | ---: | --- | --- |"]
+    for record in reached:
+        seeds = ", ".join(f"{run['tokens']:,}" for run in record["runs"])
+        link = f"[{record['name']}](speedrun/{record['name']}.json)"
+        cells = [link, f"{record['tokens']:,}", f"{record['core_s']:,.0f}", seeds, record["commit"], record["cpu"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    run_command(main)

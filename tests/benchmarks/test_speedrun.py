@@ -1,0 +1,100 @@
+"""The speed-run board: a record is the first model that reaches the level, with every seed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import benchmarks.speedrun
+from benchmarks.speedrun import DOCS, board, main, make_record, write_boards
+from corpora.build import BuildConfig, build
+from corpora.corpus import corpus_files, corpus_texts
+from corpora.foundation.errors import UsageError
+from pretraining.recipe import SAMPLE, check_recipe
+from pretraining.vocabulary.tokenizer import save_tokenizer
+from pretraining.vocabulary.wordpiece import train_wordpiece
+
+Fails = Callable[..., AbstractContextManager[None]]
+HEADS = ("record", "tokens", "core seconds", "by seed", "commit", "CPU")
+
+
+@pytest.fixture
+def boards(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name in ("speedrun.md", "speedrun.en.md"):
+        shutil.copy(DOCS / name, folder / name)
+    return folder
+
+
+def test_a_recipe_is_run_with_every_seed_and_recorded(
+    boards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pretraining.training.loop.matmul_flops_per_s", lambda *_, **__: 1e12)
+    corpus, vocabulary = tmp_path / "corpus", tmp_path / "vocabulary"
+    build([SAMPLE], corpus, BuildConfig(held_out=0.2))
+    texts = [text for file in corpus_files(corpus)[:1] for text in corpus_texts(file)]
+    save_tokenizer(train_wordpiece(texts, 300), vocabulary)
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(
+        """
+objective = "dynamic_mlm"
+model = { hidden_size = 16, num_hidden_layers = 1, num_attention_heads = 2 }
+data = { max_length = 32 }
+loop = { steps = 6, batch_size = 4, warmup_steps = 1, peak_lr = 1e-2, precision = "fp32" }
+""",
+        encoding="utf-8",
+    )
+    scored: list[Path] = []
+
+    def score(folder: Path, _: Path, *, max_rows: int) -> dict[str, float]:
+        scored.append(folder)
+        assert max_rows == 64
+        return {"mlm_perplexity": {"step-00000002": 50.0, "step-00000004": 30.0}[folder.name]}
+
+    monkeypatch.setattr(benchmarks.speedrun, "evaluate_mlm", score)
+    places = ["--corpus", str(corpus), "--tokenizer", str(vocabulary), "--work", str(tmp_path / "work")]
+    options = ["--every", "2", "--rows", "64", "--out", str(boards)]
+    assert main([str(recipe), "--name", "tiny", *places, *options]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    record = json.loads((boards / "speedrun" / "tiny.json").read_text(encoding="utf-8"))
+    assert [folder.name for folder in scored] == ["step-00000002", "step-00000004"] * 2
+    assert [run["seed"] for run in record["runs"]] == [0, 1]
+    exported = json.loads((scored[1] / "manifest.json").read_text(encoding="utf-8"))
+    assert record["runs"][0]["tokens"] == exported["tokens"]
+    assert printed["tokens"] == record["tokens"] == round(sum(run["tokens"] for run in record["runs"]) / 2)
+    assert record["recipe"]["loop"]["export_steps"] == []
+    for name in ("speedrun.md", "speedrun.en.md"):
+        page = (boards / name).read_text(encoding="utf-8")
+        assert f"| [tiny](speedrun/tiny.json) | {record['tokens']:,} |" in page
+        assert page.count("<!-- records -->") == page.count("<!-- end -->") == 1
+
+
+def test_the_board_holds_what_reached_the_level_in_order(boards: Path) -> None:
+    recipe = check_recipe({"objective": "dynamic_mlm", "data": {"corpus": "c", "tokenizer": "t"}}, "recipe")
+
+    def record(name: str, *tokens: int, reached: bool = True) -> dict[str, Any]:
+        runs = [{"seed": k, "tokens": n, "core_s": 2.0 * n, "reached": reached} for k, n in enumerate(tokens)]
+        return make_record(name, recipe, runs, level=35.2)
+
+    records = [record("slow", 3000, 5000), record("quick", 1000, 1200), record("failed", 10, 20, reached=False)]
+    lines = board(records, HEADS).splitlines()
+    assert [line.split("|")[1].strip()[:7] for line in lines[2:]] == ["[quick]", "[slow]("]
+    assert "| 1,100 | 2,200 | 1,000, 1,200 |" in lines[2]
+    assert board(records[2:], HEADS) == ""
+    before = (boards / "speedrun.en.md").read_text(encoding="utf-8")
+    write_boards(boards)
+    assert (boards / "speedrun.en.md").read_text(encoding="utf-8") == before  # the page of the project is up to date
+
+
+def test_one_seed_is_no_record(boards: Path, fails: Fails) -> None:
+    places = ["--corpus", "c", "--tokenizer", "t", "--out", str(boards)]
+    with fails(UsageError, "--seeds", "at least 2"):
+        main(["mini", "--name", "x", *places, "--seeds", "1", "1"])
+    (boards / "speedrun.md").write_text("no table", encoding="utf-8")
+    with fails(UsageError, boards / "speedrun.md", "<!-- records -->"):
+        write_boards(boards)
