@@ -74,7 +74,7 @@ def _write(arguments: argparse.Namespace) -> None:
 
     writer = HeadlineWriter.load(arguments.model) if arguments.model else HeadlineWriter()
     for file in arguments.files:
-        for document in read_documents(file):
+        for document in read_documents(file, text_unit="file"):
             found = writer.write(document.text, arguments.count, max(arguments.count, arguments.beams))
             if arguments.json:
                 line = json.dumps({"id": document.id, "headlines": [asdict(one) for one in found]}, ensure_ascii=False)
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
         choices=tuple(ACTIONS),
         help="train: on pairs of title and body; evaluate: on held-out ones, as JSON; write: headlines of articles",
     )
-    parser.add_argument("files", nargs="+", type=Path, help="files of articles")
+    parser.add_argument("files", nargs="+", type=Path, help="files of articles; a .txt file is one article")
     parser.add_argument("--model", type=Path, help="folder of the model; write: default none, extractive headlines")
     parser.add_argument("--out", type=Path, help="train: folder for the trained model")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="train: e.g. --set epochs=3")

@@ -1,12 +1,13 @@
 """Pairs of body and title from files of articles, divided into train, dev and test by their titles."""
 
 import hashlib
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from corpora.documents import read_documents
+from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
 
 Split: TypeAlias = Literal["train", "dev", "test"]
@@ -50,10 +51,14 @@ def read_pairs(sources: Sequence[Path], split: Split) -> list[Pair]:
 
 def _titled(sources: Iterable[Path]) -> Iterable[tuple[str, str]]:
     for source in sources:
-        for document in read_documents(source):
+        rejected: list[RejectedRecord] = []
+        for document in read_documents(source, rejected=rejected):
             title = " ".join(document.title.split())
             if title:
                 yield document.text.strip().removeprefix(title).strip(), title
+        if rejected:
+            first = f"{rejected[0].where}: {rejected[0].reason}"
+            sys.stderr.write(f"{source}: {len(rejected)} bad records left out, e.g. {first}\n")
 
 
 def split_of(title: str) -> Split:

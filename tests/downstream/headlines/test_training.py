@@ -107,6 +107,19 @@ def test_pairs_are_divided_by_their_titles(pairs_file: Path, tmp_path: Path, fai
         read_pairs([twice], other)
 
 
+def test_a_bad_record_costs_itself_alone_and_a_text_file_is_one_article(
+    pairs_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text(pairs_file.read_text(encoding="utf-8") + '{"title": "끊긴 줄\n', encoding="utf-8")
+    assert read_pairs([damaged], "train") == read_pairs([pairs_file], "train")
+    assert f"{damaged}: 1 bad records left out" in capsys.readouterr().err
+    text = tmp_path / "article.txt"
+    text.write_text("시는 새 버스를 늘린다고 밝혔다.\n\n주민들은 반겼다. 시장은 고맙다고 말했다.\n", encoding="utf-8")
+    assert main(["write", str(text)]) == 0
+    assert capsys.readouterr().out.strip() == "시는 새 버스를 늘린다고 밝혔다."
+
+
 def test_the_loss_is_that_of_the_titles(models: dict[str, Path]) -> None:
     pairs = [Pair("시는 내년에 새 버스 을 연다고 밝혔다", "새 버스"), Pair("주민들은", "큰 버스 문 연다")]
     for kind in ("bart", "hybrid"):
