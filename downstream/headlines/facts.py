@@ -16,7 +16,7 @@ between a border and a particle: 김철 is not supported by 김철수.
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -66,10 +66,16 @@ SINO_NUMBER = re.compile(
     rf"(?<![가-힣\d])(?P<number>[일이삼사오육칠팔구십백천만억조]{{2,}})\s?(?:여\s?)?(?P<unit>{SINO_COUNTERS})"
 )
 IN_WORDS = re.compile(r"절반|반값|반토막|갑절|곱절|수십|수백|수천|수만|수억|수조|(?<![가-힣])첫(?![가-힣])")
-UNIT = re.compile(r"\s?여?\s?(?P<unit>%p|%|℃|㎡|㎞|[a-zA-Z]+[23²³]?|" + "|".join(UNITS) + ")")
 JOSA = (
     "은|는|이|가|을|를|의|에|와|과|도|로|으로|에서|에게|께|께서|만|까지|부터|보다|처럼|이나|나"
     "|이며|이고|라고|이라|측|씨|님"
+)
+ALL_UNITS = rf"%p|%|℃|㎡|㎞|[a-zA-Z]+[23²³]?|{'|'.join(UNITS)}"
+CLEAR_UNITS = "명|원|건|개월|개소|년|월|일|시간|퍼센트|달러|유로|가구|세대|곳|톤|킬로미터|미터|차례|번째|사람|마리"
+"""Units that do not begin another word behind a space, as 조 does in 12 조회수."""
+UNIT = re.compile(
+    rf"여?(?P<unit>{ALL_UNITS})"
+    rf"|\s(?:여\s?)?(?P<apart>{CLEAR_UNITS}|(?:{ALL_UNITS})(?=(?:{JOSA})?(?![가-힣])))"
 )
 NAME_TAGS = ("NNP", "SL", "SH")
 WORD_TAGS = (*NAME_TAGS, "NNG", "NNB", "NR", "XR", "SN", "W_SERIAL")
@@ -95,25 +101,46 @@ def _in_digits(text: str) -> Iterator[Quantity]:
     groups = list(GROUP.finditer(text))
     number = 0
     while number < len(groups):
-        first = last = groups[number]
-        parts = [_group_value(first)]
-        # 1조 2천억, 3만5천: a further group continues the number, if it is smaller than the magnitude before it.
-        while (
-            number + 1 < len(groups)
-            and last["magnitude"]
-            and text[last.end() : groups[number + 1].start()] in {"", " "}
-            and _group_value(groups[number + 1]) < _magnitude(last["magnitude"])
-        ):
-            number += 1
-            last = groups[number]
-            parts.append(_group_value(last))
-        number += 1
+        first = groups[number]
+        value, count = _number(text, groups[number:])
+        last = groups[number + count - 1]
+        number += count
         unit = _unit_behind(text, last.end())
         is_negative = any(found.end() == first.start() for found in SIGN.finditer(text))
-        value = sum(parts, Decimal(0)) * (-1 if is_negative else 1)
         is_next = unit is not None and not GROUP.search(text, last.end(), unit.start())
         end = unit.end() if unit and is_next else last.end()
-        yield Quantity(value, _unit(unit["unit"]) if unit else "", text[first.start() : end])
+        signed = -value if is_negative else value
+        yield Quantity(signed, _unit(unit["unit"] or unit["apart"]) if unit else "", text[first.start() : end])
+
+
+def _number(text: str, groups: Sequence[re.Match[str]]) -> tuple[Decimal, int]:
+    """Return the number that begins with the first group, and how many groups it has: 6억 4천680만 has three."""
+    total = block = Decimal(0)
+    room = Decimal("Infinity")  # a further group is smaller than the magnitude before it
+    count = 0
+    for group in groups:
+        small, large = _magnitudes(group["magnitude"] or "")
+        value = Decimal(group["digits"].replace(",", "")) * small
+        if count and (text[groups[count - 1].end() : group.start()] not in {"", " "} or value >= room):
+            break
+        if count and not block and value * large >= room:
+            break
+        count += 1
+        if large > 1:
+            total, block, room = total + (block + value) * large, Decimal(0), Decimal(large)
+        else:
+            block, room = block + value, Decimal(small)
+        if small * large == 1:
+            break
+    return total + block, count
+
+
+def _magnitudes(letters: str) -> tuple[int, int]:
+    """Return the magnitudes up to 천 and from 만 on of 천만, as factors."""
+    small = large = 1
+    for letter in letters:
+        small, large = small * SMALL.get(letter, 1), large * LARGE.get(letter, 1)
+    return small, large
 
 
 def _unit_behind(text: str, end: int) -> re.Match[str] | None:
@@ -124,17 +151,6 @@ def _unit_behind(text: str, end: int) -> re.Match[str] | None:
         return unit
     following = GROUP.match(text, border.end())
     return UNIT.match(text, following.end()) if following else None
-
-
-def _group_value(group: re.Match[str]) -> Decimal:
-    return Decimal(group["digits"].replace(",", "")) * _magnitude(group["magnitude"] or "")
-
-
-def _magnitude(letters: str) -> int:
-    product = 1
-    for letter in letters:
-        product *= (SMALL | LARGE)[letter]
-    return product
 
 
 def _unit(name: str) -> str:
@@ -193,6 +209,9 @@ class Facts:
     def has_name(self, name: str) -> bool:
         """Whether a name is a word of the text."""
         if name.casefold() in self.words:
+            return True
+        # Kiwi takes the short form of 에서 for a part of a name that it does not know: 장흥군서.
+        if name.endswith("서") and len(name) > 2 and self.has_name(name[:-1]):
             return True
         border = r"(?<![가-힣A-Za-z0-9])"
         return re.search(rf"{border}{re.escape(name)}(?:(?:{JOSA})?(?![가-힣A-Za-z0-9]))", self.text, re.I) is not None

@@ -74,3 +74,12 @@ def test_numbers_are_read_with_their_units() -> None:
     assert ("1200000000000", "원") in found
     assert [value for value, unit in found if not unit] == ["3", "4"]
     assert {("22", "명"), ("2500", "원"), ("7", "월"), ("8", "일"), ("-5.0", "%")} <= set(found)
+    read = {
+        (str(q.value), q.unit) for q in quantities("6억 4천680만원, 1억2천3백만 원, 조회수 12 조회수 40, 5천 300명")
+    }
+    assert read == {("646800000", "원"), ("123000000", "원"), ("12", ""), ("40", ""), ("5300", "명")}
+
+
+def test_the_short_form_of_a_particle_is_no_part_of_a_name() -> None:
+    assert invented("장흥군서 개원", "장흥군은 11일 인재개발원이 개원했다고 밝혔다.") == ()
+    assert invented("장성군서 개원", "장흥군은 11일 인재개발원이 개원했다고 밝혔다.") != ()
