@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -108,6 +108,18 @@ def write_study(folder: Path) -> Path:
     corpora = {name: (folder / f"{name}.toml").as_posix() for name in ("corpus", "other")}
     path.write_text(STUDY.format(**corpora), encoding="utf-8")
     return path
+
+
+UNTIMED = "import pretraining.training.loop as loop; loop.matmul_flops_per_s = lambda *_, **__: 1e9"
+"""Statements after which the matmul rate of the machine, which is only printed, is not measured."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def untimed() -> Iterator[None]:
+    """Do not measure the matmul rate of the machine, which is only printed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pretraining.training.loop.matmul_flops_per_s", lambda *_, **__: 1e9)
+        yield
 
 
 @pytest.fixture
@@ -240,15 +252,16 @@ def test_scores_of_another_study_are_reused(made: Path, monkeypatch: pytest.Monk
 def test_shares_in_separate_processes_give_the_same_results(made: Path, study: Path) -> None:
     folder = study.parent
     where = ["--data", str(folder / "root"), "--work", str(folder / "work"), "--out", str(folder / "out")]
-    command = [sys.executable, "-m", "eval.study", str(study), *where]
+    script = f"{UNTIMED}; import sys; from eval.study import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, str(study), *where]
     # Sums depend on the number of threads in their last bits.
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    shares = [
-        subprocess.Popen([*command, "--shard", f"{k}/2"], stderr=subprocess.PIPE, text=True, env=os.environ | threads)
-        for k in (1, 2)
-    ]
-    ends = [(share.communicate()[1], share.returncode) for share in shares]
-    assert [code for _, code in ends] == [EXIT_DONE] * 2, ends
+    with subprocess.Popen(
+        [*command, "--shard", "1/2"], stderr=subprocess.PIPE, text=True, env=os.environ | threads
+    ) as other:
+        assert run(study, "--shard", "2/2") == EXIT_DONE
+        said = other.communicate()[1]
+    assert other.returncode == EXIT_DONE, said
     assert run(study) == EXIT_DONE
     pages, scores = [], []
     for out in (made.parent / "out" / "small", folder / "out" / "small"):

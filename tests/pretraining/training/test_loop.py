@@ -1,6 +1,7 @@
 """The pretraining loop: steps, metrics, and that it can stop and resume anywhere."""
 
 import itertools
+import json
 import math
 import resource
 import shutil
@@ -23,6 +24,7 @@ from torch import Tensor
 import pretraining.training.accelerator
 import pretraining.training.loop
 import pretraining.training.optimizers
+from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, RecipeError, ResultError
 from corpora.foundation.machine import Precision
 from pretraining.model import MaskedLanguageModel
@@ -378,23 +380,26 @@ def entropy_of_predictions(source: BatchSource, steps: int, entry: str) -> float
 def test_every_objective_learns_more_than_the_frequencies_of_tokens(
     make_trainer: MakeTrainer, sources: Sources, run_for: RunFor, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
+    # Two documents, because one objective takes words of another document.
+    text = next(iter(read_documents(SAMPLE))).text[:600]
+    halves = [{"id": str(k), "text": half} for k, half in enumerate((text[:300], text[300:]))]
     for objective in OBJECTIVES:
         with subtests.test(objective=objective):
             clear(tmp_path)
             few = tmp_path / "few.jsonl"
-            few.write_text("".join(SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)[:8]), encoding="utf-8")
+            few.write_text("".join(json.dumps(half) + "\n" for half in halves), encoding="utf-8")
             # Static masks, masks of one eojeol, a wide generator that the embeddings serve alone, and an encoder with
             # small weights on its other losses learn fastest.
             quick = {"dupe_factor": 1, "generator_size": 1.0, "generator_layers": 1, "rtd_weight": 0.5}
             quick |= {"pair_rate": 0.1, "found_weight": 0.01, "share_weight": 0.01, "max_ngram": 1}
             settings = {k: v for k, v in quick.items() if k in all_objectives()[objective].settings.model_fields}
             loop = {
-                "steps": 260 if objective == "albert" else 200,  # shared layers learn slowly
+                "steps": 120 if objective == "xlnet" else 60,  # an order of prediction for each row learns slowly
                 "batch_size": 16,
-                "peak_lr": 3e-3,
-                "warmup_steps": 20,
+                "peak_lr": 1e-2,
+                "warmup_steps": 10,
                 "adam_beta2": 0.98,
-                "log_every": 20,
+                "log_every": 10,
             }
             sections = {
                 "model": STILL | {"hidden_size": 64},
@@ -409,7 +414,7 @@ def test_every_objective_learns_more_than_the_frequencies_of_tokens(
             entropy = entropy_of_predictions(source, loop["steps"], entry)
             curve = [loss for (loss,) in metrics(tmp_path / "out", f"{term}_loss")]
             assert curve[0] > entropy
-            assert curve[-1] < entropy - 0.1
+            assert curve[-1] < entropy - 0.25
 
 
 def test_without_next_sentences_the_pairs_are_the_same_and_have_no_labels(
