@@ -22,16 +22,8 @@ import numpy as np
 from eval import run_all
 from eval.cells import leases
 
-ASKED = (
-    "--models",
-    "majority",
-    "tfidf",
-    "--tasks",
-    "nsmc-sample",
-    "klue-sts-sample",
-    "klue-nli-sample",
-    "korquad-sample",
-)
+MODELS = ("majority", "tfidf")
+TASKS = ("nsmc-sample", "klue-sts-sample", "klue-nli-sample", "korquad-sample")
 EXPIRY_S = 2.0
 TIMES = {"train_s": 1.5, "eval_s": 0.25}
 MOMENT = "2026-01-02T03:04:05.000000+00:00"
@@ -97,9 +89,9 @@ def leaderboard(out: Path, arguments: Sequence[str]) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in out.glob("leaderboard.*")}
 
 
-def compare(folder: Path, *, processes: int, kills: int, asked: Sequence[str] = ASKED) -> tuple[int, bool]:
+def compare(folder: Path, *, processes: int, kills: int, tasks: Sequence[str]) -> tuple[int, bool]:
     """Return how many processes were killed, and whether the leaderboards are the same."""
-    arguments = [*asked, "--without", "noise", "cost"]
+    arguments = ["--models", *MODELS, "--tasks", *tasks, "--without", "noise", "cost"]
     num_killed = run_killed([*arguments, "--out", str(folder / "shared")], processes=processes, kills=kills)
     left = [path for path in (folder / "shared").rglob("*") if ".lease" in path.name or path.suffix == ".part"]
     if left:
@@ -113,10 +105,15 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Kill processes that share a folder of cells.")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--tasks", nargs="+", default=TASKS)
     arguments = parser.parse_args(argv)
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        num_killed, is_same = compare(Path(folder), processes=arguments.processes, kills=arguments.kills)
-    answer = {"processes": arguments.processes, "killed": num_killed, "same_bytes": is_same}
+        num_killed, is_same = compare(
+            Path(folder), processes=arguments.processes, kills=arguments.kills, tasks=arguments.tasks
+        )
+    answer = {"processes": arguments.processes, "kills": arguments.kills, "killed": num_killed, "same_bytes": is_same}
+    answer["elapsed_s"] = round(time.monotonic() - started, 1)
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

@@ -122,9 +122,10 @@ def test_a_wrong_expiry_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.slow
 def test_processes_of_two_hosts_that_are_killed_end_with_the_same_leaderboard() -> None:
-    """The benchmark `benchmarks.cell_queue` with fewer kills."""
+    """The benchmark `benchmarks.cell_queue` with fewer kills and tasks."""
+    tasks = ("--tasks", "nsmc-sample", "klue-sts-sample")
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.cell_queue", "--kills", "3", "--processes", "3"],
+        [sys.executable, "-m", "benchmarks.cell_queue", "--kills", "3", "--processes", "3", *tasks],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -192,34 +192,45 @@ def test_length_does_not_find_the_continuation(swag: TaskData, subtests: pytest.
             assert is_at_chance(right, 0.25)
 
 
-@pytest.mark.real_data
-def test_letters_do_not_find_the_continuation(swag: TaskData) -> None:
-    """What the `tfidf` baseline reads of pairs, n-grams and likeness, ranks the choices."""
+def choice_pairs(examples: Sequence[ChoiceExample]) -> tuple[list[str], list[str]]:
+    """Return the contexts, each four times, and the choices."""
+    return [e.text for e in examples for _ in e.choices], [choice for e in examples for choice in e.choices]
+
+
+def choice_numbers(examples: Sequence[ChoiceExample]) -> np.ndarray[Any, Any]:
+    return np.array([int(e.label) for e in examples])
+
+
+@pytest.fixture(scope="module")
+def likeness(swag: TaskData) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the likeness of contexts and choices as the `tfidf` baseline measures it, by part."""
     from eval.contestants.tfidf import Similarity
 
-    def pairs(examples: Sequence[ChoiceExample]) -> tuple[list[str], list[str]]:
-        return [e.text for e in examples for _ in e.choices], [choice for e in examples for choice in e.choices]
+    similarity = Similarity([text for some in choice_pairs(swag.train.examples) for text in some])
+    return {name: similarity(*choice_pairs(getattr(swag, name).examples)) for name in ("train", "eval")}
 
-    known = [text for some in pairs(swag.train.examples) for text in some]
-    likeness, vectorizer = Similarity(known), ngrams.vectorizer(*ngrams.LENGTHS).fit(known)
 
-    def features(examples: Sequence[ChoiceExample]) -> Any:
-        texts, choices = pairs(examples)
-        a, b = vectorizer.transform(texts), vectorizer.transform(choices)
-        return sparse.hstack([b, a.multiply(b), b - a.multiply(b > 0), likeness(texts, choices)]).tocsr()
+@pytest.mark.real_data
+def test_letters_do_not_find_the_continuation(swag: TaskData, likeness: dict[str, np.ndarray[Any, Any]]) -> None:
+    """What the `tfidf` baseline reads of pairs, n-grams and likeness, ranks the choices."""
+    known = [text for some in choice_pairs(swag.train.examples) for text in some]
+    vectorizer = ngrams.vectorizer(*ngrams.LENGTHS).fit(known)
+
+    def features(name: str) -> Any:
+        a, b = (vectorizer.transform(texts) for texts in choice_pairs(getattr(swag, name).examples))
+        return sparse.hstack([b, a.multiply(b), b - a.multiply(b > 0), likeness[name]]).tocsr()
 
     is_right = [str(k) == e.label for e in swag.train.examples for k in range(4)]
-    model = LogisticRegression(C=ngrams.C, max_iter=300).fit(features(swag.train.examples), is_right)
-    scores = model.decision_function(features(swag.eval.examples)).reshape(-1, 4)
-    assert is_at_chance(scores.argmax(1) == np.array([int(e.label) for e in swag.eval.examples]), 0.25)
+    model = LogisticRegression(C=ngrams.C, max_iter=300).fit(features("train"), is_right)
+    scores = model.decision_function(features("eval")).reshape(-1, 4)
+    assert is_at_chance(scores.argmax(1) == choice_numbers(swag.eval.examples), 0.25)
 
 
 @pytest.mark.real_data
-def test_likeness_to_the_context_does_not_find_the_continuation(swag: TaskData) -> None:
-    from eval.contestants.tfidf import Similarity
-
-    known = [text for e in swag.train.examples for text in (e.text, *e.choices)]
-    likeness = Similarity(known)
+def test_likeness_to_the_context_does_not_find_the_continuation(
+    swag: TaskData, likeness: dict[str, np.ndarray[Any, Any]]
+) -> None:
+    measured = likeness["eval"].reshape(-1, 4, 6)
     for measure in range(6):
-        values = np.array([likeness([e.text] * 4, list(e.choices))[:, measure] for e in swag.eval.examples])
-        assert is_at_chance(values.argmax(1) == np.array([int(e.label) for e in swag.eval.examples]), 0.25)
+        best = measured[:, :, measure].argmax(1)
+        assert is_at_chance(best == choice_numbers(swag.eval.examples), 0.25), measure
