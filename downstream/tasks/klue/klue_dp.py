@@ -3,18 +3,14 @@
 from pathlib import Path
 
 from corpora.foundation.errors import DataError
-from corpora.official import OfficialFile
 from downstream.families.dependency import Dependency
 from downstream.families.dependency_metrics import KLUE_DP_RELATIONS, las, las_micro, uas, uas_micro
 from downstream.families.tagging import BLANK
 from downstream.readers import REPAIR
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.tasks.klue import LICENCE, SOURCE, klue_files
 from downstream.tasks.klue._layouts import read_annotated_sentences
-
-FOLDER = "klue/klue-dp-v1.1"
-URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-dp-v1.1"
-LICENCE = "CC-BY-SA-4.0"
 
 
 def read_sentences(path: Path) -> list[TextExample]:
@@ -41,24 +37,19 @@ TASK = Task(
     name="klue-dp",
     title="KLUE-DP",
     family=Dependency(relations=KLUE_DP_RELATIONS),
-    files={
-        "train": OfficialFile(
-            path=f"{FOLDER}/klue-dp-v1.1_train.tsv", url=f"{URL}/klue-dp-v1.1_train.tsv", licence=LICENCE
-        ),
-        "dev": OfficialFile(
-            path=f"{FOLDER}/klue-dp-v1.1_dev.tsv",
-            url=f"{URL}/klue-dp-v1.1_dev.tsv",
-            licence=LICENCE,
-            sha256="eb0d8532c0234934e058db0d31f2b01f093128715d6ae51f534a448434a48f01",
-            size_bytes=1_225_266,
-        ),
-    },
+    files=klue_files(
+        "klue-dp-v1.1",
+        ".tsv",
+        known={
+            "dev": ("eb0d8532c0234934e058db0d31f2b01f093128715d6ae51f534a448434a48f01", 1_225_266),
+        },
+    ),
     num_examples={"train": 10_000, "dev": 2_000},
     read=read_sentences,
     metrics=(las, uas, las_micro, uas_micro),
     chance=0.0,
     finetune=FinetuneConfig(epochs=10, max_length=256),
-    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
+    source=SOURCE,
     licence=LICENCE,
     substitute=Division("dev", {"train": 1_600, "dev": 400}),
 )

@@ -3,17 +3,13 @@
 from pathlib import Path
 
 from corpora.foundation.errors import DataError
-from corpora.official import OfficialFile
 from downstream.families.tagging import BLANK, Tagging
 from downstream.metrics import KLUE_NER_TAGS, char_macro_f1, entity_f1
 from downstream.readers import REPAIR
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.tasks.klue import LICENCE, SOURCE, klue_files
 from downstream.tasks.klue._layouts import read_annotated_sentences
-
-FOLDER = "klue/klue-ner-v1.1"
-URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-ner-v1.1"
-LICENCE = "CC-BY-SA-4.0"
 
 
 def read_sentences(path: Path) -> list[TextExample]:
@@ -38,25 +34,20 @@ TASK = Task(
     name="klue-ner",
     title="KLUE-NER",
     family=Tagging(tags=KLUE_NER_TAGS),
-    files={
-        "train": OfficialFile(
-            path=f"{FOLDER}/klue-ner-v1.1_train.tsv", url=f"{URL}/klue-ner-v1.1_train.tsv", licence=LICENCE
-        ),
-        "dev": OfficialFile(
-            path=f"{FOLDER}/klue-ner-v1.1_dev.tsv",
-            url=f"{URL}/klue-ner-v1.1_dev.tsv",
-            licence=LICENCE,
-            sha256="0f4d5e818f7b82d299c3a87856fc40a706f5943207580ddb252397e387050a54",
-            size_bytes=2_635_045,
-        ),
-    },
+    files=klue_files(
+        "klue-ner-v1.1",
+        ".tsv",
+        known={
+            "dev": ("0f4d5e818f7b82d299c3a87856fc40a706f5943207580ddb252397e387050a54", 2_635_045),
+        },
+    ),
     num_examples={"train": 21_008, "dev": 5_000},
     read=read_sentences,
     metrics=(entity_f1, char_macro_f1),
     chance=0.0,
     # KLUE-baseline's; inputs are padded to the longest of their batch, not to this length.
     finetune=FinetuneConfig(epochs=3, warmup_ratio=0.0, max_length=510),
-    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
+    source=SOURCE,
     licence=LICENCE,
     substitute=Division("dev", {"train": 4_062, "dev": 938}),
 )

@@ -9,15 +9,12 @@ from typing import Any
 
 from corpora.characters import nfc
 from corpora.foundation.errors import DataError
-from corpora.official import OfficialFile
 from downstream.families.classification import Classification
 from downstream.metrics import micro_f1_without
 from downstream.readers import REPAIR, pick, read_json_rows
 from downstream.task import FinetuneConfig, Task, TextExample
+from downstream.tasks.klue import LICENCE, SOURCE, klue_files
 
-FOLDER = "klue/klue-re-v1.1"
-URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-re-v1.1"
-LICENCE = "CC-BY-SA-4.0"
 NO_RELATION = "no_relation"
 # In the order of KLUE's relation_list.json.
 RELATIONS = (
@@ -87,18 +84,13 @@ TASK = Task(
     name="klue-re",
     title="KLUE-RE",
     family=Classification(labels=RELATIONS),
-    files={
-        split: OfficialFile(
-            path=f"{FOLDER}/klue-re-v1.1_{split}.json", url=f"{URL}/klue-re-v1.1_{split}.json", licence=LICENCE
-        )
-        for split in ("train", "dev")
-    },
+    files=klue_files("klue-re-v1.1"),
     num_examples={"train": 32_470, "dev": 7_765},
     read=read_sentences,
     # AUPRC, KLUE's second metric, needs probabilities; predictions are labels.
     metrics=(micro_f1_without(NO_RELATION),),
     chance=1 / len(RELATIONS),
     finetune=FinetuneConfig(epochs=3, max_length=256),
-    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
+    source=SOURCE,
     licence=LICENCE,
 )

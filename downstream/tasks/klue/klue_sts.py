@@ -3,15 +3,12 @@
 from pathlib import Path
 
 from corpora.characters import nfc
-from corpora.official import OfficialFile
 from downstream.families.classification import Regression
 from downstream.metrics import f1_at_3, pearson
 from downstream.readers import parse_score, pick, read_json_rows
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
-
-FOLDER = "klue/klue-sts-v1.1"
-URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/klue-sts-v1.1"
+from downstream.tasks.klue import LICENCE, SOURCE, klue_files
 
 
 def read_pairs(path: Path) -> list[TextExample]:
@@ -31,19 +28,13 @@ TASK = Task(
     name="klue-sts",
     title="KLUE-STS",
     family=Regression(low=0, high=5),
-    files={
-        # No digest: the published bytes have not been seen.
-        "train": OfficialFile(
-            path=f"{FOLDER}/klue-sts-v1.1_train.json", url=f"{URL}/klue-sts-v1.1_train.json", licence="CC-BY-SA-4.0"
-        ),
-        "dev": OfficialFile(
-            path=f"{FOLDER}/klue-sts-v1.1_dev.json",
-            url=f"{URL}/klue-sts-v1.1_dev.json",
-            licence="CC-BY-SA-4.0",
-            sha256="b6a0ae0c370e21687f7eef0fdea872a328bb2ecbdb020c546cb870d28606bf80",
-            size_bytes=454_638,
-        ),
-    },
+    # No digest of train: the published bytes have not been seen.
+    files=klue_files(
+        "klue-sts-v1.1",
+        known={
+            "dev": ("b6a0ae0c370e21687f7eef0fdea872a328bb2ecbdb020c546cb870d28606bf80", 454_638),
+        },
+    ),
     num_examples={"train": 11_668, "dev": 519},
     sample_num_examples={"train": 190, "dev": 70},
     read=read_pairs,
@@ -51,8 +42,8 @@ TASK = Task(
     metrics=(pearson, f1_at_3),
     chance=0.0,
     finetune=FinetuneConfig(epochs=4, max_length=128),
-    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
-    licence="CC-BY-SA-4.0",
+    source=SOURCE,
+    licence=LICENCE,
     # A fifth of so few pairs is too small to estimate a correlation.
     substitute=Division(
         "dev",

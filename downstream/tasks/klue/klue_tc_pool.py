@@ -14,13 +14,13 @@ from corpora.readers.decoding import read_lines
 from downstream.readers import REPAIR
 from downstream.substitutes import Division
 from downstream.task import FinetuneConfig, Task, TextExample
-from downstream.tasks.klue import klue_tc
+from downstream.tasks.klue import LICENCE, klue_tc
 
 COLUMNS = ["title", "topic", "seen_in"]
 POOL = OfficialFile(
     path="klue/ynat/ynat_all_labelled.tsv",
     url="https://github.com/lush93gh/korean_news_topic_classification",
-    licence=klue_tc.LICENCE,
+    licence=LICENCE,
     obtain="write the labelled headlines of github lush93gh/korean_news_topic_classification and hcworkplace/"
     "news_topic_clasffication, each once, as rows `title topic seen_in` below a header to '{target}'",
 )
@@ -55,5 +55,5 @@ TASK = Task(
     finetune=FinetuneConfig(epochs=4, max_length=128),
     source="headlines of Park et al. 2021, KLUE, from github lush93gh/korean_news_topic_classification and "
     "hcworkplace/news_topic_clasffication, in two parts of our own",
-    licence=klue_tc.LICENCE,
+    licence=LICENCE,
 )

@@ -5,14 +5,10 @@ from pathlib import Path
 
 from corpora.characters import nfc
 from corpora.foundation.errors import DataError
-from corpora.official import OfficialFile
 from downstream.families.dialogue_state import USER, DialogueState, joint_goal_accuracy, slot_f1
 from downstream.readers import REPAIR, pick, read_json_rows
 from downstream.task import FinetuneConfig, Task, TextExample
-
-FOLDER = "klue/wos-v1.1"
-URL = "https://raw.githubusercontent.com/KLUE-benchmark/KLUE/main/klue_benchmark/wos-v1.1"
-LICENCE = "CC-BY-SA-4.0"
+from downstream.tasks.klue import LICENCE, SOURCE, klue_files
 
 
 def read_dialogues(path: Path) -> list[TextExample]:
@@ -40,15 +36,12 @@ TASK = Task(
     name="klue-wos",
     title="KLUE-WoS",
     family=DialogueState(),
-    files={
-        split: OfficialFile(path=f"{FOLDER}/wos-v1.1_{split}.json", url=f"{URL}/wos-v1.1_{split}.json", licence=LICENCE)
-        for split in ("train", "dev")
-    },
+    files=klue_files("wos-v1.1"),
     num_examples={"train": 8_000, "dev": 1_000},
     read=read_dialogues,
     metrics=(joint_goal_accuracy, slot_f1),
     chance=0.0,
     finetune=FinetuneConfig(),
-    source="Park et al. 2021, KLUE, github KLUE-benchmark/KLUE",
+    source=SOURCE,
     licence=LICENCE,
 )

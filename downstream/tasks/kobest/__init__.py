@@ -5,8 +5,12 @@ repository names no licence; the paper publishes the data under CC BY-SA 4.0.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from corpora.official import OfficialFile
+from downstream.metrics import accuracy, macro_f1
+from downstream.substitutes import OtherSplit
+from downstream.task import Task
 
 URL = "https://raw.githubusercontent.com/SKT-LSL/KoBEST_datarepo/main/v1.0"
 LICENCE = "CC-BY-SA-4.0"
@@ -41,9 +45,14 @@ DIGESTS: Mapping[str, Mapping[str, tuple[str, int]]] = {
 """Folder → split → SHA-256 and bytes of its file."""
 
 
-def kobest_files(folder: str) -> dict[str, OfficialFile]:
-    """Return the files of one of the five tasks by split."""
-    return {
+def kobest_task(folder: str, **about: Any) -> Task:
+    """Return one of the five tasks: two choices unless ABOUT says otherwise, scored on test.
+
+    Args:
+        folder: name of the task, and of its folder.
+        about: the other fields of `Task`.
+    """
+    files = {
         split: OfficialFile(
             path=f"kobest/{folder}/{split}.tsv",
             url=f"{URL}/{folder}/{split}.tsv",
@@ -53,3 +62,8 @@ def kobest_files(folder: str) -> dict[str, OfficialFile]:
         )
         for split, (digest, size_bytes) in DIGESTS[folder].items()
     }
+    shared = {"metrics": (macro_f1, accuracy), "chance": 1 / 2, "eval_split": "test", "substitute": OtherSplit("dev")}
+    about = shared | about
+    return Task(
+        name=f"kobest-{folder.lower()}", title=f"KoBEST {folder}", files=files, source=SOURCE, licence=LICENCE, **about
+    )

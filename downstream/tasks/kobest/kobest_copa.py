@@ -5,11 +5,9 @@ from pathlib import Path
 
 from corpora.characters import nfc
 from downstream.families.multiple_choice import MultipleChoice
-from downstream.metrics import accuracy, macro_f1
 from downstream.readers import parse_choice, read_tsv_rows
-from downstream.substitutes import OtherSplit
-from downstream.task import ChoiceExample, FinetuneConfig, Task
-from downstream.tasks.kobest import LICENCE, SOURCE, kobest_files
+from downstream.task import ChoiceExample, FinetuneConfig
+from downstream.tasks.kobest import kobest_task
 
 CONNECTIVES: Mapping[str, str] = {"원인": "왜냐하면", "결과": "그래서"}
 """Kind of question → conjunction behind the sentence, so that both choices continue a text."""
@@ -31,18 +29,10 @@ def read_choices(path: Path) -> list[ChoiceExample]:
     ]
 
 
-TASK = Task(
-    name="kobest-copa",
-    title="KoBEST COPA",
+TASK = kobest_task(
+    "COPA",
     family=MultipleChoice(num_choices=2),
-    files=kobest_files("COPA"),
     num_examples={"train": 3_076, "dev": 500, "test": 1_000},
     read=read_choices,
-    metrics=(macro_f1, accuracy),
-    chance=1 / 2,
     finetune=FinetuneConfig(epochs=5, batch_size=16, max_length=128),
-    source=SOURCE,
-    licence=LICENCE,
-    eval_split="test",
-    substitute=OtherSplit("dev"),
 )

@@ -4,11 +4,9 @@ from pathlib import Path
 
 from corpora.characters import nfc
 from downstream.families.multiple_choice import MultipleChoice
-from downstream.metrics import accuracy, macro_f1
 from downstream.readers import read_tsv_rows, unquote
-from downstream.substitutes import OtherSplit
-from downstream.task import ChoiceExample, FinetuneConfig, Task
-from downstream.tasks.kobest import LICENCE, SOURCE, kobest_files
+from downstream.task import ChoiceExample, FinetuneConfig
+from downstream.tasks.kobest import kobest_task
 
 COLUMNS = ("context", "choice1", "choice2", "choice3", "choice4", "label")
 
@@ -23,18 +21,11 @@ def read_choices(path: Path) -> list[ChoiceExample]:
     ]
 
 
-TASK = Task(
-    name="kobest-hellaswag",
-    title="KoBEST HellaSwag",
+TASK = kobest_task(
+    "HellaSwag",
     family=MultipleChoice(num_choices=4),
-    files=kobest_files("HellaSwag"),
     num_examples={"train": 2_029, "dev": 500, "test": 500},
     read=read_choices,
-    metrics=(macro_f1, accuracy),
     chance=1 / 4,
     finetune=FinetuneConfig(epochs=5, batch_size=16, max_length=256),
-    source=SOURCE,
-    licence=LICENCE,
-    eval_split="test",
-    substitute=OtherSplit("dev"),
 )
