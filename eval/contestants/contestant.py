@@ -27,7 +27,7 @@ from downstream.finetuning.batches import draw_few
 from downstream.finetuning.result import Result, score
 from downstream.finetuning.search import Grid
 from downstream.summaries.family import SentenceChoice
-from downstream.task import Split, Task, TaskData, all_tasks
+from downstream.task import FinetuneConfig, Split, Task, TaskData, all_tasks
 from eval import contestants
 from eval.contestants.curves import CurvePoint
 from eval.measures.cost import Cost, measure
@@ -122,6 +122,14 @@ class Contestant(Config):
     def overrides(self, task: Task) -> dict[str, Any]:
         """Return the fine-tuning settings on TASK that differ from the task's own."""
         return {}
+
+    def finetune_config(self, task: Task) -> FinetuneConfig | None:
+        """Return all fine-tuning settings on TASK; None where nothing is fine-tuned.
+
+        Raises:
+            RecipeError: a setting is unknown or out of range.
+        """
+        return None
 
     def with_overrides(self, overrides: dict[str, Any]) -> "Contestant":
         """Return this model with other fine-tuning settings on every task; itself where nothing is fine-tuned."""

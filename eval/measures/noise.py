@@ -248,6 +248,16 @@ def can_be_noised(task: Task) -> bool:
     return not isinstance(task.family, SentenceChoice | Dependency | DialogueState | Retrieval)
 
 
+def _applicable(task: Task, noises: Sequence[Noise]) -> list[Noise]:
+    """Return the noises that leave the units of a task as they are."""
+    return [noise for noise in noises if noise.keeps_characters or not isinstance(task.family, Tagging)]
+
+
+def num_conditions(task: Task) -> int:
+    """Return how often `robustness` predicts the examples of a task: once clean, and at each level of each noise."""
+    return 1 + sum(len(noise.rates) for noise in _applicable(task, _KINDS))
+
+
 def robustness(
     task: Task,
     examples: Sequence[Any],
@@ -275,7 +285,7 @@ def robustness(
         raise ValueError(f"{task.name}: no examples to score")
     clean_predictions = list(predict(clean))
     conditions = [_score(task, clean, clean_predictions, CLEAN, 0.0, [False] * len(clean))]
-    for noise in (n for n in noises if n.keeps_characters or not isinstance(task.family, Tagging)):
+    for noise in _applicable(task, noises):
         for rate in noise.rates:
             noisy = [apply(noise, example, rate, seed) for example in clean]
             altered = [new != old for new, old in zip(noisy, clean, strict=True)]

@@ -1,23 +1,19 @@
 """`--dry-run` of a study: time, memory and disk of its encoders and cells, from a few steps of each on this machine."""
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corpora.foundation.config import validate
 from corpora.foundation.files import fingerprint
-from downstream.finetune import finetune
-from downstream.finetuning.batches import subsample
-from downstream.task import FinetuneConfig, Task, TaskData, get_task, read_task
+from downstream.task import Task, TaskData, get_task, read_task
+from eval.cells.estimate import Speed, try_cell
 from eval.cells.files import read_finished
 from eval.cells.plan import plan_cells
+from eval.contestants.encoder import Encoder
 from eval.studies.page import ArmRecord
 from eval.studies.run import MANIFEST, StudyRun
 from pretraining.training.run import Run
-
-TRIAL_EXAMPLES = 128
-"""Examples of a task that are trained on and predicted to estimate the time of all."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class _Estimator:
     def __init__(self, run: StudyRun) -> None:
         self._run = run
         self._runs: set[Path] = set()
-        self._speeds: dict[str, tuple[float, float]] = {}
+        self._speeds: dict[str, Speed] = {}
 
     def arm(self, name: str) -> ArmEstimate:
         study = self._run.study
@@ -117,42 +113,21 @@ class _Estimator:
         """Estimate the seconds of one cell from a trial with an encoder of the arm's shape."""
         study = self._run.study
         overrides = study.finetune_of(arm, task.name)
-        config = validate(FinetuneConfig, task.finetune.model_dump() | overrides, f"{task.name} fine-tuning")
         data = read_task(task, self._run.root)
-        some = TaskData(
-            replace(data.train, examples=tuple(subsample(data.train.examples, TRIAL_EXAMPLES))),
-            replace(data.eval, examples=tuple(subsample(data.eval.examples, TRIAL_EXAMPLES))),
-        )
-        train_s, eval_s = self._speed(arm, task, some, overrides, config)
-        trained = len(subsample(data.train.examples, config.train_examples))
-        return config.epochs * train_s * trained / len(some.train.examples) + eval_s * len(data.eval.examples) / len(
-            some.eval.examples
-        )
+        entry = Encoder(name=arm, encoder=study.encoder_of(arm) or "", finetune=overrides)
+        return self._speed(entry, task, data).cell_s(data, entry.finetune_config(task))
 
-    def _speed(
-        self, arm: str, task: Task, some: TaskData, overrides: dict[str, Any], config: FinetuneConfig
-    ) -> tuple[float, float]:
-        """Return the seconds of training on SOME and of predicting them; they depend on shapes, not on weights."""
-        encoder = self._run.study.encoder_of(arm)
-        recipe = None if encoder else self._run.plan(arm).recipe
+    def _speed(self, entry: Encoder, task: Task, data: TaskData) -> Speed:
+        """Time an encoder on a task; times depend on shapes, not on weights."""
+        recipe = None if entry.encoder else self._run.plan(entry.name).recipe
         # The tokenizer decides the length of inputs.
-        shape = [recipe.model.model_dump(), recipe.data.tokenizer] if recipe else encoder
-        settings = config.model_dump(exclude={"epochs", "train_examples", "peak_lr"})
+        shape = [recipe.model.model_dump(), recipe.data.tokenizer] if recipe else entry.encoder
+        settings = entry.finetune_config(task).model_dump(exclude={"epochs", "train_examples", "peak_lr"})
         key = fingerprint([shape, task.name, settings])
         if key not in self._speeds:
-            with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
-                folder = Path(scratch)
+            with tempfile.TemporaryDirectory(prefix="pressbert-") as folder:
                 if recipe:
-                    self._run.save_random_weights(recipe, folder / "encoder")
-                    encoder = str(folder / "encoder")
-                # The first run includes loading and compilation.
-                for turn in ("first", "timed"):
-                    result = finetune(
-                        task,
-                        encoder,
-                        out=folder / turn,
-                        data=some,
-                        overrides=overrides | {"epochs": 1, "train_examples": None},
-                    )
-            self._speeds[key] = (result.train_s, result.eval_s)
+                    self._run.save_random_weights(recipe, Path(folder))
+                    entry = entry.model_copy(update={"encoder": folder})
+                self._speeds[key] = try_cell(entry, task, data, turns=2)
         return self._speeds[key]
