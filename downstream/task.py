@@ -225,7 +225,7 @@ class Task:
     @property
     def is_official(self) -> bool:
         """Whether examples and splits are their publisher's, so that figures can be compared with published ones."""
-        return not (self.base or self.derive is not None or self.is_own)
+        return not (self.base or self.derive is not None or self.division is not None or self.is_own)
 
     @property
     def is_sample(self) -> bool:

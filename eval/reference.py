@@ -7,7 +7,8 @@
 Cells are stored under WORK; an interrupted run is resumed. Published in OUT are the table in all its forms, the page,
 the model-index, the counts of contamination with 20 hits a pair, and all predictions as `cells.tar.xz`. The next run
 starts from these cells on any machine: a cell whose recipe is unchanged is not run again, and another model can be
-compared with ours example by example. `--tables` writes the report again from these cells; nothing is run.
+compared with ours example by example. `--tables` writes the report again from these cells; nothing is run, and cells of
+the plan that nobody has run are rows without a figure.
 
 A report is of one state of the source: cells of other states are refused unless `--mixed-states` is given, and marked
 then.
@@ -117,14 +118,14 @@ def main(argv: list[str] | None = None) -> int:
         restore(arguments.out / ARCHIVE, arguments.work)
     tasks = arguments.tasks or load_leaderboard(arguments.plan).tasks
     where = ["--out", str(arguments.work)] + (["--data", str(arguments.data)] if arguments.data else [])
+    asked = ["--plan", str(arguments.plan), "--tasks", *tasks, *where]
+    asked += ["--models", *arguments.models] if arguments.models else []
     if arguments.tables:
         restore_pairs(arguments.out, arguments.work)
-        code = run_all.main(["--plan", str(arguments.plan), "--merge", str(arguments.work), *where])
-        return _publish(arguments, code)
+        return _publish(arguments, run_all.main([*asked, "--merge", str(arguments.work)]))
     corpora = ["--corpus", *arguments.corpus] if arguments.corpus else []
     contamination_command.main(["--tasks", *tasks, *corpora, *where])
-    asked = ["--plan", str(arguments.plan), "--tasks", *tasks, "--jobs", str(arguments.jobs), *where]
-    asked += ["--models", *arguments.models] if arguments.models else []
+    asked += ["--jobs", str(arguments.jobs)]
     asked += ["--seeds", str(arguments.seeds)] if arguments.seeds is not None else []
     asked += ["--grid", arguments.grid] if arguments.grid else []
     return _publish(arguments, run_all.main(asked))

@@ -4,6 +4,7 @@
     python eval/run_all.py --tasks nsmc --models tfidf majority --data DATA
     python eval/run_all.py --compare tfidf majority           # which one is better, from finished cells
     python eval/run_all.py --validate --data DATA             # what would run, what is missing
+    python eval/run_all.py --dry-run --plan eval/reference.toml --data DATA        # how long it would take here
     python eval/run_all.py --from reports/leaderboard.json --out again
 
 A cell that fails or lacks its data is a row with its reason and never stops the others. Finished cells are skipped.
@@ -53,8 +54,9 @@ from eval.board.report import Evidence
 from eval.board.rows import LeaderboardFile, build_table, compare_on_clean, of_newest_recipe
 from eval.board.table import build_board, print_comparisons, print_terminal
 from eval.cells.archive import merge_results
+from eval.cells.estimate import estimate_cells, show_estimates
 from eval.cells.executor import failures_of, job_arguments, parse_parameters, run_jobs
-from eval.cells.files import FailedCell, find_cells, find_failures
+from eval.cells.files import FailedCell, find_cells, find_failures, not_measured
 from eval.cells.manifest import fold_manifest, read_experiments, refuse_drift
 from eval.cells.measurements import EXTRAS, find_measurements
 from eval.cells.plan import parse_share, plan_cells, share_of
@@ -135,6 +137,7 @@ def _parser() -> ArgumentParser:
     instead.add_argument("--shard", metavar="I/N", help="run only share I of N, counted from 1, and write no table")
     instead.add_argument("--merge", nargs="+", type=Path, metavar="DIR", help="write the table of these folders' cells")
     instead.add_argument("--validate", action="store_true", help="check data, models and settings; train nothing")
+    instead.add_argument("--dry-run", action="store_true", help="estimate the time of unfinished cells; write nothing")
     instead.add_argument("--list", action="store_true", help="list the tasks and models that are known")
     instead.add_argument("--compare", nargs=2, metavar=("A", "B"), help="test two models against each other")
     # For --jobs; its format may change with any version.
@@ -157,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     leaderboard = load_leaderboard(arguments.plan) if arguments.plan else load_leaderboard()
     if arguments.compare:
         return _compare(arguments)
-    if arguments.list or arguments.validate:
+    if arguments.list or arguments.validate or arguments.dry_run:
         os.environ["HF_HUB_OFFLINE"] = "1"  # checks and lists download nothing
     if arguments.merge:
         return _merge(arguments, leaderboard)
@@ -170,6 +173,8 @@ def main(argv: list[str] | None = None) -> int:
     cells = _plan(arguments, leaderboard, root)
     if arguments.validate:
         return _validate(cells, root, arguments.out, arguments.lang)
+    if arguments.dry_run:
+        return _estimate(arguments, cells, root)
     if arguments.shard:
         cells = share_of(cells, *parse_share(arguments.shard))
     # Before an hour of training, not after it.
@@ -303,6 +308,15 @@ def _validate(cells: Sequence[Cell], root: Path, out: Path, language: Language) 
     return EXIT_USER_MUST_FIX if preflight.num_blocked else EXIT_DONE
 
 
+def _estimate(arguments: argparse.Namespace, cells: Sequence[Cell], root: Path) -> int:
+    found = []
+    for one in estimate_cells(cells, root=root, out=arguments.out, with_noise="noise" not in arguments.without):
+        sys.stderr.write(f"{one.model} · {one.task}\n")
+        found.append(one)
+    show_estimates(found, _console(), arguments.lang)
+    return EXIT_USER_MUST_FIX if any(one.reason for one in found) else EXIT_DONE
+
+
 def _compare(arguments: argparse.Namespace) -> int:
     a, b = arguments.compare
     if a == b:
@@ -336,21 +350,26 @@ def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
     for error in (*merge_results(arguments.merge, arguments.out), *merge_pairs(arguments.merge, arguments.out)):
         sys.stderr.write(f"{error}\n")
     failed = find_failures(arguments.out)
+    code = EXIT_FAILED_CELLS if failed else EXIT_DONE
     known = all_tasks()  # not every task has a sample
     tasks = arguments.tasks or [
         name for suffix in ("", SAMPLE_SUFFIX) for base in leaderboard.tasks if (name := base + suffix) in known
     ]
     os.environ["HF_HUB_OFFLINE"] = "1"  # the page quotes examples of local data; a merge downloads nothing
+    models = arguments.models or list(leaderboard.models)
+    if arguments.plan:
+        planned = plan_cells(choose_models(models, leaderboard.models), [get_task(name) for name in tasks], 1)
+        failed += not_measured(arguments.out, (cell.key for cell in planned))
     _write(
         arguments.out,
         data_root(arguments.data),
         failed,
         leaderboard,
         tasks=[get_task(name).name for name in tasks],
-        models=arguments.models or list(leaderboard.models),
+        models=models,
         language=arguments.lang,
     )
-    return EXIT_FAILED_CELLS if failed else EXIT_DONE
+    return code
 
 
 def _write(

@@ -21,7 +21,7 @@ from downstream.encoders.tokenizers import load_tokenizer
 PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model-*.bin")
 """Patterns of the files; the second is that of large models in several parts."""
 NOT_CONVERTED = {"architectures", "auto_map", "dtype", "model_type", "torch_dtype", "transformers_version"}
-"""Entries of config.json that a converted folder gets anew."""
+"""Entries of config.json that are written again for a converted folder."""
 POOLER = "pooler."
 FITTING = "give the weights that belong to the config"
 

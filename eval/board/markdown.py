@@ -112,7 +112,7 @@ def _example_lines(board: Board, shown: Sequence[int], texts: Texts) -> list[lis
 def _brief(row: Row | None, board: Board, texts: Texts) -> str:
     """Return a row as value, footnote mark and deviation over seeds, and then its rank."""
     if row is None or row.value is None:
-        return figure(row, board)
+        return figure(row, board, language=texts.language)
     deviation = "" if row.std is None else f"±{percent(row.std)}"
     value = " ".join(filter(None, [percent(row.value), deviation, board.mark(row)]))
     clean = clean_text(row, texts.language) if row.is_clean_subset else ""
@@ -126,10 +126,11 @@ def _pick_lines(report: Report, texts: Texts) -> Iterator[str]:
         rows = []
         for pick in report.picks:
             best = ", ".join(f"{model_title(row.model)} {percent(score_of(row) or 0.0)}" for row in pick.best)
-            fastest = model_title(pick.fastest.model) if pick.fastest is not None and pick.is_told_apart else ""
+            best = best or texts("not_measured")
+            fastest = model_title(pick.fastest.model) if pick.fastest is not None and pick.is_distinguished else ""
             published = pick.reported
             shown = "" if published is None else f"{model_title(published.model)} {percent(published.value or 0.0)}"
-            is_tied = bool(pick.best) and not pick.is_told_apart
+            is_tied = bool(pick.best) and not pick.is_distinguished
             rows.append([_task(pick.task, texts), texts("pick_none") if is_tied else best, fastest, shown])
         yield from _table(head, rows, left=4)
 

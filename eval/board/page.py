@@ -52,6 +52,7 @@ from eval.board.table import (
     to_csv,
     verdict_text,
 )
+from eval.cells.files import NOT_MEASURED
 from eval.cells.measurements import CurveFile
 from eval.contamination.report import measure_meaning, measure_title
 
@@ -120,6 +121,7 @@ def to_html(report: Report) -> str:
         measures=MEASURES,
         facts=manifest_facts(report.file.manifest),
         again=AGAIN,
+        NOT_MEASURED=NOT_MEASURED,
         pretty=lambda value: json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True),
         **{
             function.__name__: function

@@ -11,7 +11,7 @@ from downstream.task import all_tasks
 from eval.board.comparison import Comparison
 from eval.board.disagreement import Disagreement
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row
-from eval.board.table import Board, block_of, build_board, interval_text, percent, settings_text, signed
+from eval.board.table import Board, block_of, build_board, commit_text, interval_text, percent, settings_text, signed
 from eval.cells.measurements import IDLE_SHARE, CurveFile
 from eval.contamination.files import Pair
 
@@ -67,7 +67,10 @@ class Report:
 
     @cached_property
     def picks(self) -> list["Pick"]:
-        """The models to choose for each task, in the order of the tables; tasks with one model alone have none."""
+        """The models to choose for each task, in the order of the tables.
+
+        A task with one measured model and no published figure has none; one without any figure has an empty one.
+        """
         return [
             found
             for key, board in self.boards.items()
@@ -116,7 +119,7 @@ class Pick:
     """Rows of models that none beats significantly, best score first."""
     fastest: Row | None
     """The one of them with the lowest latency; None where none was timed, or only one is best."""
-    is_told_apart: bool
+    is_distinguished: bool
     """Whether any model of the task is significantly worse."""
     reported: Row | None
     """The best published figure in the ranking metric; None where there is none."""
@@ -129,24 +132,20 @@ def score_of(row: Row) -> float | None:
 
 
 def _column(board: Board, number: int) -> list[Row]:
-    return [row for row in board.by_column[number] if row is not None and row.value is not None]
+    return [row for row in board.by_column[number] if row is not None]
 
 
-def _pick(task: str, rows: Sequence[Row], *, is_official: bool) -> Pick | None:
+def _pick(task: str, column: Sequence[Row], *, is_official: bool) -> Pick | None:
+    rows = [row for row in column if row.value is not None]
     published = [row for row in rows if row.source == "reported"]
     reported = max(published, key=lambda row: row.value or 0.0) if published else None
     ranked = [row for row in rows if row.rank is not None and score_of(row) is not None]
-    if not ranked and reported is None:
+    if not ranked and reported is None and rows:
         return None
     best = sorted((row for row in ranked if row.rank and row.rank[0] == 1), key=lambda row: -(score_of(row) or 0.0))
     timed = [row for row in best if row.latency_ms is not None]
     fastest = min(timed, key=lambda row: row.latency_ms or 0.0) if len(best) > 1 and timed else None
     return Pick(task, tuple(best), fastest, len(best) < len(ranked), reported, is_official)
-
-
-def commit_text(commit: str) -> str:
-    """Return commits, joined by ` / `, with nine digits each; `+` for uncommitted changes stays."""
-    return " / ".join(one[:9] + ("+" if one.endswith("+") else "") for one in commit.split(" / ")) if commit else ""
 
 
 def settings_cells(row: Row, language: Language) -> list[str]:

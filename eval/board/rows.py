@@ -153,6 +153,8 @@ class Row(Config):
     commit: str = ""
     """Source state that the seeds were run with: a commit, with `+` for uncommitted changes; several are joined by
     ` / `. Empty where it was not noted."""
+    is_older_state: bool = False
+    """Whether that is another state than that of the table's newest cell."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings the model was trained with: of the fine-tuning, or the constants of a baseline."""
     num_grid_points: int | None = None
@@ -245,7 +247,14 @@ def build_table(
             kept += counted.get(model, [])
             failure = missing.get((name, model))
             rows += _rows_of_model(known[name], model, counted, failure, ranks, measured or Measured(), left_out)
-    return Table(rows + reported_rows(known[name] for name in names), comparisons, kept)
+    return Table(_mark_older(rows, kept) + reported_rows(known[name] for name in names), comparisons, kept)
+
+
+def _mark_older(rows: Sequence[Row], cells: Sequence[Result]) -> list[Row]:
+    """Return rows that say whether they come from another state of the source than the newest cell."""
+    newest = max(cells, key=lambda cell: cell.environment.get("finished", ""), default=None)
+    state = newest.environment.get("git", "") if newest else ""
+    return [row.model_copy(update={"is_older_state": bool(row.commit) and row.commit != state}) for row in rows]
 
 
 def compare_on_clean(

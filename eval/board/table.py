@@ -18,6 +18,7 @@ from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks
 from eval.board.comparison import Comparison
 from eval.board.rows import Row
+from eval.cells.files import NOT_MEASURED
 
 MODELS_PER_TABLE = 5
 
@@ -142,6 +143,10 @@ def _footnotes(row: Row) -> list[Footnote]:
     task = all_tasks().get(row.task)
     if task is not None and task.cluster is not None and row.ci95 is not None and row.num_clusters is None:
         notes.append(_footnote("clusters_unknown"))
+    if row.is_older_state:
+        notes.append(_footnote("older_state", commit=commit_text(row.commit)))
+    if row.reason == NOT_MEASURED:
+        return notes  # the cell says so itself
     if row.status != "ok":
         notes.append(_footnote("failed" if row.status == "failed" else "unavailable", reason=row.reason))
     elif row.reason:
@@ -158,6 +163,11 @@ def _footnotes(row: Row) -> list[Footnote]:
 
 def _footnote(key: str, **values: object) -> Footnote:
     return Footnote(Texts("ko", "report")(key, **values), Texts("en", "report")(key, **values))
+
+
+def commit_text(commit: str) -> str:
+    """Return commits, joined by ` / `, with nine digits each; `+` for uncommitted changes stays."""
+    return " / ".join(one[:9] + ("+" if one.endswith("+") else "") for one in commit.split(" / ")) if commit else ""
 
 
 def task_title(task: Task, language: Language = "ko") -> str:
@@ -201,6 +211,8 @@ def figure(row: Row | None, board: Board, join: str = " ", language: Language = 
     if row is None:
         return ""
     mark = board.mark(row)
+    if row.reason == NOT_MEASURED:
+        return Texts(language, "report")("not_measured")
     if row.value is None:
         return f"— {mark}".strip()
     parts = [percent(row.value) + (f" {mark}" if mark else "")]

@@ -8,7 +8,7 @@ import contextlib
 import datetime
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -28,6 +28,8 @@ Failure: TypeAlias = Literal["failed", "unavailable"]
 Status: TypeAlias = Literal["ok", "failed", "unavailable"]
 T = TypeVar("T")
 
+NOT_MEASURED = "not measured"
+"""Reason of a cell that is planned and that nobody has run."""
 WRITE_ATTEMPTS = 100
 """How often a file is written again whose folder another process removes meanwhile."""
 
@@ -174,6 +176,15 @@ def find_failures(out: Path) -> list[FailedCell]:
     cells = find_cells(out)[0] if failures else []
     finished = {(cell.task, cell.model, cell.seed): cell.environment["finished"] for cell in cells}
     return [failed for failed in failures if finished.get(failed.key, "") < failed.at]
+
+
+def not_measured(out: Path, keys: Iterable[CellKey]) -> list[FailedCell]:
+    """Return those of KEYS whose model has neither a finished nor a failed cell on the task, whatever the seed."""
+    return [
+        FailedCell(task=task, model=model, seed=seed, status="unavailable", reason=NOT_MEASURED, at="")
+        for task, model, seed in keys
+        if not any(path(out, task, model, seed).parent.is_dir() for path in (cell_path, failure_path))
+    ]
 
 
 def clear_failure(out: Path, key: CellKey) -> None:

@@ -105,13 +105,13 @@ def leased(path: Path, label: str = "", *, is_waiting: bool = True) -> Iterator[
         UsageError: the variable of the expiry is no number.
     """
     expiry = expiry_s()
-    is_told = False
+    is_announced = False
     while (lease := _acquire(path, expiry)) is None:
         if not is_waiting:
             raise LeaseTakenError(path)
-        if label and not is_told:
+        if label and not is_announced:
             sys.stderr.write(f"{label}: another process runs it; waiting\n")
-            is_told = True
+            is_announced = True
         time.sleep(min(POLL_S, expiry / BEATS_PER_EXPIRY))
     heart = threading.Thread(target=lease.keep, args=(expiry / BEATS_PER_EXPIRY,), daemon=True)
     heart.start()
@@ -210,7 +210,7 @@ def _here() -> tuple[str, int]:
 @cache
 def _host() -> str:
     parts = [platform.node()]
-    # A host that was started again, and a container, count their processes anew.
+    # A host that was started again, and a container, count their processes from 1 again.
     for source in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         with contextlib.suppress(OSError):
             parts.append(

@@ -23,9 +23,13 @@ Fails = Callable[..., AbstractContextManager[None]]
 
 def test_the_plan_has_the_models_asked_for_and_three_seeds_on_known_tasks() -> None:
     plan = load_leaderboard(REFERENCE_TOML)
-    assert {"majority", "tfidf", "pressbert-scratch"} <= set(plan.models)
+    assert {"majority", "tfidf", "pressbert-scratch", "pressbert-mini", "e5-small"} <= set(plan.models)
     assert plan.seeds == 3
-    assert "nsmc" in plan.tasks
+    official = [name for name in plan.tasks if get_task(name).is_official]
+    assert plan.tasks[: len(official)] == official
+    assert {"nsmc", "klue-nli", "klue-sts", "parakqc"} <= set(official)
+    assert {f"kobest-{name}" for name in ("boolq", "copa", "hellaswag", "sentineg", "wic")} <= set(official)
+    assert {"klue-tc-pool", "klue-dp-devsplit", "paws-x-devsplit"} <= set(plan.tasks)
     assert not any(get_task(name).is_sample for name in plan.tasks)
     for model in plan.models.values():
         assert not Path(model.source).is_absolute(), model.name
@@ -99,7 +103,7 @@ def test_the_tables_are_written_again_from_the_archive_and_a_mix_of_states_is_re
     assert main([*asked, "--work", str(work)]) == 0
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     monkeypatch.setattr(running, "run_job", lambda *_, **__: pytest.fail("run"))
-    assert main(["--tables", "--out", str(out), "--work", str(tmp_path / "two")]) == 0
+    assert main([*asked, "--tables", "--work", str(tmp_path / "two")]) == 0
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     # A cell of another state, and one from before anything but its predictions was noted.
     path = cell_path(work, "nsmc-sample", "tfidf", 0)

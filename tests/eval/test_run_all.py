@@ -630,6 +630,18 @@ def test_what_would_run_is_checked_and_nothing_is_written(
     assert not out.exists()
 
 
+def test_a_dry_run_prints_the_time_of_every_cell_and_of_all(
+    out: Path, nothing_runs: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing_runs()
+    asked = ("--tasks", "nsmc-sample", "klue-sts-sample", "--models", "majority", "tfidf", "--dry-run", "--lang", "en")
+    assert run(out, *asked) == 0
+    shown = capsys.readouterr().out
+    assert all(shown.count(name) == 2 for name in ("nsmc-sample", "klue-sts-sample", "majority", "tfidf"))
+    assert "4 cells left, about " in shown
+    assert not out.exists()
+
+
 def test_tasks_and_models_are_listed(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(out, "--list") == 0
     shown = capsys.readouterr().out
@@ -672,6 +684,27 @@ def test_what_was_checked_for_overlap_goes_with_the_cells(out: Path, tmp_path: P
         found = {path.relative_to(folder): path.read_bytes() for path in folder.glob(pattern) if path.is_file()}
         assert found
         assert {path.relative_to(out): path.read_bytes() for path in out.glob(pattern) if path.is_file()} == found
+
+
+def test_a_merge_by_a_plan_shows_what_nobody_has_measured(out: Path, tmp_path: Path) -> None:
+    folder, plan = tmp_path / "share", tmp_path / "plan.toml"
+    kinds = {"majority": "majority", "tfidf": "tfidf", "vectors": "embedder"}
+    entries = "".join(f'[models.{name}]\nkind = "{kind}"\n' for name, kind in kinds.items())
+    plan.write_text(f'tasks = ["nsmc-sample", "klue-sts-sample"]\n{entries}', encoding="utf-8")
+    run(folder, *NSMC, "--models", "majority")
+    assert run(out, "--plan", str(plan), "--merge", str(folder)) == 0
+    rows = measured(out)
+    without = {(model, task) for (model, task, _), row in rows.items() if row["value"] is None}
+    # Embedders are scored on pairs alone.
+    assert without == {("tfidf", "nsmc-sample"), *((model, "klue-sts-sample") for model in kinds)}
+    assert {(row["status"], row["reason"]) for row in rows.values() if row["value"] is None} == {
+        ("unavailable", "not measured")
+    }
+    korean, english, page = ((out / f"leaderboard.{kind}").read_text("utf-8") for kind in ("md", "en.md", "html"))
+    assert korean.count("| 측정 없음 |") == english.count("| not measured |") >= len(without)
+    assert page.count(">측정 없음<") >= len(without)
+    assert run(out, "--merge", str(folder)) == 0
+    assert {model for model, _, _ in measured(out)} == {"majority"}
 
 
 def test_what_failed_in_a_share_is_a_row_of_the_merged_table(

@@ -61,6 +61,21 @@ def right(number: int) -> list[Prediction]:
 FAILED = FailedCell(task="nsmc", model="mine", seed=1, status="failed", reason="OSError: no luck", at="2026-01-15")
 
 
+def test_figures_of_another_state_than_the_newest_cells_are_marked() -> None:
+    moments = {"old": ("1" * 40, "2026-01-01"), "newest": ("2" * 40, "2026-01-03"), "same": ("2" * 40, "2026-01-02")}
+    cells = [
+        cell(right(8)).model_copy(update={"model": model, "environment": {"git": state, "finished": finished}})
+        for model, (state, finished) in moments.items()
+    ]
+    rows = build_table([*cells, cell(right(7)).model_copy(update={"model": "unknown"})], []).rows
+    assert {row.model: row.is_older_state for row in rows if row.source == "measured"} == {
+        "old": True,
+        "newest": False,
+        "same": False,
+        "unknown": False,
+    }
+
+
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from eval.board.markdown import to_markdown
 from eval.board.page import to_html, write_leaderboard
 from eval.board.report import Report, score_of
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
+from eval.cells.files import NOT_MEASURED
 from eval.board.table import (
     Block,
     Board,
@@ -203,7 +204,7 @@ def test_two_substitutes_of_a_task_have_columns_of_their_own() -> None:
 
 def test_own_splits_and_tasks_never_stand_under_the_heading_of_published_figures() -> None:
     own = [task for task in all_tasks().values() if not task.is_official]
-    assert {"klue-nli-devsplit", "news-swag", "korquad-qnli", "nsmc-sample"} <= {task.name for task in own}
+    assert {"klue-nli-devsplit", "klue-tc-pool", "news-swag", "korquad-qnli", "nsmc-sample"} <= {t.name for t in own}
     rows = [row("tfidf", task.name, task.metrics[0].key) for task in own] + read_reported()
     for board in (build_board(rows, ORDER), *Report(file_of(rows), ORDER).boards.values()):
         for k in range(len(board.columns)):
@@ -359,6 +360,22 @@ def test_a_report_says_how_a_row_was_tuned_and_from_which_source_and_marks_a_mix
     assert record["settings"] == "epochs=3, peak_lr=0.0001"
 
 
+def test_figures_of_an_older_state_have_a_footnote_with_its_commit() -> None:
+    rows = [row("tfidf", "nsmc", "accuracy", 0.9, commit="a" * 40, is_older_state=True)]
+    assert "90.00 (1)" in markdown(rows)
+    assert "1. 이전 소스(aaaaaaaaa)에서 측정한 값" in markdown(rows)
+    assert "이전 소스(aaaaaaaaa)에서 측정한 값" in html(rows)
+    assert "이전 소스" not in markdown([row("tfidf", "nsmc", "accuracy", 0.9, commit="a" * 40)])
+
+
+def test_a_task_that_nobody_has_measured_is_named_and_not_hidden() -> None:
+    (pick,) = Report(file_of([failed("tfidf", "kobest-wic", "macro_f1", NOT_MEASURED, "unavailable")]), ORDER).picks
+    assert (pick.task, pick.best, pick.reported) == ("kobest-wic", (), None)
+    assert "| KoBEST WiC | 측정 없음 |  |  |" in markdown(
+        [failed("tfidf", "kobest-wic", "macro_f1", NOT_MEASURED, "unavailable")]
+    )
+
+
 def test_a_report_names_the_models_to_choose_for_each_task() -> None:
     ranked = [
         row("slow", "nsmc", "accuracy", 0.9, rank=(1, 2), latency_ms=9.0),
@@ -375,7 +392,7 @@ def test_a_report_names_the_models_to_choose_for_each_task() -> None:
     assert picks["nsmc"].reported is not None
     assert picks["nsmc"].reported.model == "kpfbert"
     assert picks["klue-nli"].best == ()
-    assert not picks["klue-sts-sample"].is_told_apart
+    assert not picks["klue-sts-sample"].is_distinguished
     assert score_of(CLEAN) == 0.7
     assert [pick.is_official for pick in report.picks] == sorted((p.is_official for p in report.picks), reverse=True)
     text = to_markdown(report, "ko")
