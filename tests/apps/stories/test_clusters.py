@@ -101,11 +101,12 @@ class Noise:
         return np.random.default_rng(len(texts)).standard_normal((len(texts), 96)).astype(np.float32)
 
 titles = [f"{a} {b} {c}번째 {d}" for a in ("벼리시", "다솔군", "서율시") for b in ("예산", "축제", "감사", "도로")
-          for c in range(1, 21) for d in ("발표", "개최", "취소", "논란", "연기", "확정", "추진")]
-config = ClusteringConfig()
-embedded = EmbeddedArticles.from_articles(to_articles(titles), Noise(), make_reducer(config))
-labels, is_core = find_groups(embedded, config, make_clusterer(config))
-sys.stdout.buffer.write(embedded.points.tobytes() + labels.tobytes() + is_core.tobytes())
+          for c in range(1, 11) for d in ("발표", "개최", "취소", "논란", "연기", "확정", "추진")]
+embedded = EmbeddedArticles.from_articles(to_articles(titles), Noise(), make_reducer(ClusteringConfig()))
+sys.stdout.buffer.write(embedded.points.tobytes())
+for config in (ClusteringConfig(), ClusteringConfig(clusterer="sklearn")):
+    labels, is_core = find_groups(embedded, config, make_clusterer(config))
+    sys.stdout.buffer.write(labels.tobytes() + is_core.tobytes())
 """
 
 
