@@ -25,7 +25,6 @@ from eval.board.markdown import to_markdown
 from eval.board.page import to_html, write_leaderboard
 from eval.board.report import Report, score_of
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row, read_reported
-from eval.cells.files import NOT_MEASURED
 from eval.board.table import (
     Block,
     Board,
@@ -36,6 +35,7 @@ from eval.board.table import (
     print_terminal,
     to_csv,
 )
+from eval.cells.files import NOT_MEASURED
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "leaderboard.md"
 ORDER = ("nsmc", "klue-nli", "klue-sts", "korquad", "klue-mrc")
