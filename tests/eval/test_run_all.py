@@ -22,7 +22,7 @@ from corpora.foundation.files import fingerprint
 from downstream import task as task_module
 from downstream.finetuning.result import Result, read_result
 from downstream.finetuning.search import Grid
-from downstream.task import SAMPLE_SUFFIX, all_tasks, get_task, read_task
+from downstream.task import SAMPLE_SUFFIX, all_tasks, get_task
 from eval import run_all
 from eval.board.rows import read_reported
 from eval.cells import run as running
@@ -30,7 +30,6 @@ from eval.cells.run import CellRunner
 from eval.contamination import __main__ as contamination
 from eval.contestants import tfidf
 from eval.contestants.contestant import Job, Outcome, load_leaderboard
-from eval.contestants.scratch import build_scratch
 from eval.reference import REFERENCE_TOML
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -390,47 +389,32 @@ def test_a_wrong_argument_is_one_line_and_leaves_nothing(
         assert list(tmp_path.iterdir()) == [], arguments
 
 
-def test_a_folder_that_cannot_be_made_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_line(
+    tmp_path: Path, fails: Fails, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("here first", encoding="utf-8")
-    done = command(*NSMC, "--models", "majority", "--out", tmp_path / "file" / "reports")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(str(tmp_path / "file"))
-    assert "--out" in done.stderr
+    with fails(ResultError, tmp_path / "file", "--out"):
+        run(tmp_path / "file" / "reports", *NSMC, "--models", "majority")
+    assert capsys.readouterr() == ("", "")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "here first"
 
 
-FULL_DISK = """
-import errno, os, runpy, sys
-script, limit = sys.argv[1], int(sys.argv[2])
-sys.argv = sys.argv[1:2] + sys.argv[3:]
-real, calls = os.fsync, []
+def test_a_full_disk_is_one_line_and_leaves_the_finished_cells(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: Fails
+) -> None:
+    written: list[int] = []
 
-def fsync(descriptor):
-    calls.append(descriptor)
-    if len(calls) > limit:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    real(descriptor)
+    def fsync(descriptor: int) -> None:
+        written.append(descriptor)
+        # One file is written before the second cell: the first cell.
+        if len(written) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-os.fsync = fsync
-runpy.run_path(script, run_name="__main__")
-"""
-
-
-def test_a_full_disk_is_one_line_and_leaves_the_finished_cells(out: Path) -> None:
-    arguments = [*NSMC, "--models", "majority", "tfidf", "--out", str(out), "--without", "noise", "cost"]
-    # One file is written before the second cell: the first cell.
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, ROOT / "eval" / "run_all.py", "1", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    monkeypatch.setattr(os, "fsync", fsync)
     first, second = (out / "results" / "nsmc-sample" / name / "seed-0.json" for name in ("majority", "tfidf"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Traceback" not in done.stderr
-    (line,) = (line for line in done.stderr.splitlines() if not line.startswith("["))
-    assert line.startswith(f"{second}: cannot write ({os.strerror(errno.ENOSPC)})")
+    with fails(ResultError, second, f"cannot write ({os.strerror(errno.ENOSPC)})"):
+        run(out, *NSMC, "--models", "majority", "tfidf")
+    assert capsys.readouterr().out == ""
     assert read_result(first).metrics["accuracy"] is not None
     assert [path for path in out.rglob("*") if path.is_file()] == [first]
 
@@ -522,13 +506,13 @@ def test_models_without_a_task_in_common_are_one_line(out: Path, fails: Fails) -
 def test_settings_of_encoders_are_chosen_by_a_grid_once_and_repeated_as_chosen(
     out: Path,
     tmp_path: Path,
+    tiny_encoder: Path,
     ran: list[Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(run_all.GRIDS, "small", Grid((32,), (1e-4, 1e-3), (0.2,)))
-    encoder = build_scratch(read_task(get_task("nsmc-sample"), tmp_path), tmp_path / "encoder", seed=0)
-    asked = (*NSMC, "--models", f"bert={encoder}", "majority", "--seeds", "2", "--grid", "small")
+    asked = (*NSMC, "--models", f"bert={tiny_encoder}", "majority", "--seeds", "2", "--grid", "small")
     assert run(out, *asked, "--set", "max_length=16") == 0
     assert len(ran) == 3
     grid = {cell: json.loads(content)["recipe"].get("grid") for cell, content in cells(out).items()}
