@@ -4,13 +4,14 @@ The settings of a model are chosen on `dev` (`kobest-copa-dev` and so on), and s
 repository names no licence; the paper publishes the data under CC BY-SA 4.0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from corpora.official import OfficialFile
 from downstream.metrics import accuracy, macro_f1
 from downstream.substitutes import OtherSplit
-from downstream.task import Task
+from downstream.task import Family, FinetuneConfig, Task
 
 URL = "https://raw.githubusercontent.com/SKT-LSL/KoBEST_datarepo/main/v1.0"
 LICENCE = "CC-BY-SA-4.0"
@@ -45,12 +46,26 @@ DIGESTS: Mapping[str, Mapping[str, tuple[str, int]]] = {
 """Folder → split → SHA-256 and bytes of its file."""
 
 
-def kobest_task(folder: str, **about: Any) -> Task:
-    """Return one of the five tasks: two choices unless ABOUT says otherwise, scored on test.
+def kobest_task(
+    folder: str,
+    *,
+    family: Family,
+    num_examples: Mapping[str, int],
+    read: Callable[[Path], list[Any]],
+    finetune: FinetuneConfig,
+    takes_pairs: bool = False,
+    chance: float = 1 / 2,
+) -> Task:
+    """Return one of the five tasks, scored on test; the arguments are fields of `Task`.
 
     Args:
         folder: name of the task, and of its folder.
-        about: the other fields of `Task`.
+        family: what is predicted.
+        num_examples: by split.
+        read: reads a file.
+        finetune: settings of fine-tuning.
+        takes_pairs: whether an example has two texts.
+        chance: value of the first metric for guessing.
     """
     files = {
         split: OfficialFile(
@@ -62,8 +77,19 @@ def kobest_task(folder: str, **about: Any) -> Task:
         )
         for split, (digest, size_bytes) in DIGESTS[folder].items()
     }
-    shared = {"metrics": (macro_f1, accuracy), "chance": 1 / 2, "eval_split": "test", "substitute": OtherSplit("dev")}
-    about = shared | about
     return Task(
-        name=f"kobest-{folder.lower()}", title=f"KoBEST {folder}", files=files, source=SOURCE, licence=LICENCE, **about
+        name=f"kobest-{folder.lower()}",
+        title=f"KoBEST {folder}",
+        family=family,
+        files=files,
+        num_examples=num_examples,
+        read=read,
+        takes_pairs=takes_pairs,
+        metrics=(macro_f1, accuracy),
+        chance=chance,
+        finetune=finetune,
+        source=SOURCE,
+        licence=LICENCE,
+        eval_split="test",
+        substitute=OtherSplit("dev"),
     )
