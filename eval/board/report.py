@@ -12,6 +12,7 @@ from eval.board.comparison import Comparison
 from eval.board.disagreement import Disagreement
 from eval.board.rows import CleanFigure, LeaderboardFile, NoiseFigure, Row
 from eval.board.table import Board, block_of, build_board, commit_text, interval_text, percent, settings_text, signed
+from eval.cells.files import NOT_MEASURED
 from eval.cells.measurements import IDLE_SHARE, CurveFile
 from eval.contamination.files import Pair
 
@@ -69,7 +70,7 @@ class Report:
     def picks(self) -> list["Pick"]:
         """The models to choose for each task, in the order of the tables.
 
-        A task with one measured model and no published figure has none; one without any figure has an empty one.
+        A task with one measured model and no published figure has none; one that nobody has measured has an empty one.
         """
         return [
             found
@@ -140,7 +141,7 @@ def _pick(task: str, column: Sequence[Row], *, is_official: bool) -> Pick | None
     published = [row for row in rows if row.source == "reported"]
     reported = max(published, key=lambda row: row.value or 0.0) if published else None
     ranked = [row for row in rows if row.rank is not None and score_of(row) is not None]
-    if not ranked and reported is None and rows:
+    if not ranked and reported is None and any(row.reason != NOT_MEASURED for row in column):
         return None
     best = sorted((row for row in ranked if row.rank and row.rank[0] == 1), key=lambda row: -(score_of(row) or 0.0))
     timed = [row for row in best if row.latency_ms is not None]

@@ -5,7 +5,7 @@ from functools import partial
 from downstream.families.classification import Classification
 from downstream.readers import read_labelled_rows
 from downstream.task import FinetuneConfig
-from downstream.tasks.kobest import kobest_task
+from downstream.tasks.kobest._task import kobest_task
 
 LABELS = ("false", "true")
 

@@ -7,7 +7,7 @@ from corpora.characters import nfc
 from downstream.families.multiple_choice import MultipleChoice
 from downstream.readers import parse_choice, read_tsv_rows
 from downstream.task import ChoiceExample, FinetuneConfig
-from downstream.tasks.kobest import kobest_task
+from downstream.tasks.kobest._task import kobest_task
 
 CONNECTIVES: Mapping[str, str] = {"원인": "왜냐하면", "결과": "그래서"}
 """Kind of question → conjunction behind the sentence, so that both choices continue a text."""

@@ -6,7 +6,7 @@ from corpora.characters import nfc
 from downstream.families.multiple_choice import MultipleChoice
 from downstream.readers import read_tsv_rows, unquote
 from downstream.task import ChoiceExample, FinetuneConfig
-from downstream.tasks.kobest import kobest_task
+from downstream.tasks.kobest._task import kobest_task
 
 COLUMNS = ("context", "choice1", "choice2", "choice3", "choice4", "label")
 
