@@ -64,6 +64,7 @@ PAGES = (
     DemoPage("signals", ":material/campaign:", None),
     DemoPage("answers", ":material/quiz:", "reader"),
     DemoPage("blanks", ":material/edit_note:", "encoder"),
+    DemoPage("writing", ":material/spellcheck:", None),
     DemoPage("leaderboard", ":material/leaderboard:", None),
 )
 

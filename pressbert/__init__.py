@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from downstream.headline import headline as headline
     from downstream.moderate import moderate as moderate
     from downstream.moderate import soften as soften
+    from downstream.proofread import proofread as proofread
     from downstream.summarize import Summarizer as Summarizer
     from downstream.summarize import summarize as summarize
 
@@ -41,6 +42,7 @@ FACES = {
     "moderate": "downstream.moderate:moderate",
     "soften": "downstream.moderate:soften",
     "headline": "downstream.headline:headline",
+    "proofread": "downstream.proofread:proofread",
     "read_documents": "corpora.documents:read_documents",
     "split_sentences": "corpora.sentences:split_sentences",
 }

@@ -476,6 +476,19 @@ def test_a_sentence_without_blank_is_an_error(open_page: Open) -> None:
     assert "빈칸이 없습니다" in press(app, "채우기").error[0].value
 
 
+# --- 교열 -----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_are_marked_and_corrected(open_page: Open) -> None:
+    app = open_page("writing")
+    set_text(app, "writing-text", "<b>이렇게</b> 하면 안되요.\n몇일 뒤에 봐요.")
+    shown = page_html(press(app, "교열하기"))
+    assert "<b>" not in shown
+    assert "안 돼요" in shown
+    assert "며칠 뒤에" in shown
+    assert "고칠 곳 2군데" in app.caption[0].value
+
+
 # --- 모델 비교 ------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import to_json
 
 pytest.importorskip("fastapi", reason="needs fastapi and prometheus-client: pip install 'pressbert[serve]'")
 
@@ -32,10 +33,13 @@ from apps.stories.keywords import ClassTfidf
 from corpora.documents import read_documents
 from corpora.foundation.errors import SuiteError
 from downstream.answer import SentenceFinder
+from downstream.awkward import awkward
 from downstream.classify import Classifier
+from downstream.complete import complete
 from downstream.fill_mask import MaskFiller
 from downstream.moderate import moderate, soften
 from downstream.moderate.model import bundled_moderator
+from downstream.proofread import proofread
 from downstream.runtimes.backends import WORDS
 from downstream.stance import stance
 from downstream.summarize import summarize
@@ -44,12 +48,15 @@ from downstream.task import SAMPLE_ROOT
 TOOLS = all_tools()
 NAMES = (
     "answer",
+    "awkward",
     "blanks",
     "classify",
+    "complete",
     "duplicates",
     "embed",
     "keywords",
     "moderate",
+    "proofread",
     "signals",
     "stories",
     "summarize",
@@ -236,6 +243,24 @@ def test_words_that_decide_come_with_a_label(services: dict[str, Service]) -> No
     assert "words" not in answers(services["classify"], {"texts": [text]})[0]
     with pytest.raises(UnsuitableError, match="negative, positive"):
         answers(services["classify"], {"texts": [text], "label": "좋음"})
+
+
+def test_errors_are_found_as_by_the_function(services: dict[str, Service]) -> None:
+    text = "이렇게 하면 안되요. 몇일 걸릴수 있습니다."
+    (found,) = answers(services["proofread"], {"texts": [text], "only": ["spelling"]})
+    assert found == json.loads(to_json(proofread(text, only=["spelling"])))
+    assert [one["text"] for one in found] == ["몇일"]
+
+
+def test_awkward_wording_and_completions_are_those_of_the_functions(services: dict[str, Service]) -> None:
+    text = "시민들로 하여금 떠나게 했다."
+    (found,) = answers(services["awkward"], {"texts": [text]})
+    assert found == json.loads(to_json(awkward(text)))
+    assert found[0]["text"] == "로 하여금"
+    begun = "시는 내년 예산을 확"
+    (completions,) = answers(services["complete"], {"texts": [begun], "num_completions": 2})
+    assert completions == json.loads(to_json(complete(begun, 2)))
+    assert len(completions) == 2
 
 
 def test_blanks_are_filled_as_by_the_function(services: dict[str, Service]) -> None:

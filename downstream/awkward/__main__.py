@@ -1,0 +1,32 @@
+"""The command `python -m downstream.awkward`."""
+
+import json
+import sys
+from dataclasses import asdict
+
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from downstream.awkward import awkward
+from downstream.writing.files import STANDARD_INPUT, place_of, read_text
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Find awkward wording from the command line."""
+    parser = ArgumentParser("python -m downstream.awkward", "Find awkward wording in Korean text.")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="text files; default or -: the standard input")
+    parser.add_argument("--unlikely", action="store_true", help="find words that the bundled encoder does not expect")
+    parser.add_argument("--quotations", action="store_true", help="judge quotations, too")
+    parser.add_argument("--json", action="store_true", help="print JSON, a line a finding")
+    arguments = parser.parse(argv)
+    for path in arguments.files or [STANDARD_INPUT]:
+        text = read_text(path)
+        for found in awkward(text, unlikely=arguments.unlikely, quotations=arguments.quotations):
+            if arguments.json:
+                line = json.dumps(asdict(found), ensure_ascii=False)
+            else:
+                line = f"{path}:{place_of(text, found.start)}: {found.text} ({found.kind}) {found.reason}"
+            sys.stdout.write(f"{line}\n")
+    return EXIT_DONE
+
+
+if __name__ == "__main__":
+    run_command(main)
