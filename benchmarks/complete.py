@@ -23,7 +23,7 @@ from downstream.writing.hangul import FINALS, VOWELS, is_syllable, parts
 from downstream.writing.training import Role, texts_of
 
 SHOWN = 3
-NUM_TEXTS = 24
+NUM_TEXTS = 16
 LEAST_SAVED = 2
 """Keys of a completion that is only the beginning of the word, from which on the writer takes it."""
 SENTENCES = 6

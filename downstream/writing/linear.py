@@ -112,7 +112,7 @@ class GapModel:
         """Return the log-odds of a blank before each letter, (N,)."""
         buckets = hash_gaps(letters, len(self.weights))
         sums = self.weights[buckets].sum(axis=1, dtype=np.int32)
-        return (sums * np.float32(self.scale) + np.float32(self.bias)).astype(np.float32)
+        return np.asarray(sums * np.float32(self.scale) + np.float32(self.bias), dtype=np.float32)
 
 
 def train_gaps(
@@ -138,7 +138,7 @@ def train_gaps(
     bias = np.zeros(2, np.float32)
     bias[1] = 1e-2
 
-    @numba.njit(fastmath=True)  # type: ignore[untyped-decorator]
+    @numba.njit(fastmath=True)
     def fit(buckets: Any, targets: Any, weights: Any, squares: Any, bias: Any, rate: float) -> float:
         loss = 0.0
         for k in range(len(targets)):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from downstream.writing.edits import Edit
+from downstream.writing.edits import Edit, Kind
 from downstream.writing.hangul import FINALS, LEADS, VOWELS, compose, final_of, parts
 from downstream.writing.lexicon import Lexicon
 from downstream.writing.morphemes import Morpheme, score
@@ -148,7 +148,7 @@ def typo_edits(
             reverse=True,
         )
         gain, best = ranked[0]
-        kind = "grammar" if best == particle else "spelling"
+        kind: Kind = "grammar" if best == particle else "spelling"
         if gain > (limits.gain_particle if best == particle else limits.gain):
             confidence = 1 / (1 + math.exp(-(gain - 3)))
             others = tuple(slip for other, slip in ranked[1:] if other > 0)
