@@ -6,7 +6,7 @@ A misspelt word is found by its first two letters, so that the number of words c
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corpora.foundation.config import Config, load_recipe
 from corpora.foundation.files import package_path
@@ -113,9 +113,8 @@ class Rules:
                 to = _fill(pattern.to, found)
                 if to is not None and to != found.group():
                     group = pattern.group
-                    yield _shortest(
-                        text, Edit(found.start(), found.end(), to, group.kind, group.reason, group.confidence)
-                    )
+                    edit = Edit(found.start(), found.end(), to, group.kind, group.reason, group.confidence)
+                    yield from _pieces(text, edit)
 
     def _word_edits(self, text: str) -> Iterator[Edit]:
         known = self._words
@@ -131,7 +130,7 @@ class Rules:
                 if self._is_right(text, start, end):
                     continue
                 group = word.group
-                yield _shortest(text, Edit(start, end, word.right, group.kind, group.reason, group.confidence))
+                yield from _pieces(text, Edit(start, end, word.right, group.kind, group.reason, group.confidence))
                 break
 
     def _is_right(self, text: str, start: int, end: int) -> bool:
@@ -186,14 +185,30 @@ def _fill(template: str, found: re.Match[str]) -> str | None:
     return PLACEHOLDER.sub(fill, template)
 
 
-def _shortest(text: str, edit: Edit) -> Edit:
-    """Return an edit without the letters that stay the same at its ends, so that edits side by side do not collide."""
+def _pieces(text: str, edit: Edit) -> Iterator[Edit]:
+    """Yield an edit in its smallest parts, so that edits side by side do not collide."""
     old, new = text[edit.start : edit.end], edit.replacement
+    if "".join(old.split()) == "".join(new.split()):
+        yield from _blanks(text, edit)
+        return
     front = 0
     while front < min(len(old), len(new)) and old[front] == new[front]:
         front += 1
     back = 0
     while back < min(len(old), len(new)) - front and old[-1 - back] == new[-1 - back]:
         back += 1
-    short = new[front : len(new) - back]
-    return Edit(edit.start + front, edit.end - back, short, edit.kind, edit.reason, edit.confidence)
+    yield replace(edit, start=edit.start + front, end=edit.end - back, replacement=new[front : len(new) - back])
+
+
+def _blanks(text: str, edit: Edit) -> Iterator[Edit]:
+    """Yield an edit that changes blanks alone as one edit for each gap."""
+    at, k, new = edit.start, 0, edit.replacement
+    while at < edit.end or k < len(new):
+        start, first = at, k
+        while at < edit.end and text[at].isspace():
+            at += 1
+        while k < len(new) and new[k].isspace():
+            k += 1
+        if text[start:at] != new[first:k]:
+            yield replace(edit, start=start, end=at, replacement=new[first:k])
+        at, k = at + 1, k + 1
