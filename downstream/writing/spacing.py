@@ -197,11 +197,15 @@ def wants_blank(morphemes: Sequence[Morpheme], k: int) -> str | None:
     if before.tag in {"ETM", "JKG", "MM", "MAG"}:
         return _after_modifier(before, behind)
     if before.tag[0] == "J":
-        return "particle" if behind.tag[0] in "NVM" else ""
+        # 정은남, 국민의힘: what looks like a particle in a name.
+        noun = morphemes[k - 2] if k > 1 else None
+        is_name = noun is not None and noun.end == before.start and noun.end - noun.start == 1
+        is_sure = behind.is_known and behind.end - behind.start > 1
+        return "particle" if behind.tag[0] in "NVM" and is_sure and not is_name else ""
     if before.tag == "NP" and before.form in {"우리", "저희", "누구"} and behind.tag[:2] == "NN":
         return "modifier"
     is_noun = before.tag[:2] in {"NN", "NP"} or before.tag in {"XSN", "ETN"}
-    return "bound" if is_noun and behind.tag == "NNB" and behind.form in {"때문", "등", "따위", "뿐"} else ""
+    return "bound" if is_noun and behind.tag == "NNB" and behind.form in {"때문", "등", "따위"} else ""
 
 
 def _after_connective(before: Morpheme, behind: Morpheme) -> str:
@@ -220,9 +224,9 @@ def _after_modifier(before: Morpheme, behind: Morpheme) -> str:
             return "" if behind.form in LIKE_VERBS else "bound"
         return "modifier" if behind.tag[0] in "NVM" else ""
     if before.tag == "JKG":
-        return "modifier" if behind.tag[0] in "NM" else ""
+        return ""
     if before.tag == "MM":
-        is_free = before.form in FREE_MODIFIERS or (behind.tag == "NNB" and before.form == "그")
+        is_free = before.form in FREE_MODIFIERS or (behind.tag == "NNB" and before.form == "그") or not behind.is_known
         return "" if is_free else "modifier"
     is_sure = before.form in SEPARATE_ADVERBS or (len(before.form) > 1 and before.form[-1] in "히게로")
     return "adverb" if is_sure and behind.tag[0] in "VM" else ""
