@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from corpora.sentences import split_sentences as split_sentences
     from downstream.classify import Classifier as Classifier
     from downstream.classify import classify as classify
+    from downstream.complete import complete as complete
     from downstream.embed import Embedder as Embedder
     from downstream.embed import encode as embed  # noqa: F401
     from downstream.fill_mask import MaskFiller as MaskFiller
@@ -35,6 +36,7 @@ FACES = {
     "find_duplicates": "apps.clustering:find_duplicates",
     "classify": "downstream.classify:classify",
     "Classifier": "downstream.classify:Classifier",
+    "complete": "downstream.complete:complete",
     "embed": "downstream.embed:encode",
     "Embedder": "downstream.embed:Embedder",
     "MaskFiller": "downstream.fill_mask:MaskFiller",

@@ -76,9 +76,10 @@ def test_api_pages_name_what_exists() -> None:
     for path in (ROOT / "docs" / "api").glob("*.md"):
         for name in re.findall(r"^::: ([\w.]+)$", path.read_text(encoding="utf-8"), re.MULTILINE):
             parts = name.split(".")
-            files = [ROOT.joinpath(*parts[:n]) for n in range(len(parts), 0, -1)]
-            module = next(file.with_suffix(".py") for file in files if file.with_suffix(".py").is_file())
-            rest = parts[len(module.relative_to(ROOT).parts) :]
+            folders = [(n, ROOT.joinpath(*parts[:n])) for n in range(len(parts), 0, -1)]
+            files = [(n, file) for n, path in folders for file in (path.with_suffix(".py"), path / "__init__.py")]
+            length, module = next((n, file) for n, file in files if file.is_file())
+            rest = parts[length:]
             source = module.read_text(encoding="utf-8")
             is_defined = not rest or re.search(rf"^(def|class) {rest[0]}\b|^    {rest[0]},$", source, re.MULTILINE)
             assert is_defined, f"{path.name}: {name} is not defined in {module.name}"
