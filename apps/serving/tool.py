@@ -122,8 +122,9 @@ class Tool:
 def all_tools() -> dict[str, Tool]:
     """Return every tool by its name, those of plug-ins included."""
     from apps.serving import tools
+    from apps.serving.tools import drafts
 
-    own = discover(tools, "TOOL")
+    own = discover(tools, "TOOL") | discover(drafts, "TOOL")
     # Plug-ins of the desk are in the same group.
     added = {name: part for name, part in plugins("tools").items() if isinstance(part, Tool)}
     refuse_taken("tools", added, own)

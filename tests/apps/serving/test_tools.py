@@ -50,8 +50,10 @@ NAMES = (
     "answer",
     "awkward",
     "blanks",
+    "changes",
     "classify",
     "complete",
+    "desk",
     "duplicates",
     "embed",
     "keywords",
@@ -311,6 +313,16 @@ def test_comments_are_judged_and_softened_as_by_the_functions(services: dict[str
     assert [each["softened"] for each in found["proposals"]] == [each.text for each in proposals]
     with pytest.raises(UnsuitableError, match="precision"):
         answers(services["moderate"], body | {"precision": 0.123})
+
+
+def test_the_desk_and_its_changes_are_served(services: dict[str, Service]) -> None:
+    draft = {"text": "새 다리가 3일 열렸다. 주민들은 반겼다.", "title": "새 다리"}
+    (found,) = answers(services["desk"], {"articles": [draft], "archive": [draft, {"text": "금리를 동결했다."}]})
+    assert [each["is_copy"] for each in found["similar"]] == [True, False]
+    assert [part["text"] for part in found["bullets"]]
+    body = {"old": draft["text"], "new": draft["text"].replace("3일", "5일")}
+    (change,) = answers(services["changes"], body)
+    assert (change["kind"], change["old_text"], change["new_text"]) == ("number", "3일", "5일")
 
 
 def test_signals_are_those_of_the_functions(services: dict[str, Service]) -> None:
