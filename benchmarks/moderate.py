@@ -26,7 +26,7 @@ from corpora.foundation.files import write_text
 from corpora.official import data_root
 from downstream.finetuning.ngrams import NgramClassifier
 from downstream.metrics import macro_f1
-from downstream.moderate.evasion import DISGUISES, disguise
+from downstream.moderate.evasion import disguise
 from downstream.moderate.model import Encode, Moderator, bundled_moderator, open_encoder
 from downstream.moderate.softening import soften_with
 from downstream.moderate.sources import LABELS
@@ -36,7 +36,7 @@ from downstream.task import get_task
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "moderate.md"
 IDENTITY = Path(__file__).resolve().parent / "data" / "moderate_identity.txt"
 THRESHOLDS = tuple(k / 100 for k in range(20, 81))
-NUM_DISGUISED, NUM_SOFTENED = 400, 100
+NUM_DISGUISED, NUM_SOFTENED = 400, 80
 ROUNDS = 2000
 NAMES = {"blanks": "blanks, dots", "jamo": "jamo", "numerals": "numerals", "emoji": "emoji", "repeated": "repetitions"}
 
@@ -60,6 +60,8 @@ class Across:
     """At the threshold that the training source says has a precision of 0.8."""
     harmful: tuple[str, ...]
     """The harmful comments of the reported half."""
+    harmless: tuple[str, ...]
+    """The others."""
 
 
 def binary_f1(golds: NDArray[np.bool_], flagged: NDArray[np.bool_]) -> float:
@@ -93,6 +95,7 @@ def across(recipe: ModeratorRecipe, train: Examples, test: Examples, added: Exam
         binary_f1(golds[half], plain[half] >= own),
         float(golds[half][flagged].mean()) if flagged.any() else 0.0,
         tuple(c.text for k, c in enumerate(test.comments) if half[k] and golds[k]),
+        tuple(c.text for k, c in enumerate(test.comments) if half[k] and not golds[k]),
     )
 
 
@@ -101,14 +104,15 @@ def flag_rate(model: Moderator, texts: Sequence[str], threshold: float) -> float
     return float((model.scores(model.probabilities(texts)) >= threshold).mean())
 
 
-def evasion(found: Across) -> dict[str, float]:
-    """Return the recall of harmful comments as they are, and disguised in each manner."""
+def evasion(found: Across) -> dict[str, tuple[float, float]]:
+    """Return how many harmful and harmless comments are flagged as written, and disguised in each manner."""
     draw = random.Random(0)  # noqa: S311
-    chosen = draw.sample(found.harmful, min(NUM_DISGUISED, len(found.harmful)))
-    rates = {"as written": flag_rate(found.moderator, chosen, found.threshold)}
-    for kind, name in NAMES.items():
-        assert kind in DISGUISES
-        rates[name] = flag_rate(found.moderator, [disguise(text, kind, draw) for text in chosen], found.threshold)
+    groups = [draw.sample(group, min(NUM_DISGUISED, len(group))) for group in (found.harmful, found.harmless)]
+    rates: dict[str, tuple[float, float]] = {}
+    for name, kind in {"as written": "", **{name: kind for kind, name in NAMES.items()}}.items():
+        shown = [[disguise(text, kind, draw) if kind else text for text in group] for group in groups]
+        harmful, harmless = (flag_rate(found.moderator, texts, found.threshold) for texts in shown)
+        rates[name] = harmful, harmless
     return rates
 
 
@@ -163,7 +167,7 @@ def three_classes(recipe: ModeratorRecipe, beep: Examples, encode: Encode, root:
 
 def page(
     both: Sequence[Across],
-    rates: dict[str, float],
+    rates: dict[str, tuple[float, float]],
     softened: Sequence[tuple[str, int, float, float]],
     names: Sequence[tuple[str, float]],
     three: ThreeClasses,
@@ -174,7 +178,10 @@ def page(
         f"| {a.precision:.3f} |"
         for a in both
     )
-    hidden = "\n".join(f"| {name} | {rate:.1%} | {rates['as written'] - rate:+.1%} |" for name, rate in rates.items())
+    whole, _ = rates["as written"]
+    hidden = "\n".join(
+        f"| {name} | {rate:.1%} | {whole - rate:+.1%} | {wrong:.1%} |" for name, (rate, wrong) in rates.items()
+    )
     soft = "\n".join(f"| {manner} | {n} | {passed:.1%} | {kept:.1%} |" for manner, n, passed, kept in softened)
     neutral = "\n".join(f"| {name} | {rate:.1%} |" for name, rate in names)
     return f"""# Comments: hate and offence
@@ -193,11 +200,11 @@ source.
 
 ## Evasion
 
-Recall of {NUM_DISGUISED} harmful comments of {both[0].test} by the model of {both[0].train}; half of the words are
-disguised.
+{NUM_DISGUISED} harmful and as many harmless comments of {both[0].test}, judged by the model of {both[0].train} at the
+chosen threshold; half of the words are disguised.
 
-| disguise | recall | lost |
-| --- | ---: | ---: |
+| disguise | recall | recall lost | harmless flagged |
+| --- | ---: | ---: | ---: |
 {hidden}
 
 ## Neutral sentences with names of people

@@ -142,6 +142,8 @@ def _on_news(context: PageContext, task: Task, label: str, threshold: float) -> 
         )
     elif task.official_name != "hate":
         lines.append(texts("comments.on_news_unknown"))
+    if task.official_name != "hate":
+        lines.append(texts("comments.see_moderation", page=texts("moderation.title")))
     st.info("\n\n".join(map(literal, lines)), icon=":material/info:")
 
 

@@ -27,8 +27,8 @@ AMOUNT = re.compile(
 NAME = re.compile(r"[가-힣A-Za-z][가-힣A-Za-z0-9&+-]{1,15}")
 ENDING = re.compile(r"(?:에서는|에서|으로는|으로|에게|까지|부터|이라는|라는|은|는|이|가|을|를|의|에|와|과|도|로|만)$")
 KINDS = ("contact", "price", "praise", "call_to_action", "label", "name")
-FEWEST = 4
-"""Occurrences from which on a name is a signal."""
+FEWEST, LEAST_SHARE = 5, 0.04
+"""Occurrences, and share of the words, from which on a name is a signal."""
 
 
 def advertorial(text: str, title: str = "") -> Findings:
@@ -63,14 +63,17 @@ def advertorial(text: str, title: str = "") -> Findings:
 def _names(text: str) -> tuple[list[Signal], float]:
     """Return where the most frequent name stands, and its share of the words."""
     words = [(found.start(), found[0]) for found in NAME.finditer(text)]
-    stems = [(start, ENDING.sub("", word) if len(word) > 2 else word) for start, word in words]
+    without = {word: ENDING.sub("", word) if len(word) > 2 else word for _, word in words}
+    # 한빛치과 ends like 사람과; that it also stands with an ending shows that it is whole.
+    whole = set(without.values())
+    stems = [(start, word if word in whole else without[word]) for start, word in words]
     common = frozenset(lexicon("advertorial")["common"])
     counts = Counter(stem for _, stem in stems if len(stem) > 1 and stem not in common)
     if not counts:
         return [], 0.0
     name, number = max(counts.items(), key=lambda pair: (pair[1], len(pair[0]), pair[0]))
     share = number / len(words)
-    if number < FEWEST:
+    if number < FEWEST or share < LEAST_SHARE:
         return [], share
     return [
         Signal("name", start, start + len(stem), text[start : start + len(stem)])

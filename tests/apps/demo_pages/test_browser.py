@@ -338,6 +338,31 @@ def test_the_other_pages_do_their_work(visit: Callable[..., Visitor]) -> None:
     visitor.picture("leaderboard")
 
 
+def test_drafts_comments_and_signals_are_looked_at_on_wide_and_narrow_screens(visit: Callable[..., Visitor]) -> None:
+    for width in (1280, 390):
+        for page, button, needed in (
+            ("desk", texts("desk.example"), texts("desk.bullets")),
+            ("moderation", "이런", texts("moderation.softened")),
+            ("signals", texts("signals.example"), texts("signal.critical_quote")),
+        ):
+            visitor = visit(width).open(page)
+            visitor.press(button).page.wait_for_selector(f"text={needed}")
+            main = visitor.page.locator("[data-testid=stMain]")
+            assert main.evaluate("e => e.scrollWidth - e.clientWidth") <= 1, (page, width)
+            visitor.picture(f"{page}-{width}")
+
+
+def test_an_update_is_compared_with_the_keyboard(visit: Callable[..., Visitor]) -> None:
+    visitor = visit().open("desk")
+    visitor.page.get_by_role("tab", name=texts("desk.update")).press("Enter")
+    for label, text in (("desk.old", "시는 3일 다리를 연다."), ("desk.new", "시는 5일 다리를 연다.")):
+        visitor.page.get_by_label(texts(label), exact=True).fill(text)
+    visitor.page.keyboard.press("Tab")
+    visitor.page.keyboard.press("Enter")
+    visitor.page.wait_for_selector(".pb-changes")
+    assert "5일" in visitor.texts(".pb-changes")[0]
+
+
 def test_the_address_brings_back_page_settings_and_language(visit: Callable[..., Visitor]) -> None:
     visitor = visit().open(sentences="5", lang="English")
     assert visitor.texts("h1") == ["Summaries"]

@@ -58,7 +58,7 @@ def test_plain_news_has_no_signals_of_stance_but_its_facts() -> None:
 def test_advertising_is_found() -> None:
     text = (
         "한빛치과는 국내 최초로 30% 할인 행사를 한다. 한빛치과에 상담을 신청하세요. 문의는 02-123-4567, "
-        "www.hanbit.kr. 한빛치과는 한빛치과의 자랑이다. 광고"
+        "www.hanbit.kr. 한빛치과는 한빛치과의 자랑이다. 한빛치과. 광고"
     )
     found = advertorial(text)
     assert {kind for kind, _ in kinds(found)} == {"contact", "price", "praise", "call_to_action", "label", "name"}
