@@ -37,6 +37,7 @@ check: $(VENV)/dev  ## Format, lint, types, spelling
 
 bundled: $(VENV)/run  ## Retrain the models that come with the package, from the text under PRESSBERT_DATA
 	$(BIN)/python -m downstream.bundle
+	$(BIN)/python -m downstream.moderate train --out downstream/bundled/moderator
 
 reference: $(VENV)/run  ## Regenerate docs/reports/ from the data under PRESSBERT_DATA
 	$(BIN)/python -m eval.reference

@@ -17,8 +17,10 @@ from pathlib import Path
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
+from corpora.foundation.files import sha256, write_json
 from corpora.official import data_root
 from corpora.sources import parse_field
+from downstream.encoders.folder import BUNDLED
 from downstream.moderate.model import Moderation, Moderator
 from downstream.moderate.softening import Softened, soften_with
 
@@ -93,6 +95,18 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def record_files(folder: Path) -> None:
+    """Write the digests of a bundled model's files into the manifest of the bundle."""
+    manifest = folder.parent / "MANIFEST.json"
+    values = json.loads(manifest.read_text(encoding="utf-8"))
+    kept = {name: entry for name, entry in values["files"].items() if not name.startswith(f"{folder.name}/")}
+    own = {
+        f"{folder.name}/{path.name}": {"sha256": sha256(path), "size_bytes": path.stat().st_size}
+        for path in folder.iterdir()
+    }
+    write_json(manifest, values | {"files": dict(sorted((kept | own).items()))})
+
+
 def _train(argv: list[str]) -> int:
     parser = ArgumentParser("python -m downstream.moderate train", "Train a model of comments.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the model")
@@ -108,6 +122,8 @@ def _train(argv: list[str]) -> int:
         recipe = recipe.model_copy(update={"encoder": encoder})
     model = train_moderator(recipe, data_root(arguments.data))
     model.save(arguments.out)
+    if arguments.out.resolve().parent == BUNDLED.resolve():
+        record_files(arguments.out)
     shown = ", ".join(f"{key}: {value:.3f}" for key, value in model.settings.thresholds.items())
     sys.stdout.write(f"{arguments.out}\nthresholds by precision: {shown}\n")
     return EXIT_DONE

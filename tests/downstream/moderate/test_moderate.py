@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from corpora.foundation.errors import CheckpointError, DataError, SuiteError
-from downstream.moderate.__main__ import main
+from downstream.moderate.__main__ import main, record_files
 from downstream.moderate.evasion import DISGUISES, disguise
 from downstream.moderate.features import NgramSpace, jamo_stream, ngram_hashes
 from downstream.moderate.model import Moderator, units_of
@@ -157,6 +157,16 @@ def test_a_saved_model_answers_the_same_and_a_damaged_one_is_one_line(moderator:
         with pytest.raises(CheckpointError) as caught:
             Moderator.load(folder)
         assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_manifest_of_the_bundle_lists_the_files(moderator: Moderator, tmp_path: Path) -> None:
+    manifest = {"schema": 1, "files": {"moderator/old": {}, "encoder/config.json": {"size_bytes": 1}}}
+    (tmp_path / "MANIFEST.json").write_text(json.dumps(manifest), encoding="utf-8")
+    moderator.save(tmp_path / "moderator")
+    record_files(tmp_path / "moderator")
+    files = json.loads((tmp_path / "MANIFEST.json").read_text(encoding="utf-8"))["files"]
+    named = {"moderator/README.md", "moderator/moderator.json", "moderator/moderator.safetensors"}
+    assert set(files) == {"encoder/config.json"} | named
 
 
 def test_comments_without_a_grade_are_divided_as_the_graded_ones_are() -> None:
