@@ -105,6 +105,12 @@ def test_corrections_are_collected_and_accepted(monkeypatch: pytest.MonkeyPatch)
             accept(draft, correction, number)
 
 
+def test_spelling_and_wording_are_checked_with_the_tools_there_are() -> None:
+    text = "시민들로 하여금 떠나게 하면 안되요."
+    found = {(correction.tool, correction.text) for correction in check(text)}
+    assert found == {("proofread", "안되요"), ("awkward", "로 하여금")}
+
+
 def test_bullets_are_short_parts_of_the_draft() -> None:
     long = (
         "시는 산책로를 걷는 주민이 하루 삼천 명에 이를 것으로 내다봤고, 시민단체는 주차장이 모자라다고 지적하며 "
