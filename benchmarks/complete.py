@@ -23,10 +23,10 @@ from downstream.writing.hangul import FINALS, VOWELS, is_syllable, parts
 from downstream.writing.training import Role, texts_of
 
 SHOWN = 3
-NUM_TEXTS = 16
+NUM_TEXTS = 12
 LEAST_SAVED = 2
 """Keys of a completion that is only the beginning of the word, from which on the writer takes it."""
-SENTENCES = 6
+SENTENCES = 5
 """Of a text, from its beginning."""
 DOUBLE_VOWELS, DOUBLE_FINALS = frozenset("ㅘㅙㅚㅝㅞㅟㅢ"), frozenset("ㄳㄵㄶㄺㄻㄼㄽㄾㄿㅀㅄ")
 
