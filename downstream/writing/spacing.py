@@ -194,13 +194,14 @@ def wants_blank(morphemes: Sequence[Morpheme], k: int) -> str | None:
     if before.tag == "NNB" and behind.tag[0] == "V":
         # 할 듯하다, 할 만하다 are also written as one verb.
         return "" if before.form in LIKE_VERBS else "bound"
-    if before.tag in {"ETM", "JKG", "MM", "MAG"}:
+    if before.tag in {"ETM", "MM", "MAG"}:
         return _after_modifier(before, behind)
     if before.tag[0] == "J":
         # 정은남, 국민의힘: what looks like a particle in a name.
         noun = morphemes[k - 2] if k > 1 else None
-        is_name = noun is not None and noun.end == before.start and noun.end - noun.start == 1
-        is_sure = behind.is_known and behind.end - behind.start > 1
+        is_short = noun is not None and noun.end == before.start and noun.end - noun.start == 1
+        is_name = is_short and behind.tag[0] != "V"
+        is_sure = behind.is_known and (behind.tag[0] == "V" or behind.end - behind.start > 1)
         return "particle" if behind.tag[0] in "NVM" and is_sure and not is_name else ""
     if before.tag == "NP" and before.form in {"우리", "저희", "누구"} and behind.tag[:2] == "NN":
         return "modifier"
@@ -223,8 +224,6 @@ def _after_modifier(before: Morpheme, behind: Morpheme) -> str:
         if behind.tag == "NNB":
             return "" if behind.form in LIKE_VERBS else "bound"
         return "modifier" if behind.tag[0] in "NVM" else ""
-    if before.tag == "JKG":
-        return ""
     if before.tag == "MM":
         is_free = before.form in FREE_MODIFIERS or (behind.tag == "NNB" and before.form == "그") or not behind.is_known
         return "" if is_free else "modifier"
