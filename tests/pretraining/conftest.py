@@ -212,6 +212,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def few_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file with the first ten articles of the sample. Tests do not write to it."""
+    path = tmp_path_factory.mktemp("few") / "news.jsonl"
+    lines = (SAMPLE_ROOT / "news.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:10]), encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Let torch compute on one thread."""

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedToken
 
 from corpora.foundation.errors import CheckpointError, RecipeError
 from pretraining.initial_embeddings import Vocabulary, VocabularyMap
-from pretraining.recipe import SAMPLE, check_recipe
+from pretraining.recipe import check_recipe
 from pretraining.training.run import Run
 from pretraining.vocabulary.tokenizer import cased_tokenizer, save_tokenizer
 
@@ -140,10 +140,14 @@ def other(small_vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 def test_a_run_starts_from_a_model_with_another_vocabulary(
-    other: tuple[Path, BertForMaskedLM], vocabulary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    other: tuple[Path, BertForMaskedLM],
+    vocabulary: Path,
+    few_texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, given = other
-    recipe = make_recipe(vocabulary, SAMPLE, model={"init": str(folder)}, init={"embeddings": "by_pieces"})
+    recipe = make_recipe(vocabulary, few_texts, model={"init": str(folder)}, init={"embeddings": "by_pieces"})
     run = Run(check_recipe(recipe, "recipe"), tmp_path / "out", cache=tmp_path / "cache", cpu=True)
     model = run.build_model()
     assert "tokens taken over" in capsys.readouterr().err
@@ -161,24 +165,26 @@ def test_a_run_starts_from_a_model_with_another_vocabulary(
             torch.testing.assert_close(parameters[name], weight, rtol=0, atol=0, msg=name)
 
 
-def test_embeddings_alone_come_from_another_model(vocabulary: Path, tmp_path: Path, fails: Fails) -> None:
+def test_embeddings_alone_come_from_another_model(
+    vocabulary: Path, few_texts: Path, tmp_path: Path, fails: Fails
+) -> None:
     old = sentencepiece(tmp_path / "old", *(f"▁{letter}" for letter in "국회의원은"))
     torch.manual_seed(4)
     given = BertModel(BertConfig(vocab_size=10, max_position_embeddings=8, **SHAPE))
     given.save_pretrained(old)
-    recipe = make_recipe(vocabulary, SAMPLE, init={"embeddings": str(old)})
+    recipe = make_recipe(vocabulary, few_texts, init={"embeddings": str(old)})
     cache = tmp_path / "cache"
     model = Run(check_recipe(recipe, "recipe"), tmp_path / "out", cache=cache, cpu=True).build_model()
     words = model.network.get_input_embeddings().weight
     position = Vocabulary.read(vocabulary).forms[True, "의"]
     torch.testing.assert_close(words[position], given.get_input_embeddings().weight[6])
-    narrow = make_recipe(vocabulary, SAMPLE, model={"hidden_size": 8}, init={"embeddings": str(old)})
+    narrow = make_recipe(vocabulary, few_texts, model={"hidden_size": 8}, init={"embeddings": str(old)})
     with fails(CheckpointError, old, "width 16", "8"):
         Run(check_recipe(narrow, "recipe"), tmp_path / "out", cache=cache, cpu=True).build_model()
 
 
 def test_what_cannot_be_mapped_is_refused(
-    small_vocabulary: Path, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
+    small_vocabulary: Path, few_texts: Path, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
 ) -> None:
     (tmp_path / "empty").mkdir()
     with subtests.test(case="no tokenizer"), fails(CheckpointError, tmp_path / "empty", "no tokenizer"):
@@ -187,10 +193,10 @@ def test_what_cannot_be_mapped_is_refused(
     PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "bpe")
     with subtests.test(case="letters"), fails(CheckpointError, tmp_path / "bpe", "BPE", "SentencePiece"):
         Vocabulary.read(tmp_path / "bpe")
-    recipe = make_recipe(small_vocabulary, SAMPLE, init={"embeddings": "by_pieces"})
+    recipe = make_recipe(small_vocabulary, few_texts, init={"embeddings": "by_pieces"})
     with subtests.test(case="no model"), fails(RecipeError, "recipe", "without model.init"):
         check_recipe(recipe, "recipe")
-    recipe = make_recipe(small_vocabulary, SAMPLE, model={"init": "x"}, init={"embeddings": "y"})
+    recipe = make_recipe(small_vocabulary, few_texts, model={"init": "x"}, init={"embeddings": "y"})
     with subtests.test(case="state"), fails(RecipeError, "recipe", "loop.carry_state"):
         check_recipe(recipe | {"loop": {"carry_state": True}}, "recipe")
     with subtests.test(case="too few"), pytest.raises(ValueError, match="600"):

@@ -11,7 +11,7 @@ import torch
 
 from corpora.foundation.errors import DataError, RecipeError
 from pretraining.probes import Probe, ridge
-from pretraining.recipe import SAMPLE, ProbeConfig, check_recipe
+from pretraining.recipe import ProbeConfig, check_recipe
 from pretraining.training.metrics import read_metrics
 from pretraining.training.run import Run
 from pretraining.vocabulary.tokenizer import open_wordpiece
@@ -29,11 +29,13 @@ def labelled(tmp_path: Path) -> Path:
     return path
 
 
-def recipe(tokenizer: Path, architecture: str = "bert", objective: str = "dynamic_mlm", **loop: Any) -> dict[str, Any]:
+def recipe(
+    corpus: Path, tokenizer: Path, architecture: str = "bert", objective: str = "dynamic_mlm", **loop: Any
+) -> dict[str, Any]:
     return {
         "objective": objective,
         "model": {"architecture": architecture, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
-        "data": {"corpus": str(SAMPLE), "tokenizer": str(tokenizer), "max_length": 32},
+        "data": {"corpus": str(corpus), "tokenizer": str(tokenizer), "max_length": 32},
         "loop": {"steps": 2, "batch_size": 4, "warmup_steps": 1, "precision": "fp32", "evaluate_every": 1} | loop,
     }
 
@@ -47,33 +49,37 @@ def test_ridge_regression_finds_a_linear_boundary() -> None:
     assert (ridge(points[:300], labels[:300].roll(7), points[300:]) == labels[300:]).double().mean() < 0.7
 
 
-def test_a_probe_reads_labels_off_hidden_states(labelled: Path, small_vocabulary: Path, tmp_path: Path) -> None:
+def test_a_probe_reads_labels_off_hidden_states(
+    labelled: Path, few_texts: Path, small_vocabulary: Path, tmp_path: Path
+) -> None:
     config = ProbeConfig(file=str(labelled), text="document", num_texts=80)
     probe = Probe.read(config, open_wordpiece(small_vocabulary / "tokenizer.json"), 8)
     assert (probe.name, len(probe.ids), max(map(len, probe.ids))) == ("reviews", 80, 8)
     assert probe.labels[:4].tolist() == [0, 1, 1, 0]
     for architecture in ("bert", "modernbert"):
-        values = check_recipe(recipe(small_vocabulary, architecture), "recipe")
+        values = check_recipe(recipe(few_texts, small_vocabulary, architecture), "recipe")
         model = Run(values, tmp_path, cache=tmp_path / "cache", cpu=True).build_model()
         model.use_attention(torch.device("cpu"))
         assert probe.accuracy(model.eval(), torch.device("cpu")) == 1.0  # the words differ
 
 
 def test_probes_are_in_the_log_and_change_nothing(
-    labelled: Path, small_vocabulary: Path, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
+    labelled: Path, few_texts: Path, small_vocabulary: Path, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
 ) -> None:
     weights = []
     for name, probes in (("without", []), ("with", [{"file": str(labelled), "text": "document", "num_texts": 50}])):
         (tmp_path / name).mkdir()
-        values = check_recipe(recipe(small_vocabulary, probes=probes), "recipe")
+        values = check_recipe(recipe(few_texts, small_vocabulary, probes=probes), "recipe")
         Run(values, tmp_path / name, cache=tmp_path / "cache", cpu=True).train()
         weights.append((tmp_path / name / "model.safetensors").read_bytes())
         lines = [line for line in read_metrics(tmp_path / name / "metrics.jsonl") if "probe_reviews" in line]
         assert len(lines) == 2 * len(probes), name
     assert weights[0] == weights[1]
-    values = check_recipe(recipe(small_vocabulary, probes=[{"file": str(labelled), "text": "texd"}]), "recipe")
+    values = check_recipe(
+        recipe(few_texts, small_vocabulary, probes=[{"file": str(labelled), "text": "texd"}]), "recipe"
+    )
     with subtests.test(case="column"), fails(DataError, labelled, "0 labels", "texd"):
         Run(values, tmp_path / "column", cache=tmp_path / "cache", cpu=True).train()
     with subtests.test(case="architecture"), fails(RecipeError, "recipe", "loop.probes", "bart"):
-        check_recipe(recipe(small_vocabulary, "bart", "bart", probes=[{"file": "x"}]), "recipe")
+        check_recipe(recipe(few_texts, small_vocabulary, "bart", "bart", probes=[{"file": "x"}]), "recipe")
     assert json.dumps(values.model_dump())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pretraining.recipe import SAMPLE, check_recipe
+from pretraining.recipe import check_recipe
 from pretraining.skip_gram import TokenRun, _pairs, scaled_like, token_runs, train_skip_gram
 from pretraining.training.run import Run
 
@@ -46,14 +46,14 @@ def test_pairs_stay_in_their_sequence() -> None:
     assert (np.abs(centres - contexts) == 1).sum() == 20  # neighbours always
 
 
-def test_a_run_starts_from_skip_gram_vectors(small_vocabulary: Path, tmp_path: Path) -> None:
+def test_a_run_starts_from_skip_gram_vectors(few_texts: Path, small_vocabulary: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
 
     def run(objective: str) -> Run:
         values = {
             "objective": objective,
             "model": {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
-            "data": {"corpus": str(SAMPLE), "tokenizer": str(small_vocabulary), "max_length": 32},
+            "data": {"corpus": str(few_texts), "tokenizer": str(small_vocabulary), "max_length": 32},
             "init": {"embeddings": "skip_gram"},
         }
         return Run(check_recipe(values, "recipe"), tmp_path / "out", cache=cache, cpu=True)

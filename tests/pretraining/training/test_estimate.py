@@ -9,9 +9,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
-from corpora.documents import read_documents
 from corpora.foundation.errors import RecipeError
-from pretraining.recipe import RECIPES, SAMPLE, find_recipe, read_recipe
+from pretraining.recipe import RECIPES, find_recipe, read_recipe
 from pretraining.training.memory import saved_bytes
 from pretraining.training.run import Run
 
@@ -38,11 +37,8 @@ def teacher(slotted_vocabulary: Path, tmp_path: Path) -> Path:
 
 
 def test_recipes_of_every_kind_can_be_tried(
-    slotted_vocabulary: Path, teacher: Path, tmp_path: Path, subtests: pytest.Subtests
+    few_texts: Path, slotted_vocabulary: Path, teacher: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    corpus = tmp_path / "corpus.txt"
-    texts = [document.text for document, _ in zip(read_documents(SAMPLE), range(8), strict=False)]
-    corpus.write_text("\n\n".join(texts), encoding="utf-8")
     tried: set[tuple[str, str]] = set()
     for path in sorted(RECIPES.glob("*.toml")):
         given = read_recipe(path, ["data.corpus=c", "data.tokenizer=t"])
@@ -51,7 +47,7 @@ def test_recipes_of_every_kind_can_be_tried(
             continue
         tried.add(kind)
         with subtests.test(recipe=path.stem):
-            settings = [f"data.corpus={corpus}", f"data.tokenizer={slotted_vocabulary}", "data.max_length=32"]
+            settings = [f"data.corpus={few_texts}", f"data.tokenizer={slotted_vocabulary}", "data.max_length=32"]
             settings += [f"model.{value}" for value in TINY]
             settings.append(f"model.num_hidden_layers={min(4, given.model.num_hidden_layers)}")
             settings += ["loop.batch_size=4", "loop.micro_batch_size=2"]
@@ -69,20 +65,20 @@ def test_recipes_of_every_kind_can_be_tried(
 
 
 def test_a_model_larger_than_memory_is_one_line(
-    slotted_vocabulary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
+    few_texts: Path, slotted_vocabulary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails
 ) -> None:
     monkeypatch.setattr("pretraining.training.run.Run.make_trainer", never)
-    settings = [f"data.corpus={SAMPLE}", f"data.tokenizer={slotted_vocabulary}", "model.hidden_size=65536"]
+    settings = [f"data.corpus={few_texts}", f"data.tokenizer={slotted_vocabulary}", "model.hidden_size=65536"]
     recipe = read_recipe(find_recipe("bert-large"), settings)
     with fails(RecipeError, "model", "parameters need", "TB", "smaller model"):
         Run(recipe, tmp_path / "out", cpu=True).estimate()
 
 
 def test_activations_can_be_computed_again_instead_of_kept(
-    slotted_vocabulary: Path, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
+    few_texts: Path, slotted_vocabulary: Path, tmp_path: Path, fails: Fails, subtests: pytest.Subtests
 ) -> None:
     for name in ("mini", "mini-modernbert", "mini-hybrid", "mini-gpt", "mini-bart", "mini-t5", "mini-electra"):
-        settings = [f"data.corpus={SAMPLE}", f"data.tokenizer={slotted_vocabulary}", "data.max_length=32"]
+        settings = [f"data.corpus={few_texts}", f"data.tokenizer={slotted_vocabulary}", "data.max_length=32"]
         settings += [f"model.{value}" for value in TINY] + ["loop.batch_size=4", "loop.micro_batch_size=4"]
         recipe = read_recipe(find_recipe(name), [*settings, "loop.precision=fp32"])
         run = Run(recipe, tmp_path / name, cache=tmp_path / "cache", cpu=True)
