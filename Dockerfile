@@ -8,7 +8,8 @@
 #   docker run --gpus all -v "$PWD/runs:/runs" pressbert-training pretrain sample --out /runs/sample
 #
 # Inside, the server listens on all addresses, because a container's localhost is nobody else's; -p as above gives it to
-# this machine alone. It has neither passwords nor TLS: what other machines see should be a proxy.
+# this machine alone. It has neither passwords nor TLS: what other machines see should be a proxy. Requests for other
+# names than localhost, the container's or an address are refused; --allow-host adds names.
 FROM python:3.11-slim AS wheel
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build

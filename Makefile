@@ -9,7 +9,7 @@ CONSTRAINTS ?= constraints.txt
 SOURCES := corpora pretraining downstream eval apps pressbert benchmarks examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help leaderboard demo test quick coverage check bundled reference wheel site notebooks format clean
+.PHONY: help leaderboard demo test quick coverage check bundled reference wheel site notebooks format hashes sbom clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ notebooks: $(VENV)/docs  ## Execute the notebooks of examples/notebooks
 format: $(VENV)/dev  ## Format the source
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+
+hashes:  ## Write hashes.txt: the digests of the files of constraints.txt
+	$(PYTHON) .ci/supply_chain.py hashes
+
+sbom: $(VENV)/run  ## Write sbom.json: the installed packages with versions, digests and licences (CycloneDX)
+	$(BIN)/python .ci/supply_chain.py sbom
 
 clean:  ## Remove the environment and the caches; reports stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info

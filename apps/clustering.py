@@ -38,14 +38,15 @@ from apps.stories.clusters import (
 from apps.stories.duplicates import DuplicateConfig, DuplicateGroup, find_duplicates
 from apps.stories.files import write_report
 from apps.stories.keywords import Keyword
+from apps.stories.records import STATE_FILE, lock_stories
 from apps.stories.report import Report
 from apps.stories.space import CharNgrams, Embedder, EmbeddingCache
-from apps.stories.state import STATE_FILE, Stories
+from apps.stories.state import Stories
 from corpora.documents import RejectedRecord
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError
-from corpora.foundation.files import atomic_file, package_path, write_text
+from corpora.foundation.files import LOCK_FILE, atomic_file, locked, package_path, write_text
 
 __all__ = [
     "Article",
@@ -75,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     # Fails now rather than after the embedding.
     with atomic_file(arguments.out / ".probe"):
         pass
-    (arguments.out / ".probe").unlink()
+    (arguments.out / ".probe").unlink(missing_ok=True)
     steps = _Steps()
     source = arguments.file or SAMPLE
     rejected: list[RejectedRecord] = []
@@ -99,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
         settings={"embedder": embedder.sha256[:12]} | _departures(config),
         seed=config.seed,
     )
-    with steps.step("page"):
+    with steps.step("page"), locked(arguments.out / LOCK_FILE, f"report in {arguments.out}", is_kept=False):
         files = write_report(arguments.out, report)
     _report_line(_summary(clusters, duplicates, rejected, arguments.out))
     if arguments.json:
@@ -197,6 +198,17 @@ def _next_batch(
     steps: "_Steps",
 ) -> Clusters:
     """Assign articles to the stories of a folder, or find its first ones; settings are those of the first run."""
+    with lock_stories(arguments.stories):
+        return _join_stories(arguments, articles, embedder, config, steps)
+
+
+def _join_stories(
+    arguments: argparse.Namespace,
+    articles: Sequence[Article],
+    embedder: Embedder,
+    config: ClusteringConfig,
+    steps: "_Steps",
+) -> Clusters:
     if (arguments.stories / STATE_FILE).exists():
         stories = Stories.load(arguments.stories)
         if given := _overrides(arguments):

@@ -16,6 +16,7 @@ import ipaddress
 import multiprocessing
 import os
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -24,11 +25,12 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from apps.serving.processes import Supervisor, WorkerConfig, log_event, log_lines
-from apps.serving.services import Settings, load_services
+from apps.serving.services import ANY_ADDRESS, Settings, load_services
 from apps.serving.tool import BUNDLED, Tool, all_tools
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError, suggest
+from corpora.foundation.floors import check_floors
 from downstream.runtimes.backends import all_words, backends_for, unsupported_reason
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -127,6 +129,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def default_hosts(host: str) -> tuple[str, ...]:
+    """Return the names by which clients may reach a server that listens on an address, if no others are given.
+
+    An address in a request is no name that another site could let resolve to this machine.
+    """
+    if is_loopback(host):
+        return LOCAL_NAMES
+    return (*LOCAL_NAMES, ANY_ADDRESS, socket.gethostname().lower(), host.lower())
+
+
 def _parser(tools: Mapping[str, Tool]) -> ArgumentParser:
     parser = ArgumentParser("python -m apps.serve", "Serve models over HTTP on CPUs.")
     parser.add_argument("--all", action="store_true", help="serve every tool with its bundled model")
@@ -147,6 +159,7 @@ def _parser(tools: Mapping[str, Tool]) -> ArgumentParser:
         ("max-batch", 32, "texts per batch; 1: no batching"),
         ("max-waiting", 256, "texts that may wait in a worker; beyond, requests get 503 with Retry-After"),
         ("cache-mb", 64, "MB per worker for cached results; 0: no cache"),
+        ("max-connections", 1024, "connections of a worker; beyond, the longest idle one makes room"),
         ("max-body-kb", 1024, "KB of the largest request, packed or not"),
     ):
         parser.add_argument(f"--{option}", type=int, default=default, help=f"{text} ({default})")
@@ -171,6 +184,8 @@ def main(argv: list[str] | None = None) -> int:
             "max_batch": arguments.max_batch,
             "max_waiting": arguments.max_waiting,
             "cache_bytes": arguments.cache_mb << 20,
+            "max_connections": arguments.max_connections,
+            "head_timeout_s": arguments.timeout_s,
             "max_body_bytes": arguments.max_body_kb << 10,
             "timeout_s": arguments.timeout_s,
             "body_timeout_s": arguments.timeout_s,
@@ -185,13 +200,13 @@ def main(argv: list[str] | None = None) -> int:
         raise UsageError("--workers", f"{arguments.workers} is less than 1", "give 1 or more")
     if missing := [package for package in PACKAGES if importlib.util.find_spec(package) is None]:
         raise UsageError("apps.serve", f"{', '.join(missing)} not installed", "pip install 'pressbert[serve]'")
+    check_floors(extra="serve")
     for option, values in (("host", [arguments.host]), ("allow-host", arguments.allow_host)):
         if not all(value.strip() for value in values):
             # An empty address would mean every network of this machine.
             raise UsageError(f"--{option}", "an empty name", "give a name or an address, e.g. localhost")
     log_lines(is_verbose=arguments.verbose)
-    local = LOCAL_NAMES if is_loopback(arguments.host) and not arguments.allow_host else ()
-    hosts = (*local, *(name.lower() for name in arguments.allow_host))
+    hosts = tuple(name.lower() for name in arguments.allow_host) or default_hosts(arguments.host)
     serve(WorkerConfig(settings, hosts, (arguments.host, arguments.port), arguments.verbose), arguments.workers)
     return EXIT_DONE
 

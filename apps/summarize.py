@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import DataError, ResultError, UsageError, cannot_write
-from corpora.foundation.files import write_json, write_text
+from corpora.foundation.files import locked, write_json, write_text
 from corpora.readers.decoding import ENCODINGS, Encoding, format_of, read_text
 from corpora.readers.fields import candidates, column_named, seen
 from corpora.readers.records import Record, formats, parse_json_object, read_records
@@ -242,10 +242,13 @@ class Batch:
 
     def close(self) -> None:
         """Close the files; an empty list of rejected records is removed."""
-        for file in self._files:
-            file.close()
-        if not self.rejected.stat().st_size:
-            self.rejected.unlink()
+        try:
+            for file in self._files:
+                file.close()
+            if not self.rejected.stat().st_size:
+                self.rejected.unlink()
+        except OSError as error:  # what the full disk has not taken before
+            raise cannot_write(self.path, error) from error
 
 
 def _lines(path: Path) -> list[str]:
@@ -348,7 +351,14 @@ def write_summaries(
     reading: Mapping[str, Any],
 ) -> int:
     """Write summaries to a file, resuming an interrupted run."""
-    batch = Batch(out, files, settings)
+    with locked(out.with_name(f".{out.name}.lock"), f"{out}", is_kept=False):
+        return _write_batch(Batch(out, files, settings), files, summarize, reading)
+
+
+def _write_batch(
+    batch: Batch, files: list[str], summarize: Callable[[Item], Summary], reading: Mapping[str, Any]
+) -> int:
+    out = batch.path
     counts = {"articles": 0, "rejected": batch.num_rejected}
     try:
         for item in tqdm(read_items(files, batch.start, **reading), desc="summarize", unit="article", disable=None):

@@ -77,6 +77,7 @@ def still(out: Path) -> None:
         cell = json.loads(path.read_text(encoding="utf-8"))
         cell |= TIMES
         cell["environment"]["finished"] = MOMENT
+        del cell["digest"]
         path.write_text(json.dumps(cell), encoding="utf-8")
 
 

@@ -57,6 +57,12 @@ class RejectedRecord:
     """First 200 characters of the record."""
 
 
+MOST_REJECTED = 20_000
+"""Bad records that are kept in memory."""
+LONGEST_REASON = 500
+"""Characters of a reason."""
+
+
 class Rejects(Protocol):
     """Takes rejected records: a list, or anything that writes them away."""
 
@@ -100,7 +106,7 @@ def read_documents(
     """
     folder = f"{path.parent}/"
     known: dict[str, bytes] = {}
-    is_empty = True
+    is_empty, num_rejected = True, 0
     has_header = not any(column.isdecimal() for column in (fields or {}).values())
     for record in read_records(path, text_unit, encoding, has_header=has_header):
         is_empty = False
@@ -113,7 +119,11 @@ def read_documents(
         except DataError as error:
             if rejected is None:
                 raise
-            rejected.append(RejectedRecord(record.where, error.what, record.raw[:200]))
+            rejected.append(RejectedRecord(record.where, error.what[:LONGEST_REASON], record.raw[:200]))
+            num_rejected += 1
+            if num_rejected >= MOST_REJECTED and isinstance(getattr(rejected, "kept_in", rejected), list):
+                fix = "check that it is a file of articles; python -m corpora.build lists all of them"
+                raise DataError(path, f"{num_rejected:,} bad records", fix) from error
             continue
         yield document
     if is_empty:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
-from corpora.foundation.errors import DataError, DataUnavailableError
+from corpora.foundation.errors import DataError, DataUnavailableError, UsageError
 from corpora.foundation.files import atomic_file, sha256
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,16 @@ def data_root(given: Path | None) -> Path:
 
 
 def cache_root() -> Path:
-    """Return the folder of the user's cache that holds downloaded data."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pressbert" / "data"
+    """Return the folder of the user's cache that holds downloaded data.
+
+    Raises:
+        UsageError: this process has no home folder.
+    """
+    try:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise UsageError("HOME", "not set, and this user has no folder", "set HOME or XDG_CACHE_HOME") from error
+    return root / "pressbert" / "data"
 
 
 def locate(file: OfficialFile, root: Path) -> Path:

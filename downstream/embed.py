@@ -19,7 +19,7 @@ import numpy as np
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
-from corpora.foundation.files import atomic_file
+from corpora.foundation.files import alone, atomic_file
 from downstream.embeddings.embedder import BATCH_SIZE, Embedder, bundled_embedder, encode
 
 __all__ = ["Embedder", "bundled_embedder", "encode", "main"]
@@ -50,7 +50,8 @@ def _main_train(argv: list[str]) -> int:
     arguments = parser.parse(argv)
     overrides = {} if arguments.seed is None else {"seed": arguments.seed}
     recipe = read_embed_recipe(find_embed_recipe(arguments.recipe), overrides)
-    manifest = train_embedder(arguments.model, recipe, out=arguments.out, data=arguments.data)
+    with alone(arguments.out):
+        manifest = train_embedder(arguments.model, recipe, out=arguments.out, data=arguments.data)
     sys.stdout.write(json.dumps(manifest["scores"], ensure_ascii=False) + "\n")
     return EXIT_DONE
 

@@ -347,7 +347,8 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
-    for error in (*merge_results(arguments.merge, arguments.out), *merge_pairs(arguments.merge, arguments.out)):
+    errors = (*merge_results(arguments.merge, arguments.out), *merge_pairs(arguments.merge, arguments.out))
+    for error in errors:
         sys.stderr.write(f"{error}\n")
     failed = find_failures(arguments.out)
     code = EXIT_FAILED_CELLS if failed else EXIT_DONE
@@ -369,7 +370,7 @@ def _merge(arguments: argparse.Namespace, leaderboard: Leaderboard) -> int:
         models=models,
         language=arguments.lang,
     )
-    return code
+    return EXIT_FAILED_CELLS if errors else code
 
 
 def _write(

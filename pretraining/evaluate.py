@@ -20,6 +20,7 @@ from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from corpora.foundation.machine import keep_freed_memory
 from pretraining.architectures import ENCODERS
 from pretraining.data.tokens import tokenize_corpus
+from pretraining.folders import check_sizes, count_stored, open_config
 from pretraining.objective import RowLayout, get_objective
 from pretraining.training.batches import BatchSource
 from pretraining.training.dataset import make_rows, special_ids
@@ -107,13 +108,12 @@ def _row_length(asked: int | None, positions: int) -> int:
 
 
 def _load(folder: Path) -> Any:
-    from transformers import AutoConfig
-
     from pretraining.model import MaskedLanguageModel, read_weights
 
     if not (folder / "config.json").is_file():
         raise CheckpointError(folder, "no config.json in it", "give a folder made by python -m pretraining.run")
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    config: Any = open_config(folder)
+    check_sizes(folder, config, count_stored(folder.glob("*.safetensors")))
     if config.model_type not in ENCODERS:
         what = f"a {config.model_type} model, which predicts no masked tokens as pretrained here"
         raise CheckpointError(folder, what, f"give one of: {', '.join(ENCODERS)}")

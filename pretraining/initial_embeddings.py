@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from corpora.foundation.errors import CheckpointError
+from pretraining.folders import open_config, open_model, open_tokenizer
 
 if TYPE_CHECKING:
     from pretraining.model import PretrainingModel
@@ -52,10 +53,8 @@ class Vocabulary:
         Raises:
             CheckpointError: it has no tokenizer, or one that is neither WordPiece nor SentencePiece.
         """
-        from transformers import AutoTokenizer
-
         try:
-            tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            tokenizer: Any = open_tokenizer(folder)
         except (OSError, ValueError) as error:
             raise CheckpointError(folder, "no tokenizer", "give a folder with tokenizer.json or vocab.txt") from error
         vocab: dict[str, int] = tokenizer.get_vocab()
@@ -161,12 +160,8 @@ def embeddings_of(folder: Path) -> Tensor:
     Raises:
         CheckpointError: it is not one.
     """
-    from transformers import AutoModel
-
     try:
-        model: Any = AutoModel.from_pretrained(
-            folder, trust_remote_code=False, local_files_only=True, use_safetensors=True
-        )
+        model: Any = open_model("AutoModel", folder, open_config(folder))
     except (OSError, ValueError) as error:
         raise CheckpointError(folder, f"not a model ({error})", "give a transformers folder") from error
     weights: Tensor = model.get_input_embeddings().weight.detach()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from corpora.foundation.errors import CheckpointError
 from pretraining.architectures import ARCHITECTURES
+from pretraining.folders import check_folder, read_tensors
 from pretraining.unpadded import encode_unpadded, use_unpadded_attention
 
 if TYPE_CHECKING:
@@ -406,19 +407,14 @@ def read_weights(folder: Path, prefix: str = "bert") -> dict[str, Tensor]:
     Raises:
         CheckpointError: there are none, or they are damaged.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+    check_folder(folder)
     parts: dict[str, Tensor] = {}
     weights: dict[str, Tensor] = {}
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise CheckpointError(folder, "no safetensors weights in it", "give a transformers folder")
     for file in files:
-        try:
-            found = load_file(file)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(file, f"damaged ({error})", "get the file again") from error
+        found = read_tensors(file)
         (parts if file.name == OBJECTIVE_PARTS_FILE else weights).update(found)
     if not any(name.startswith(f"{prefix}.") for name in weights):
         weights = {f"{prefix}.{name}": tensor for name, tensor in weights.items()}  # a bare encoder

@@ -10,7 +10,7 @@ from typing import get_args
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
-from corpora.foundation.files import sha256
+from corpora.foundation.files import alone, sha256
 from corpora.readers.records import TextUnit
 from pretraining.vocabulary.build import build_vocabulary, corpus_sha256, is_finished, open_corpus
 from pretraining.vocabulary.report import REPORT, choose_compared
@@ -46,16 +46,17 @@ def main(argv: list[str] | None = None) -> int:
     if is_finished(arguments.out, settings):
         sys.stderr.write(f"{arguments.out} is finished: nothing to do\n")
     else:
-        build_vocabulary(
-            open_corpus(arguments.corpus, config.text_unit),
-            config,
-            arguments.out,
-            compared=compared,
-            settings=settings,
-            facts=[f"Corpus: `{arguments.corpus}`, sha256{of_manifest} `{settings['corpus_sha256']}`.", *notes],
-            command=f"{parser.prog} {shlex.join(sys.argv[1:] if argv is None else argv)}",
-            allow_smaller=arguments.allow_smaller,
-        )
+        with alone(arguments.out):
+            build_vocabulary(
+                open_corpus(arguments.corpus, config.text_unit),
+                config,
+                arguments.out,
+                compared=compared,
+                settings=settings,
+                facts=[f"Corpus: `{arguments.corpus}`, sha256{of_manifest} `{settings['corpus_sha256']}`.", *notes],
+                command=f"{parser.prog} {shlex.join(sys.argv[1:] if argv is None else argv)}",
+                allow_smaller=arguments.allow_smaller,
+            )
     sys.stdout.write(f"{arguments.out / REPORT}\n")
     return EXIT_DONE
 

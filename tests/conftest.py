@@ -9,9 +9,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import contextlib
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -21,6 +23,36 @@ from corpora.foundation.errors import SuiteError
 # The same examples on every run, whatever machine it is and however slow, and nothing remembered in the work tree.
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("suite")
+
+
+LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::", ""}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network() -> Iterator[None]:
+    """Bar sockets to other machines in the whole suite; the server and the demo are tested on this one."""
+    connect, resolve = socket.socket.connect, socket.getaddrinfo
+
+    def connect_here(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not is_local(address[0]):
+            raise AssertionError(f"a test reaches for the network: {address[0]}")
+        connect(self, address)
+
+    def resolve_here(host: Any, *arguments: Any, **options: Any) -> Any:
+        if not is_local(host):
+            raise AssertionError(f"a test reaches for the network: {host}")
+        return resolve(host, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect_here)
+        patch.setattr(socket, "getaddrinfo", resolve_here)
+        yield
+
+
+def is_local(host: Any) -> bool:
+    """Whether an address is one of this machine."""
+    name = host.decode() if isinstance(host, bytes) else str(host or "")
+    return name in LOCAL or name.startswith("127.") or name == socket.gethostname()
 
 
 @pytest.fixture(scope="session")

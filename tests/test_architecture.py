@@ -151,7 +151,7 @@ def is_config_file(node: ast.AST) -> bool:
 
 
 def test_one_class_reads_the_config_of_model_folders() -> None:
-    """`ModelFolder` reads and writes config.json. `pretraining`, which may not import it, asks whether it is there."""
+    """`pretraining.folders` reads config.json, and `ModelFolder` shows it; others ask whether it is there."""
     named, asked = set(), set()
     for module, source in sources().items():
         nodes = list(ast.walk(ast.parse(source)))
@@ -165,7 +165,7 @@ def test_one_class_reads_the_config_of_model_folders() -> None:
         ]
         if len(questions) == sum(map(is_config_file, nodes)):
             asked.add(module)
-    assert named - asked == {"downstream.encoders.folder"}
+    assert named - asked == {"pretraining.folders"}
     assert {module.split(".")[0] for module in asked} <= {"pretraining"}
 
 
@@ -249,3 +249,68 @@ def test_the_checker_tells_printing_on_import_from_printing_when_called(subtests
     ]:
         with subtests.test(source=source, prints=prints):
             assert prints_at_import(source) == prints
+
+
+OPENERS: dict[str, set[str]] = {
+    "from_pretrained": {"pretraining.folders"},
+    "torch.load": {"downstream.encoders.weights"},
+    "zipfile.ZipFile": {"corpora.foundation.unpacking"},
+    "zlib.decompressobj": {"apps.serving.bodies"},
+    **{
+        key: set()
+        for key in ("zlib.decompress", "extractall", "unpack_archive", "yaml.load", "os.system", "eval", "exec")
+    },
+}
+"""Calls that run code, follow a path in a file, or unpack without a cap → the only modules that may make them."""
+UNPACKERS: dict[str, set[str]] = {
+    **{key: {"corpora.foundation.unpacking"} for key in ("gzip", "lzma", "bz2")},
+    "tarfile": {"corpora.foundation.unpacking"},
+    **{key: set() for key in ("pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle")},
+}
+"""Libraries → the only modules that may import them."""
+SWITCHES = {"SentenceTransformer": "trust_remote_code", "load": "allow_pickle"}
+"""Calls that need a switch set to false: `np.load` may unpickle."""
+
+
+def raw_calls(module: str, source: str) -> list[str]:
+    """Return what a module does with foreign files that it must leave to their openers."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            for raw, allowed in OPENERS.items():
+                is_meant = name == raw or (name.endswith(f".{raw}") and raw not in {"eval", "exec"})
+                if is_meant and module not in allowed:
+                    found.append(f"{module}: {name}")
+            if name == "torch.load" and "weights_only=True" not in ast.unparse(node):
+                found.append(f"{module}: {name} without weights_only")
+            is_switched = name in {"np.load", "numpy.load"} or name.split(".")[-1] == "SentenceTransformer"
+            if is_switched and not any(word.arg == "modules" for word in node.keywords):
+                switch = SWITCHES[name.split(".")[-1]]
+                if f"{switch}=False" not in ast.unparse(node):
+                    found.append(f"{module}: {name} without {switch}")
+    names = {name.split(".")[0] for name in imported(not_for_types_alone(ast.parse(source)), module)}
+    return found + [f"{module}: imports {name}" for name in names & UNPACKERS.keys() if module not in UNPACKERS[name]]
+
+
+def test_foreign_files_are_opened_in_one_place() -> None:
+    """See SECURITY.md: openers have the caps and checks, and a second way in would have none."""
+    assert [call for module, source in sources().items() for call in raw_calls(module, source)] == []
+
+
+def test_the_checker_sees_a_raw_call(subtests: pytest.Subtests) -> None:
+    for source in [
+        "from transformers import AutoModel\nAutoModel.from_pretrained(folder, trust_remote_code=False)",
+        "import torch\ntorch.load(path, weights_only=True)",
+        "import gzip",
+        "def f():\n    import pickle",
+        "from tarfile import open",
+        "import zipfile\nzipfile.ZipFile(path)",
+        "np.load(path)",
+        "SentenceTransformer(folder)",
+        "eval(text)",
+        "archive.extractall(folder)",
+    ]:
+        with subtests.test(source=source):
+            assert raw_calls("downstream.task", source) != []
+    assert raw_calls("downstream.task", "model.eval()\nnp.load(path, allow_pickle=False)\ndocument.load()") == []

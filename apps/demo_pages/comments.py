@@ -26,12 +26,11 @@ from apps.demo_pages.frame import (
     show_refusal,
     take,
 )
-from apps.demo_pages.inputs import MAX_COMMENT, ReadFile, check_text, comment_columns, read_comment_file
+from apps.demo_pages.inputs import MAX_COMMENT, ReadFile, check_text, read_upload
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
 from apps.demo_pages.work import Progress
-from apps.stories.report import spreadsheet_text
 from corpora.foundation.errors import SuiteError
-from corpora.foundation.texts import Texts
+from corpora.foundation.texts import Texts, spreadsheet_text
 from corpora.official import data_root
 from downstream.classify import Classifier
 from downstream.encoders.folder import ModelFolder
@@ -348,8 +347,9 @@ def _batch(context: PageContext, label: str, threshold: float) -> None:
 def _read_upload(name: str, content: bytes) -> ReadFile:
     """Read a file, and keep the names of its columns also where none is recognized."""
     st.session_state["comments-columns"] = ((), None)
-    st.session_state["comments-columns"] = comment_columns(name, content)
-    return read_comment_file(name, content)
+    st.session_state["comments-columns"] = read_upload("columns", name, content)
+    found: ReadFile = read_upload("comments", name, content)
+    return found
 
 
 def _column_field(texts: Texts) -> None:
@@ -362,7 +362,7 @@ def _column_field(texts: Texts) -> None:
 
     def chosen() -> None:
         def given() -> Given:
-            read = read_comment_file(file.name, file.getvalue(), st.session_state[key])
+            read = read_upload("comments", file.name, file.getvalue(), st.session_state[key])
             return Given(read.records, file.name, read.rejected)
 
         take("comments", given)

@@ -4,9 +4,13 @@ Files are read by `corpora.documents`, `apps.stories.articles` and `apps.summari
 removed afterwards.
 """
 
+import json
+import os
 import re
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +20,7 @@ from apps.stories.articles import Article, read_articles
 from apps.summarize import Item, read_items
 from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import CheckpointError, DataError, SuiteError, UsageError
+from corpora.foundation.files import package_path
 from corpora.foundation.texts import Texts
 from corpora.readers.fields import candidates
 from corpora.readers.records import read_records
@@ -172,6 +177,83 @@ def _limited(records: Iterator[Any], limit: int) -> Iterator[Any]:
         yield record
 
 
+# ---- uploads, read by a process of their own ----
+
+CHILD_BYTES, CHILD_S = 3 << 30, 60.0
+"""Memory, of which the libraries take a part, and time of the process that reads an upload."""
+READERS: Mapping[str, tuple[Callable[..., Any], Sequence[str]]] = {
+    "articles": (read_article_file, ARTICLE_TYPES),
+    "titles": (read_title_file, TITLE_TYPES),
+    "comments": (read_comment_file, COMMENT_TYPES),
+    "columns": (comment_columns, COMMENT_TYPES),
+}
+"""Readers by name, and the types of file that they take."""
+RECORDS: Mapping[str, type[Any]] = {"Item": Item, "Article": Article}
+
+
+def read_upload(kind: str, name: str, content: bytes, column: str | None = None) -> Any:
+    """Call one of `READERS` in a process with limits: a file that fills memory or never ends harms no other visitor.
+
+    Raises:
+        InputError: see the reader; or the file takes too much memory or time.
+        DataError: see the reader.
+    """
+    with as_file(name, content, READERS[kind][1]) as path:
+        command = [sys.executable, "-m", "apps.demo_pages.inputs", kind, str(path), *filter(None, [column])]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, timeout=CHILD_S, check=True, cwd=path.parent, env=_env()
+            )
+            answer = json.loads(done.stdout)
+        except (subprocess.SubprocessError, ValueError) as error:
+            raise InputError("error.heavy", name=path.name) from error
+    match answer:
+        case {"refused": [key, values]}:
+            raise InputError(key, **values)
+        case {"error": [where, what, fix]}:
+            raise DataError(where, what, fix)
+        case {"columns": [columns, found]}:
+            return tuple(columns), found
+    records = tuple(one if isinstance(one, str) else RECORDS[one.pop("type")](**one) for one in answer["records"])
+    return ReadFile(records, tuple(RejectedRecord(**one) for one in answer["rejected"]))
+
+
+def _env() -> dict[str, str]:
+    """Return the environment of the process: our packages are found from wherever it runs."""
+    root = str(package_path("apps").parent)
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+
+
+def _plain(record: Any) -> Any:
+    return record if isinstance(record, str) else {"type": type(record).__name__, **vars(record)}
+
+
+def main(argv: Sequence[str]) -> None:
+    """Read an upload and print what is in it as JSON: KIND FILE [COLUMN]."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (CHILD_BYTES, CHILD_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(CHILD_S), int(CHILD_S)))
+    kind, file, *column = argv
+    path = Path(file)
+    try:
+        found = READERS[kind][0](path.name, path.read_bytes(), *column)
+    except InputError as error:
+        answer: dict[str, Any] = {"refused": [error.key, error.values]}
+    except SuiteError as error:
+        answer = {"error": [error.where, error.what, error.fix]}
+    else:
+        if isinstance(found, ReadFile):
+            records = [
+                one if isinstance(one, str) else {"type": type(one).__name__, **vars(one)} for one in found.records
+            ]
+            answer = {"records": records, "rejected": list(map(vars, found.rejected))}
+        else:
+            answer = {"columns": found}
+    sys.stdout.write(json.dumps(answer))
+
+
 # ---- errors ----
 
 COLUMNS = re.compile(r"no \w+ column \(its columns are (.+?)\)")
@@ -222,3 +304,7 @@ def _reader_error(where: str, what: str, texts: Texts) -> str:
     sentence = texts(key, name=Path(where.rsplit(":", 1)[0]).name, what=what, columns=columns)
     line = re.search(r":(\d+)$", where)
     return f"{texts('error.line', line=int(line[1]))} {sentence}" if line else sentence
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,5 +1,6 @@
 """Page 오늘의 뉴스 묶음: a day's titles as stories, with map, timeline and copies; editors change them."""
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from apps.demo_pages.frame import (
     show_refusal,
     take,
 )
-from apps.demo_pages.inputs import read_title_file
+from apps.demo_pages.inputs import read_upload
 from apps.demo_pages.marking import escaped, one_line
 from apps.demo_pages.story_edits import SessionStories, act, show_editor, toggle_editor
 from apps.demo_pages.work import Progress
@@ -118,7 +119,7 @@ def find_stories(context: PageContext, given: Given, config: ClusteringConfig, p
 def _input(texts: Texts) -> None:
     file, sample = st.columns([3, 2], gap="large", vertical_alignment="center")
     with file:
-        file_field(texts, "stories", read_title_file)
+        file_field(texts, "stories", functools.partial(read_upload, "titles"))
     with sample:
         st.button(
             texts("stories.sample"),

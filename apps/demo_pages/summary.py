@@ -1,5 +1,6 @@
 """Page 기사 요약: the selected sentences, highlighted in the article, and why they were selected."""
 
+import functools
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -20,7 +21,7 @@ from apps.demo_pages.frame import (
     show_refusal,
     take,
 )
-from apps.demo_pages.inputs import MAX_ARTICLE, check_text, read_article_file
+from apps.demo_pages.inputs import MAX_ARTICLE, check_text, read_upload
 from apps.demo_pages.marking import LONGEST_SHOWN, Mark, bars, escaped, literal, marked, one_line, paper
 from apps.demo_pages.work import Progress
 from apps.summarize import Item, read_items, to_line, to_record
@@ -89,7 +90,7 @@ def _input(texts: Texts) -> dict[str, Any]:
         st.text_input(texts("summary.headline"), key="summary-headline")
         st.form_submit_button(texts("summary.go"), type="primary", icon=":material/summarize:", on_click=_take_text)
     with settings:
-        file_field(texts, "summary", read_article_file)
+        file_field(texts, "summary", functools.partial(read_upload, "articles"))
         return _options(texts)
 
 

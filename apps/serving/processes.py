@@ -15,7 +15,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ SWITCH_INTERVAL_S = 0.001
 RESTARTS, RESTART_WINDOW_S = 5, 60.0
 """Deaths of workers within a number of seconds after which the server gives up."""
 HEADER_BYTES = 16 << 10
+SPARE_S = 10.0
+"""Seconds for a client to take an answer that was computed in time."""
 HAS_REUSEPORT = sys.platform.startswith("linux")
 
 
@@ -45,7 +48,7 @@ class WorkerConfig:
 
     settings: Settings
     hosts: tuple[str, ...]
-    """Allowed host names; none: any."""
+    """Allowed host names; `ANY_ADDRESS`: every address; none: any name."""
     address: tuple[str, int]
     is_verbose: bool
 
@@ -54,7 +57,37 @@ def log_lines(*, is_verbose: bool) -> None:
     """Write log records to stderr unchanged: the server's lines of JSON, and warnings."""
     level = logging.INFO if is_verbose else logging.WARNING
     logging.basicConfig(level=level, stream=sys.stderr, format="%(message)s", force=True)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit())
     logger.setLevel(logging.INFO)
+
+
+class LogLimit(logging.Filter):
+    """Lets a number of warnings and errors of a logger through in a time; then one line says that more are left out."""
+
+    def __init__(self, most: int = 20, per_s: float = 10.0) -> None:
+        """Let MOST lines through in PER_S seconds."""
+        super().__init__()
+        self._most, self._per_s = most, per_s
+        self._began, self._counts = time.monotonic(), Counter[tuple[str, int]]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        if record.levelno < logging.WARNING:
+            return True
+        if (at := time.monotonic()) - self._began > self._per_s:
+            self._began, self._counts = at, Counter()
+        key = (record.name, record.levelno)
+        self._counts[key] += 1
+        if self._counts[key] == self._most + 1:
+            log_event("lines_left_out", logger=record.name, seconds=self._per_s)
+        return self._counts[key] <= self._most
+
+
+def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error of the event loop in one line without a traceback, which may contain a text of a request."""
+    kind = type(context.get("exception")).__name__
+    logger.error(json.dumps({"event": "loop_error", "kind": kind, "what": context.get("message", "")}))
 
 
 def log_event(event: str, **fields: Any) -> None:
@@ -204,10 +237,8 @@ class Supervisor:
 
 def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe: Connection) -> None:
     """Run a worker: load the models, report it, and serve until SIGTERM or until the supervisor is gone."""
-    import uvicorn
-
     from apps.serving.metrics import Metrics
-    from apps.serving.web import Serving, make_app
+    from apps.serving.web import Serving
 
     log_lines(is_verbose=worker_config.is_verbose)
     # Ctrl-C reaches every process of the terminal; the supervisor ends the workers itself.
@@ -222,20 +253,40 @@ def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe
     except SuiteError as error:
         pipe.send(error)
         return
-    config = uvicorn.Config(
-        make_app(serving, hosts=worker_config.hosts),
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    make_server(make_config(serving, worker_config.hosts), serving, lambda: pipe.send("ready")).run(sockets=[listener])
+
+
+def make_config(serving: "Serving", hosts: Iterable[str]) -> Any:
+    """Return uvicorn's settings of a worker; HOSTS as for `make_app`."""
+    import uvicorn
+
+    from apps.serving.connections import (
+        ACCEPTED_AT_A_TIME,
+        FEWEST,
+        RESERVED_FILES,
+        Connections,
+        guarded,
+        raise_file_limit,
+    )
+    from apps.serving.web import make_app
+
+    settings = serving.settings
+    most = min(settings.max_connections, max(FEWEST, raise_file_limit() - RESERVED_FILES))
+    exchange_s = settings.body_timeout_s + settings.timeout_s + SPARE_S
+    return uvicorn.Config(
+        make_app(serving, hosts=hosts),
+        http=guarded(Connections(most, head_s=settings.head_timeout_s, exchange_s=exchange_s)),
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         ws="none",
         lifespan="on",
-        backlog=BACKLOG,
+        backlog=ACCEPTED_AT_A_TIME,
         h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_graceful_shutdown=int(settings.timeout_s) + 5,
     )
-    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
-    make_server(config, serving, lambda: pipe.send("ready")).run(sockets=[listener])
 
 
 def _end_with(pipe: Connection) -> None:
@@ -258,6 +309,10 @@ def make_server(config: Any, serving: "Serving", when_ready: Callable[[], object
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             """Start, and call `when_ready`."""
             await super().startup(sockets)
+            asyncio.get_running_loop().set_exception_handler(_log_loop_error)
+            for listener in sockets or ():
+                # asyncio has set it to the number of connections that it accepts at a time.
+                listener.listen(BACKLOG)
             when_ready()
 
         @contextlib.contextmanager

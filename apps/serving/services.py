@@ -10,6 +10,9 @@ from apps.serving.tool import Service, all_tools
 from corpora.foundation.config import Config
 from corpora.foundation.errors import UsageError, suggest
 
+ANY_ADDRESS = "*.address"
+"""Entry of the allowed host names: IP addresses, as a client on this network writes them."""
+
 
 class Settings(Config):
     """Tools and limits of a server; every worker process loads its own models."""
@@ -28,6 +31,10 @@ class Settings(Config):
     """Seconds for the body of a request to arrive."""
     max_body_bytes: int = Field(default=1 << 20, ge=1)
     """Bytes of a body, packed or not."""
+    max_connections: int = Field(default=1024, ge=8)
+    """Connections of a worker; fewer where the system allows fewer open files."""
+    head_timeout_s: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    """Seconds for the head of a request to arrive."""
     cache_bytes: int = Field(default=64 << 20, ge=0)
     drain_s: float = Field(default=2.0, ge=0, allow_inf_nan=False)
     """Seconds for connections to end when the server stops."""

@@ -6,6 +6,7 @@ No log, metric or error message contains a text of a request.
 import asyncio
 import contextlib
 import inspect
+import ipaddress
 import json
 import logging
 import os
@@ -26,13 +27,13 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from apps.serving.batching import Batcher, Job, OverloadedError
-from apps.serving.bodies import read_body
+from apps.serving.bodies import CLOSE, read_body
 from apps.serving.cache import ResultCache
 from apps.serving.metrics import Metrics
 from apps.serving.page import describe
 from apps.serving.refusals import REFUSALS, RefusalError, invalid, json_response, refused_by_starlette, unsuitable
 from apps.serving.schemas import Models, ServedModel, State
-from apps.serving.services import Settings
+from apps.serving.services import ANY_ADDRESS, Settings
 from apps.serving.tool import ENGLISH, KOREAN, Service, UnsuitableError
 
 logger = logging.getLogger(__name__)
@@ -240,7 +241,9 @@ class RequestMiddleware:
     def __init__(self, app: ASGIApp, serving: Serving, hosts: frozenset[str]) -> None:
         """Wrap APP; HOSTS are the allowed names, none: any."""
         self._app, self._serving = app, serving
-        self._hosts = TrustedHostMiddleware(_accept_host, allowed_hosts=list(hosts) or ["*"], www_redirect=False)
+        self._takes_addresses = ANY_ADDRESS in hosts
+        names = list(hosts - {ANY_ADDRESS}) or ["*"]
+        self._hosts = TrustedHostMiddleware(_accept_host, allowed_hosts=names, www_redirect=False)
         self._takes_body = {f"/{name}" for name in serving.services}
         self._paths = self._takes_body | {"/health", "/ready", "/models", "/metrics", "/docs"}
 
@@ -274,7 +277,10 @@ class RequestMiddleware:
         body = b""
         try:
             if scope["path"] not in PROBES:
-                await self._check_host(scope, receive)
+                await self._check_host(headers, scope, receive)
+            if b"transfer-encoding" in headers and b"content-length" in headers:
+                # Two lengths of one body: a proxy may believe the other one, and take the rest for a request.
+                raise RefusalError(400, "detail.two_lengths", headers=CLOSE)
             # Anything else is answered with 404 or 405, whatever its body.
             if scope["method"] == "POST" and scope["path"] in self._takes_body:
                 body = await read_body(headers, receive, self._serving.settings)
@@ -309,11 +315,23 @@ class RequestMiddleware:
                 )
             )
 
-    async def _check_host(self, scope: Scope, receive: Receive) -> None:
+    async def _check_host(self, headers: Mapping[bytes, str], scope: Scope, receive: Receive) -> None:
         """Refuse unknown host names: a web page could make its own name resolve to this machine."""
+        if self._takes_addresses and _is_address(headers.get(b"host", "")):
+            return
         await self._hosts(scope, receive, _discard)
         if not scope.get(IS_KNOWN_HOST):
             raise RefusalError(421, "detail.unknown_host", headers={"connection": "close"})
+
+
+def _is_address(host: str) -> bool:
+    """Whether a Host header names an IP address, perhaps with a port."""
+    name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 async def _accept_host(scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from apps.stories.records import lock_stories
 from apps.stories.state import Stories
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
@@ -29,13 +30,17 @@ def main(argv: list[str] | None = None) -> int:
         help="ids of stories; then the new name for rename, the number of parts for split",
     )
     options = parser.parse(argv)
+    # Before the lock, which would create the folder.
     stories = Stories.load(options.folder)
     if options.action == "list":
         for story in stories.clusters().stories:
             sys.stdout.write(f"{story.id}\t{len(story)}\t{'*' if story.is_pinned else ''}\t{story.title}\n")
         return EXIT_DONE
-    sys.stdout.write(_edit(stories, options.action, options.arguments) + "\n")
-    stories.save(options.folder)
+    with lock_stories(options.folder):
+        stories = Stories.load(options.folder)
+        done = _edit(stories, options.action, options.arguments)
+        stories.save(options.folder)
+    sys.stdout.write(f"{done}\n")
     return EXIT_DONE
 
 

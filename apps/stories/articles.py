@@ -212,6 +212,8 @@ class _Both:
 
     def __init__(self, first: list[RejectedRecord], rejected: Rejects) -> None:
         self._first, self._rejected = first, rejected
+        self.kept_in = rejected
+        """Where they end up, whose memory is bounded."""
 
     def append(self, record: RejectedRecord) -> None:
         if not self._first:

@@ -8,9 +8,9 @@ from typing import Any
 
 from apps.stories.clusters import Cluster, Clusters
 from apps.stories.duplicates import DuplicateGroup
+from corpora.foundation.texts import spreadsheet_text
 
 SCHEMA = 1
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,3 @@ def to_csv(report: Report) -> str:
     for index in clusters.noise:
         write(index, "", "", "", "", "")
     return "\ufeff" + buffer.getvalue()
-
-
-def spreadsheet_text(text: str) -> str:
-    """Return a text with an apostrophe before it if Excel would take it for a formula."""
-    return f"'{text}" if text.startswith(FORMULA) else text

@@ -8,7 +8,6 @@ of a story never changes and is never reused.
 """
 
 import datetime
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from apps.stories.articles import Article, Articles, known_positions, to_articles
 from apps.stories.clusters import (
@@ -35,17 +33,16 @@ from apps.stories.clusters import (
 from apps.stories.grouping import Groups, Labels, Points, TypicalityScale, average_linkage, nearest_centres
 from apps.stories.linking.growth import Judge
 from apps.stories.linking.routine import routine_kind
-from apps.stories.records import Edit, StateFile, Story
+from apps.stories.records import SCHEMA, STATE_FILE, Edit, StateFile, Story, read_state, write_state
 from apps.stories.space import Embedder, HybridSpace, embed_checked
 from corpora.foundation.errors import CheckpointError, DataError, UsageError, suggest
-from corpora.foundation.files import atomic_file, write_json
 
-STATE_FILE = "stories.json"
-SCHEMA = 1
 MAX_UNDO = 100
 """Edits that can be undone."""
 
-KEPT_FIELDS = tuple(set(StateFile.model_fields) - {"schema_version", "embedder", "vectors", "articles"})
+KEPT_FIELDS = tuple(
+    set(StateFile.model_fields) - {"schema_version", "embedder", "vectors", "vectors_sha256", "articles"}
+)
 """Fields that `Stories` and its file have in common."""
 
 
@@ -437,20 +434,11 @@ class Stories:
         Raises:
             ResultError: the folder cannot be written.
         """
-        from safetensors.numpy import save
-
         arrays = {f"space.{name}": array for name, array in self.space.arrays().items()}
-        data = save({**arrays, "points": self.points.astype(np.float16), **vars(self.scale)})
-        name = f"vectors-{self.num_batches:05d}.safetensors"
-        with atomic_file(folder / name, "wb") as file:
-            file.write(data)
         kept = {field: getattr(self, field) for field in KEPT_FIELDS}
         articles = [asdict(article) for article in self.articles]
-        state = StateFile(schema=SCHEMA, embedder=self.embedder_sha256, vectors=name, articles=articles, **kept)
-        write_json(folder / STATE_FILE, state.model_dump(by_alias=True), indent=None)
-        for old in folder.glob("vectors-*.safetensors"):
-            if old.name != name:
-                old.unlink()
+        state = StateFile(schema=SCHEMA, embedder=self.embedder_sha256, vectors="", articles=articles, **kept)
+        write_state(folder, state, {**arrays, "points": self.points.astype(np.float16), **vars(self.scale)})
 
     @classmethod
     def load(cls, folder: Path) -> "Stories":
@@ -459,33 +447,20 @@ class Stories:
         Raises:
             DataError: there are no stories, or files are damaged.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        path = folder / STATE_FILE
-        missing = path
-        try:
-            state = StateFile(**json.loads(path.read_text(encoding="utf-8")))
-            missing = folder / Path(state.vectors).name
-            arrays = load_file(missing)
-        except FileNotFoundError as error:
-            raise DataError(
-                missing, "no such file", "create it with python -m apps.clustering FILE --stories DIR"
-            ) from error
-        except (ValueError, ValidationError, SafetensorError, OSError, TypeError) as error:
-            first = str(error).splitlines()[0]
-            raise DataError(path, f"damaged ({first})", "restore the folder from a copy, or use another one") from error
-        if state.schema_version != SCHEMA:
-            raise DataError(path, f"schema {state.schema_version}", f"this version reads schema {SCHEMA}")
+        state, arrays = read_state(folder)
         space = {name.removeprefix("space."): array for name, array in arrays.items() if name.startswith("space.")}
-        return cls(
-            embedder_sha256=state.embedder,
-            space=HybridSpace.from_arrays(space),
-            scale=TypicalityScale(arrays["own"], arrays["strange"]),
-            articles=[Article(**article) for article in state.articles],
-            points=arrays["points"].astype(np.float32),
-            **{field: getattr(state, field) for field in KEPT_FIELDS},
-        )
+        try:
+            return cls(
+                embedder_sha256=state.embedder,
+                space=HybridSpace.from_arrays(space),
+                scale=TypicalityScale(arrays["own"], arrays["strange"]),
+                articles=[Article(**article) for article in state.articles],
+                points=arrays["points"].astype(np.float32),
+                **{field: getattr(state, field) for field in KEPT_FIELDS},
+            )
+        except (TypeError, KeyError, ValueError) as error:
+            what = f"damaged ({type(error).__name__}: {error})"
+            raise DataError(folder / STATE_FILE, what, "restore the folder from a copy, or use another one") from error
 
 
 def _newest(articles: Sequence[Article]) -> str:

@@ -1,6 +1,7 @@
 """Command lines: arguments, exit codes, and one line on stderr for every error that a user can fix."""
 
 import argparse
+import errno
 import io
 import logging
 import os
@@ -12,6 +13,8 @@ from typing import Any, NoReturn
 from corpora.foundation.errors import SuiteError, UsageError, suggest
 from corpora.foundation.floors import DISTRIBUTIONS, MissingPackageError, extras
 
+EXHAUSTED = {errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EROFS}
+"""Errors of a system that has no room left, wherever they occur."""
 EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX = 0, 1, 2
 
 
@@ -56,9 +59,8 @@ class ArgumentParser(argparse.ArgumentParser):
 
 def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
     """Run a command's MAIN as a process: a `SuiteError` becomes one line on stderr and exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a console without Hangul shows ? instead of a traceback
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors="replace")  # a console without Hangul shows ? instead of a traceback
     try:
         code = main(None)
     except SuiteError as error:
@@ -69,11 +71,21 @@ def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
         if not any(DISTRIBUTIONS.get(name, name) in packages for packages in extras().values()):
             raise
         sys.stderr.write(f"{MissingPackageError(name)}\n")
+    except UnicodeEncodeError as error:
+        # Question marks in place of a summary would pass for one.
+        where, character = f"standard output ({error.encoding})", ascii(error.object[error.start])
+        sys.stderr.write(f"{where}: it has no character {character}; set PYTHONIOENCODING=utf-8, or write to a file\n")
         code = EXIT_USER_MUST_FIX
     except BrokenPipeError:
         # The reader of stdout closed it (… | head), which is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_DONE
+    except OSError as error:
+        if error.errno not in EXHAUSTED:
+            raise
+        fix = "free some space, or raise the limit of open files (ulimit -n)"
+        sys.stderr.write(f"{error.filename or 'system'}: cannot write or open ({error.strerror}); {fix}\n")
+        code = EXIT_USER_MUST_FIX
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; finished work is kept, run the same command again to continue\n")
         code = 130

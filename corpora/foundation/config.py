@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from corpora.foundation.errors import RecipeError, suggest
 
+LONGEST_TOML, LONGEST_TOML_LINE = 1 << 20, 20_000
+"""Characters of a file of settings, and of a line of it."""
+
 
 class Config(BaseModel):
     """Base of every `…Config`: frozen, and a misspelt key is an error."""
@@ -67,10 +70,15 @@ def load_toml(path: Path) -> dict[str, Any]:
         RecipeError: the file is missing or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        # Keys of many parts and lists in lists take tomllib the square of their length.
+        if len(text) > LONGEST_TOML or max(map(len, text.split("\n"))) > LONGEST_TOML_LINE:
+            what = f"more than {LONGEST_TOML:,} characters, or {LONGEST_TOML_LINE:,} in a line"
+            raise RecipeError(path, what, "give a file of settings")
+        return tomllib.loads(text)
     except OSError as error:
         raise RecipeError(path, error.strerror or str(error), "check the path") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, and tables in tables in tables
         raise RecipeError(path, f"not a TOML file ({error})", "correct the syntax") from error
 
 

@@ -11,15 +11,18 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import filelock
 
-from corpora.foundation.errors import cannot_write
+from corpora.foundation.errors import UsageError, cannot_write
 
 logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+"""Name of the lock of an output folder."""
 
 
 def package_path(package: str, *names: str) -> Path:
@@ -115,14 +118,52 @@ def write_json(path: Path, value: object, *, indent: int | None = 1) -> None:
     write_text(path, json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False) + "\n")
 
 
+DIGEST_KEY = "digest"
+"""Entry of a JSON object of ours: the fingerprint of all others."""
+
+
+def write_signed(path: Path, value: Mapping[str, Any], *, indent: int | None = 1) -> None:
+    """Write a JSON object to PATH atomically, with a digest of itself by which a changed byte is noticed."""
+    # As it will be read: tuples are lists, and keys are texts.
+    plain = json.loads(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    write_json(path, plain | {DIGEST_KEY: fingerprint(plain)}, indent=indent)
+
+
+def parse_signed(text: str, *, is_required: bool = False) -> dict[str, Any]:
+    """Parse a JSON object and compare it with its digest, which is removed.
+
+    Args:
+        text: what `write_signed` has written.
+        is_required: refuse an object without a digest, which earlier versions wrote.
+
+    Raises:
+        ValueError: it is no JSON object, or was changed.
+    """
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"a {type(content).__name__}, not an object")
+    digest = content.pop(DIGEST_KEY, None)
+    if (digest is None and is_required) or (digest is not None and digest != fingerprint(content)):
+        raise ValueError("changed since it was written: its digest is another one")
+    return content
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
 @contextlib.contextmanager
-def locked(path: Path, label: str = "", *, is_waiting: bool = True) -> Iterator[None]:
+def locked(path: Path, label: str = "", *, is_waiting: bool = True, is_kept: bool = True) -> Iterator[None]:
     """Hold the lock file PATH, so that one process at a time does the work. A lock ends with its process.
 
     Args:
         path: of the lock file; its folder is created if missing.
         label: name of the work in the line that says this process waits; empty: no line.
         is_waiting: whether to wait for a process that holds the lock.
+        is_kept: whether the file stays; one in a folder of products does not.
 
     Raises:
         BlockingIOError: another process holds the lock, and IS_WAITING is false.
@@ -149,4 +190,25 @@ def locked(path: Path, label: str = "", *, is_waiting: bool = True) -> Iterator[
     try:
         yield
     finally:
+        if not is_kept:
+            # Before the release: who waits for it finds that it has no name, and makes another.
+            path.unlink(missing_ok=True)
         lock.release()
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of an output folder, which is an error while another process writes to it.
+
+    Raises:
+        UsageError: another process writes to the folder.
+        ResultError: the folder cannot be written.
+    """
+    try:
+        with locked(folder / LOCK_FILE, is_waiting=False, is_kept=False):
+            yield
+    except BlockingIOError as error:
+        if LOCK_FILE not in str(error):
+            raise
+        fix = "wait for it, or give another folder with --out"
+        raise UsageError(folder, "another process writes to it", fix) from error

@@ -11,8 +11,8 @@ from types import TracebackType
 
 from corpora.foundation.errors import SuiteError
 
-FLOOR = re.compile(r"([A-Za-z0-9._-]+)\s*>=\s*([0-9][0-9.]*)$")
-"""A requirement of pyproject.toml; those of extras have a marker behind it and are not checked."""
+FLOOR = re.compile(r"""([A-Za-z0-9._-]+)\s*>=\s*([0-9][0-9.]*)(?:\s*;\s*extra\s*==\s*["']([a-z-]+)["'])?$""")
+"""A requirement of pyproject.toml, and the extra that it belongs to."""
 OPTIONAL = re.compile(r"([A-Za-z0-9._-]+)[^;]*;.*\bextra == ['\"]([\w-]+)['\"]")
 """A requirement of an extra."""
 DISTRIBUTION = "pressbert"
@@ -75,13 +75,14 @@ def _preference(extra: str) -> tuple[int, str]:
     return (PREFERRED.index(extra) if extra in PREFERRED else len(PREFERRED), extra)
 
 
-def check_floors(requirements: list[str] | None = None) -> None:
+def check_floors(requirements: list[str] | None = None, *, extra: str | None = None) -> None:
     """Compare the installed versions of the dependencies with the floors of pyproject.toml.
 
     What is not installed is left to its own import.
 
     Args:
         requirements: e.g. `torch>=2.10`; default: those of the installed distribution, none if it is not installed.
+        extra: whose requirements are compared, e.g. `serve`; default: those that are needed always.
 
     Raises:
         DependencyError: a version is below its floor.
@@ -92,9 +93,10 @@ def check_floors(requirements: list[str] | None = None) -> None:
         except metadata.PackageNotFoundError:
             return
     for requirement in requirements:
-        if (found := FLOOR.match(requirement)) is None:
+        found = FLOOR.match(requirement)
+        if found is None or found[3] != extra:
             continue
-        name, floor = found.groups()
+        name, floor, _ = found.groups()
         try:
             installed = metadata.version(name)
         except metadata.PackageNotFoundError:

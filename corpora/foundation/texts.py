@@ -5,6 +5,7 @@ texts("summary.facts", total=12, chosen=3, chars=210, share=0.18)
 """
 
 import functools
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -14,6 +15,9 @@ from corpora.foundation.files import package_path
 
 Language: TypeAlias = Literal["ko", "en"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
+FORMULA = frozenset("=+-@")
+CONTROLS = frozenset("\t\r\n")
+"""Beginnings of a cell that spreadsheets compute."""
 
 
 @dataclass(frozen=True)
@@ -52,3 +56,12 @@ def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", str(value)
+
+
+def spreadsheet_text(text: str) -> str:
+    """Return a text with an apostrophe before it if a spreadsheet would take it for a formula.
+
+    White space before a sign, and signs in full width, do not hide one.
+    """
+    first = unicodedata.normalize("NFKC", text.lstrip()[:1])
+    return f"'{text}" if first in FORMULA or text[:1] in CONTROLS else text

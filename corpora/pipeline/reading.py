@@ -107,12 +107,17 @@ def _furniture(text: str) -> set[str]:
     return {line for line in lines if len(line) in LINE_LENGTHS} if len(lines) >= MIN_LINES else set()
 
 
+MOST_WITHOUT_DOCUMENT = 20_000
+"""Bad records at the beginning of a file after which it is no file of articles."""
+
+
 class _Reader:
     """Reads the documents of a unit, and writes bad records to a file, so that a million of them take no memory."""
 
     def __init__(self, unit: Unit, rejected: IO[str], cleaning: CleaningConfig) -> None:
         self.num_rejected = 0
         self.first_reason = ""
+        self._num_named = 0
         self._unit, self._rejected, self._kinds = unit, rejected, cleaning.privacy
 
     def documents(self) -> Iterator[Document]:
@@ -131,6 +136,9 @@ class _Reader:
         """Write a rejected record."""
         self.first_reason = self.first_reason or f"{record.where.rpartition('/')[2]}: {record.reason}"
         self.num_rejected += 1
+        if self.num_rejected >= MOST_WITHOUT_DOCUMENT and not self._num_named:
+            what = f"none of its first {self.num_rejected:,} records can be read; the first: {self.first_reason}"
+            raise DataError(self._unit.path, what, "check that it is a file of articles")
         where = self._unit.file.name + record.where.removeprefix(str(self._unit.path))
         shown = mask(record.record, self._kinds).text
         self._rejected.write(
@@ -138,6 +146,7 @@ class _Reader:
         )
 
     def _named(self, document: Document) -> Document:
+        self._num_named += 1
         name, own = self._unit.file.name, document.source
         # `file:line` if the source has no ids, `file#id` if it has, `archive!file:line` inside an archive.
         has_id = not document.id.startswith((f"{own}:", f"{own}!"))

@@ -1,22 +1,16 @@
 """Containers of articles: zip archives of readable files, WARC, HWPX, with caps on what they unpack to."""
 
-import copy
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from corpora.foundation.errors import DataError
-from corpora.readers.decoding import LARGEST_RATIO, SMALL
+from corpora.foundation.unpacking import open_zip, plain_name
 from corpora.readers.pages import read_hwpx_section
 
-LARGEST_MEMBER = 1 << 32
-"""Bytes of a member of a zip archive that is unpacked to the disk."""
 LARGEST_PAGE = 1 << 26
 """Bytes of a page or section that is held in memory."""
-BLOCK = 1 << 20
-BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
-"""What a damaged or encrypted archive raises."""
 
 
 def members_of(path: Path) -> list[zipfile.ZipInfo]:
@@ -26,13 +20,8 @@ def members_of(path: Path) -> list[zipfile.ZipInfo]:
         ValueError: the archive is damaged.
         DataError: it is missing.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if not each.is_dir()]
-    except BROKEN as error:
-        raise ValueError(f"not a zip archive, or damaged ({error})") from error
-    except OSError as error:
-        raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
+    with open_zip(path) as archive:
+        members = archive.members
     visible = [
         each for each in members if not any(part[:1] in {".", "_"} for part in PurePosixPath(each.filename).parts)
     ]
@@ -45,34 +34,11 @@ def unpack_member(path: Path, member: zipfile.ZipInfo, folder: Path) -> Path:
     Raises:
         ValueError: it is damaged, encrypted, or unpacks to too much.
     """
-    name = PurePosixPath(member.filename).name
-    try:
-        with zipfile.ZipFile(path) as archive, (folder / name).open("wb") as out:
-            for block in _blocks(archive, member, LARGEST_MEMBER):
-                out.write(block)
-    except BROKEN as error:
-        raise ValueError(f"{member.filename}: {error}") from error
-    return folder / name
-
-
-def _blocks(archive: zipfile.ZipFile, member: zipfile.ZipInfo, largest: int) -> Iterator[bytes]:
-    """Yield the bytes of a member, however many it really has.
-
-    Raises:
-        ValueError: there are too many.
-    """
-    # The declared size may be wrong, and zipfile would stop there.
-    unlimited = copy.copy(member)
-    unlimited.file_size = largest + 1
-    size = 0
-    with archive.open(unlimited) as file:
-        while block := file.read(BLOCK):
-            size += len(block)
-            if size > largest or (size > SMALL and size > LARGEST_RATIO * member.compress_size):
-                raise ValueError(f"unpacks to more than {size:,} bytes")
-            yield block
-    if size != member.file_size:
-        raise ValueError(f"unpacks to {size:,} bytes, not {member.file_size:,}")
+    unpacked = folder / plain_name(member)
+    with open_zip(path) as archive, unpacked.open("wb") as out:
+        for block in archive.blocks(member):
+            out.write(block)
+    return unpacked
 
 
 def read_hwpx(path: Path) -> str:
@@ -85,12 +51,9 @@ def read_hwpx(path: Path) -> str:
     if not sections:
         raise ValueError("no HWPX document: it has no sections")
     lines: list[str] = []
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for section in sorted(sections, key=lambda each: (len(each.filename), each.filename)):
-                lines += read_hwpx_section(b"".join(_blocks(archive, section, LARGEST_PAGE)))
-    except BROKEN as error:
-        raise ValueError(str(error)) from error
+    with open_zip(path) as archive:
+        for section in sorted(sections, key=lambda each: (len(each.filename), each.filename)):
+            lines += read_hwpx_section(archive.read(section, LARGEST_PAGE))
     return "\n".join(lines)
 
 

@@ -4,7 +4,6 @@ UTF-8, with or without a byte order mark; UTF-16 with one, as Excel and Notepad 
 of Korean Windows, where the lines that are not UTF-8 are all CP949. `.gz` and `.zst` are unpacked.
 """
 
-import gzip
 import io
 import itertools
 import logging
@@ -12,10 +11,10 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, get_args
+from typing import IO, Literal, TypeAlias, get_args
 
 from corpora.foundation.errors import DataError
-from corpora.foundation.floors import needs
+from corpora.foundation.unpacking import open_unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +25,10 @@ MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "
 """Byte order marks."""
 SAMPLE_LINES = 200
 """Lines with other characters than ASCII that decide an encoding; later ones may still be bad."""
-LONGEST_LINE = 1 << 28
-"""Bytes of a line. A longer one is no text, and would fill the memory."""
-LARGEST_RATIO = 200
-"""Unpacked bytes for each packed one; text packs to more than a hundredth."""
-SMALL = 1 << 24
-"""Bytes up to which the ratio does not matter."""
-BUFFER = 1 << 17
+LONGEST_LINE = 1 << 23
+"""Bytes of a line that is a record. A longer one is no article, and would fill the memory once it is parsed."""
+LONGEST_DOCUMENT = 1 << 28
+"""Bytes of a line of a file that is parsed as a whole, such as JSON without line breaks."""
 BROKEN = (EOFError, OSError, zlib.error)
 """What gzip and zstd raise for a broken stream; see `_raise_unless_broken`."""
 WRITTEN_AGAIN = "download or export it again"
@@ -52,12 +48,13 @@ def format_of(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
 
 
-def read_decoded(path: Path, encoding: Encoding = "auto") -> Iterator[str | BadLine]:
+def read_decoded(path: Path, encoding: Encoding = "auto", *, longest: int = LONGEST_LINE) -> Iterator[str | BadLine]:
     """Yield the lines of a file with their line ends, without a byte order mark.
 
     Args:
         path: of a text file, perhaps compressed.
         encoding: how it is encoded; `auto`: recognized.
+        longest: bytes of a line; a longer one is a bad line.
 
     Raises:
         DataError: the file is missing, unreadable, damaged, or has zero bytes.
@@ -65,10 +62,10 @@ def read_decoded(path: Path, encoding: Encoding = "auto") -> Iterator[str | BadL
     try:
         if path.stat().st_size == 0:
             raise DataError(path, "the file has zero bytes", WRITTEN_AGAIN)
-        codec, skip = _codec_of(path, encoding)
-        with open_bytes(path) as file:
+        codec, skip = _codec_of(path, encoding, longest)
+        with open_unpacked(path) as file:
             file.read(skip)
-            lines = _wide_lines(file, codec) if codec.startswith("utf-16") else _lines(file, codec)
+            lines = _wide_lines(file, codec, longest) if codec.startswith("utf-16") else _lines(file, codec, longest)
             yield from _until_cut(lines, path)
     except OSError as error:
         raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
@@ -80,60 +77,15 @@ def read_lines(path: Path, encoding: Encoding = "auto") -> Iterator[str]:
     Raises:
         DataError: the file cannot be read, or a line cannot be decoded.
     """
-    for number, line in enumerate(read_decoded(path, encoding), start=1):
+    for number, line in enumerate(read_decoded(path, encoding, longest=LONGEST_DOCUMENT), start=1):
         if isinstance(line, BadLine):
             raise DataError(f"{path}:{number}", line.reason, WRITTEN_AGAIN)
         yield line
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, unpacked.
-
-    Raises:
-        DataError: while it is read, if it unpacks to more than text does.
-    """
-    match path.suffix.lower():
-        case ".gz":
-            return io.BufferedReader(_Unpacked(gzip.open(path, "rb"), path), BUFFER)
-        case ".zst":
-            needs("pyarrow")
-            import pyarrow as pa
-
-            return io.BufferedReader(_Unpacked(pa.input_stream(str(path), compression="zstd"), path), BUFFER)
-        case _:
-            return path.open("rb")
-
-
-class _Unpacked(io.RawIOBase):
-    """An unpacked file that stops where it unpacks to more than text does."""
-
-    def __init__(self, file: Any, path: Path) -> None:
-        self._file, self._path, self._size = file, path, 0
-        self._largest = max(SMALL, LARGEST_RATIO * path.stat().st_size)
-
-    def readable(self) -> bool:
-        """Whether it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as it goes."""
-        data = self._file.read1(len(buffer))  # as far as it goes without an error
-        buffer[: len(data)] = data
-        self._size += len(data)
-        if self._size > self._largest:
-            what = f"unpacks to more than {self._largest:,} bytes, {LARGEST_RATIO} times its size"
-            raise DataError(self._path, what, "unpack it yourself if it is text")
-        return len(data)
-
-    def close(self) -> None:
-        """Close the packed file."""
-        self._file.close()
-        super().close()
-
-
-def _codec_of(path: Path, encoding: Encoding) -> tuple[str, int]:
+def _codec_of(path: Path, encoding: Encoding, longest: int) -> tuple[str, int]:
     """Return the name of the codec, and the bytes of the byte order mark."""
-    with open_bytes(path) as file:
+    with open_unpacked(path) as file:
         try:
             head = file.read(4)
         except BROKEN as error:
@@ -149,15 +101,15 @@ def _codec_of(path: Path, encoding: Encoding) -> tuple[str, int]:
             return "utf-16-le", 0
         if len(head) == 4 and head[0] == head[2] == 0:
             return "utf-16-be", 0
-        rest = itertools.chain([head + file.readline(LONGEST_LINE)], _raw_lines(file))
+        rest = itertools.chain([head + file.readline(longest)], _raw_lines(file, longest))
         return _codec_of_lines(path, rest), 0
 
 
-def _codec_of_lines(path: Path, lines: Iterator[bytes]) -> str:
+def _codec_of_lines(path: Path, lines: Iterator[bytes | None]) -> str:
     """Decide between UTF-8 and CP949 by the lines that are not ASCII."""
     num_utf8 = num_bad = num_cp949 = 0
     try:
-        for line in itertools.islice((line for line in lines if not line.isascii()), SAMPLE_LINES):
+        for line in itertools.islice((line for line in lines if line and not line.isascii()), SAMPLE_LINES):
             if _is_encoded(line, "utf-8"):
                 num_utf8 += 1
             else:
@@ -179,14 +131,23 @@ def _is_encoded(line: bytes, codec: str) -> bool:
     return True
 
 
-def _raw_lines(file: IO[bytes]) -> Iterator[bytes]:
-    while line := file.readline(LONGEST_LINE):
-        yield line
+def _raw_lines(file: IO[bytes], longest: int) -> Iterator[bytes | None]:
+    """Yield lines; None for one that is too long, which is skipped."""
+    while line := file.readline(longest):
+        if len(line) < longest or line.endswith(b"\n"):
+            yield line
+            continue
+        while (rest := file.readline(longest)) and not rest.endswith(b"\n"):
+            pass
+        yield None
 
 
-def _lines(file: IO[bytes], codec: str) -> Iterator[str | BadLine]:
+def _lines(file: IO[bytes], codec: str, longest: int) -> Iterator[str | BadLine]:
     # No byte of a character of UTF-8 or CP949 is a line feed.
-    for line in _raw_lines(file):
+    for line in _raw_lines(file, longest):
+        if line is None:
+            yield _too_long(longest)
+            continue
         try:
             yield line.decode(codec)
         except UnicodeDecodeError as error:
@@ -194,11 +155,22 @@ def _lines(file: IO[bytes], codec: str) -> Iterator[str | BadLine]:
             yield BadLine(f"not {name} (byte 0x{line[error.start]:02x})", line.decode(codec, errors="replace"))
 
 
-def _wide_lines(file: IO[bytes], codec: str) -> Iterator[str | BadLine]:
+def _too_long(longest: int) -> BadLine:
+    return BadLine(f"a line of more than {longest:,} bytes", "")
+
+
+def _wide_lines(file: IO[bytes], codec: str, longest: int) -> Iterator[str | BadLine]:
     # Lone surrogates pass: the record that has one is rejected by its reader.
     text = io.TextIOWrapper(file, encoding=codec, errors="surrogatepass", newline="")
+    most = longest // 2
     try:
-        yield from text
+        while line := text.readline(most):
+            if len(line) < most or line.endswith(("\n", "\r")):
+                yield line
+                continue
+            while (rest := text.readline(most)) and not rest.endswith(("\n", "\r")):
+                pass
+            yield _too_long(longest)
     except UnicodeDecodeError:
         yield BadLine("ends inside a character of UTF-16", "")
 

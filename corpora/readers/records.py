@@ -17,8 +17,17 @@ from corpora.characters import nfc
 from corpora.foundation.errors import DataError
 from corpora.foundation.floors import needs
 from corpora.foundation.plugins import plugins, refuse_taken
+from corpora.foundation.unpacking import open_unpacked
 from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_hwpx, unpack_member
-from corpora.readers.decoding import BROKEN, WRITTEN_AGAIN, BadLine, Encoding, format_of, open_bytes, read_decoded
+from corpora.readers.decoding import (
+    BROKEN,
+    LONGEST_DOCUMENT,
+    WRITTEN_AGAIN,
+    BadLine,
+    Encoding,
+    format_of,
+    read_decoded,
+)
 from corpora.readers.nested import flatten, is_article
 from corpora.readers.pages import decode_page, read_agency_xml, read_html
 from corpora.readers.tables import read_rows
@@ -171,7 +180,7 @@ def _read_table(lines: Iterator[str | BadLine], path: Path, delimiter: str, *, h
 
 def _read_json(path: Path, encoding: Encoding) -> Iterator[Record]:
     parts: list[str] = []
-    for number, line in enumerate(read_decoded(path, encoding), start=1):
+    for number, line in enumerate(read_decoded(path, encoding, longest=LONGEST_DOCUMENT), start=1):
         if isinstance(line, BadLine):
             raise DataError(f"{path}:{number}", line.reason, WRITTEN_AGAIN)
         parts.append(line)
@@ -287,7 +296,7 @@ def _read_page(path: Path, suffix: str, encoding: Encoding) -> Iterator[Record]:
         if suffix == ".hwpx":
             yield Record(f"{path}:1", "", {"title": path.stem, "text": read_hwpx(path)})
             return
-        with open_bytes(path) as file:
+        with open_unpacked(path) as file:
             content = file.read(LARGEST_PAGE + 1)
         if len(content) > LARGEST_PAGE:
             raise ValueError(f"a page of more than {LARGEST_PAGE:,} bytes")

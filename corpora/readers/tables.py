@@ -17,6 +17,8 @@ from corpora.readers.decoding import BadLine
 QUOTE = '"'
 LONGEST_RECORD = 1 << 26
 """Characters of a record over several lines; a mark that is open for longer was never closed."""
+MOST_AGAIN = 1_000_000
+"""Lines that are read again because a mark was not closed; then marks are ordinary characters in the whole file."""
 SAMPLE_LINES = 2_000
 """Lines of a tab-separated file that decide whether quotation marks enclose its fields."""
 DELIMITERS = (",", "\t", ";", "|")
@@ -61,6 +63,7 @@ class _Table:
         self._delimiter = delimiter
         self._is_quoted = True
         self._width = 0
+        self._num_again = 0
 
     def rows(self) -> Iterator[Row]:
         """Yield the header, then the other rows."""
@@ -118,6 +121,10 @@ class _Table:
     def _give_back(self, number: int, span: list[str]) -> None:
         """Have all lines but the first read again."""
         self._again.extendleft(reversed([(number + k, line) for k, line in enumerate(span) if k]))
+        self._num_again += len(span)
+        if self._num_again > MOST_AGAIN:
+            # Every mark is a stray one, and looking for the closing one of each takes the square of the lines.
+            self._is_quoted = False
 
     def _fitted(self, number: int, cells: list[str], line: str) -> Row:
         if not self._width:

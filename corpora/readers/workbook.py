@@ -3,11 +3,8 @@
 Numbers are written as in the file, with all their digits. A date is Excel's number of days, whatever its format.
 """
 
-import copy
 import datetime
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
@@ -15,16 +12,18 @@ from xml.etree import ElementTree
 from python_calamine import CalamineError, CalamineWorkbook
 
 from corpora.foundation.errors import DataError
+from corpora.foundation.unpacking import ZipArchive, open_zip
 
 LARGEST_PART = 1 << 30
 """Bytes of the largest part that is unpacked: a workbook of a million articles has less, a zip bomb has more."""
-BLOCK = 1 << 20
 PARTS = ("workbook.xml", "_rels/workbook.xml.rels")
 """Names of the first sheet and of its file."""
 LAST_COLUMN = 16_384
 """Columns of a sheet in Excel."""
 MAX_CELLS = 1 << 25
 """Rows × columns of a sheet, all of which are held in memory, however few have a value."""
+FREE_CELLS = 1 << 20
+"""Cells that a sheet may have whatever its size; beyond, it has at most two for each byte of the packed file."""
 TAG = re.compile(rb"<(?:\w+:)?(row|c)\b([^<>]*)>(?:[^<]*<(?:\w+:)?v>([^<]{16,})<)?")
 """A row or cell, its attributes, and its value if that has more digits than a floating-point number may hold."""
 REFERENCE = re.compile(rb"\br\s*=\s*[\"']([A-Z]*)(\d+)[\"']")
@@ -44,8 +43,6 @@ def read_sheet(path: Path) -> Iterator[tuple[int, list[str]]]:
         sheet = CalamineWorkbook.from_path(path).get_sheet_by_index(0)
         rows = sheet.to_python(skip_empty_area=False)
     except (
-        zipfile.BadZipFile,
-        zlib.error,
         ElementTree.ParseError,
         CalamineError,
         LookupError,
@@ -95,30 +92,14 @@ def _check(path: Path) -> LongNumbers:
         ValueError: a part or sheet is too large, or has what no program writes.
     """
     long_numbers = {}
-    with zipfile.ZipFile(path) as book:
-        for info in book.infolist():
-            long_numbers[info.filename] = _check_part(info.filename, _unpack(book, info))
+    most = min(MAX_CELLS, max(FREE_CELLS, 2 * path.stat().st_size))
+    with open_zip(path) as book:
+        for info in book.members:
+            long_numbers[info.filename] = _check_part(info.filename, book.read(info, LARGEST_PART), most)
         return long_numbers[_first_sheet(book)]
 
 
-def _unpack(book: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Return a part, however many bytes it really has."""
-    if info.file_size > LARGEST_PART:
-        raise ValueError(f"{info.filename} unpacks to more than {LARGEST_PART:,} bytes")
-    # The declared size may be wrong, and zipfile would stop there.
-    unlimited = copy.copy(info)
-    unlimited.file_size = LARGEST_PART + 1
-    blocks, size = [], 0
-    with book.open(unlimited) as file:
-        while block := file.read(BLOCK):
-            blocks.append(block)
-            size += len(block)
-            if size > info.file_size:
-                raise ValueError(f"{info.filename} unpacks to more than the {info.file_size:,} bytes it declares")
-    return b"".join(blocks)
-
-
-def _check_part(name: str, content: bytes) -> LongNumbers:
+def _check_part(name: str, content: bytes, most: int) -> LongNumbers:
     """Refuse sheets that are too large in memory; return their long numbers."""
     if b"<!DOCTYPE" in content:
         # No part of a workbook may have one (ECMA-376, part 2, §8.1), and entities are how XML bombs are made.
@@ -137,7 +118,7 @@ def _check_part(name: str, content: bytes) -> LongNumbers:
         else:
             column += 1
         last_row, last_column = max(last_row, row), max(last_column, column)
-        if last_column > LAST_COLUMN or last_row * last_column > MAX_CELLS:
+        if last_column > LAST_COLUMN or last_row * last_column > most:
             raise ValueError(f"{name} has a cell in row {row:,}, column {column:,}")
         if number:
             long_numbers[row, column] = number.decode("ascii", "replace")
@@ -152,9 +133,11 @@ def _column(letters: bytes) -> int:
     return number
 
 
-def _first_sheet(book: zipfile.ZipFile) -> str:
+def _first_sheet(book: ZipArchive) -> str:
     # Safe to parse: no part has a document type.
-    workbook, relations = (ElementTree.fromstring(book.read(f"xl/{part}")) for part in PARTS)  # noqa: S314
+    named = {info.filename: info for info in book.members}
+    parts = (book.read(named[f"xl/{part}"], LARGEST_PART) for part in PARTS)
+    workbook, relations = map(ElementTree.fromstring, parts)
     sheet = next(element for element in workbook.iter() if element.tag.endswith("}sheet"))
     relation = next(value for name, value in sheet.attrib.items() if name.endswith("}id"))
     target = next(element.attrib["Target"] for element in relations if element.attrib["Id"] == relation)

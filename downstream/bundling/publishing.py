@@ -13,6 +13,7 @@ from corpora.foundation.machine import no_file_bars
 from downstream.encoders.weights import halve_weights
 from downstream.finetune import load_finetuned, predict
 from downstream.task import Task
+from pretraining.folders import SEAL_FILE
 
 MANIFEST = "MANIFEST.json"
 LABELLED = ("nli_softmax", "nli_ranking", "sts_cosine")
@@ -20,6 +21,7 @@ LABELLED = ("nli_softmax", "nli_ranking", "sts_cosine")
 MODELS = ("encoder", "classifier", "embedder")
 """The models that are trained here; the folder holds more."""
 NOT_COPIED = (
+    SEAL_FILE,
     ".*",
     "checkpoints",
     "data",

@@ -17,6 +17,7 @@ from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
+from pretraining.folders import open_config, open_model
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -308,13 +309,10 @@ def gradients_flow(subject: Subject) -> None:
 @ENCODER_CHECKS.add
 def saving_keeps_the_vectors(subject: Subject) -> None:
     """Plain transformers loads what is saved, with the same vectors."""
-    import transformers
-
-    library: Any = transformers
     with tempfile.TemporaryDirectory() as folder, quiet_transformers():
         subject.network.save_pretrained(folder)
         assert ModelFolder(Path(folder)).model_type == ModelFolder(subject.folder).model_type
         again = Subject(subject.folder)
-        again.__dict__["network"] = library.AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
+        again.__dict__["network"] = open_model("AutoModel", Path(folder), open_config(Path(folder))).eval()
         difference = float((again.states(TEXT) - subject.states(TEXT)).abs().max())
     assert difference <= TOLERANCE, f"they differ by {difference:.1e}"

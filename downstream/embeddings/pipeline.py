@@ -1,6 +1,6 @@
 """Sentence-transformers folders: read their settings, and open them without running code that they contain."""
 
-import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,16 @@ from corpora.foundation.machine import quiet_transformers
 from downstream.encoders.folder import PIPELINE_FILE, ModelFolder
 from downstream.encoders.tokenizers import check_reads_hangul, load_tokenizer
 from downstream.encoders.weights import find_pickles
+from pretraining.folders import (
+    CONFIG_FILES,
+    check_finite,
+    check_folder,
+    check_sizes,
+    count_stored,
+    open_config,
+    read_settings_file,
+    read_settings_value,
+)
 from pretraining.vocabulary.splitting import add_rules
 
 if TYPE_CHECKING:
@@ -18,6 +28,16 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = 512
 """BERT's; for a model whose files state no length."""
+MODULE = re.compile(
+    r"sentence_transformers(?:\.models|\.(?:base|sentence_transformer)\.modules)(?:\.[a-z_]+)?"
+    r"\.(?:Transformer|Pooling|Normalize|Dense|Dropout|LayerNorm|WeightedLayerPooling)"
+)
+"""Modules that are opened, by their names in this and earlier versions."""
+HANDED_ON = frozenset(
+    {"attn_implementation", "_attn_implementation", "auto_map", "custom_pipelines", "experts_implementation"}
+    | {"quantization_config", "trust_remote_code", "use_kernels"}
+)
+"""Entries of config.json that name code."""
 
 
 def check_is_safe(folder: Path) -> None:
@@ -29,20 +49,35 @@ def check_is_safe(folder: Path) -> None:
     if not (folder / PIPELINE_FILE).is_file():
         return
     for module in _read_json(folder / PIPELINE_FILE, list):
+        if not isinstance(module, dict):
+            raise CheckpointError(folder / PIPELINE_FILE, f"{module!r:.40} is no module", "download it again")
         kind, path = str(module.get("type")), folder / str(module.get("path", ""))
-        if not kind.startswith("sentence_transformers."):
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise CheckpointError(folder / PIPELINE_FILE, "a module lies outside of the folder", "download it again")
+        if not MODULE.fullmatch(kind):
             fix = "load it with sentence_transformers yourself if you trust it"
             raise CheckpointError(folder / PIPELINE_FILE, f"module {kind} is custom code, which is never run", fix)
         pickled = find_pickles(path)
         if pickled and not any(path.glob("*.safetensors")):
             raise CheckpointError(pickled[0], "pickled weights", "save the model again as safetensors")
 
+    _check_settings(folder)
+
+
+def _check_settings(folder: Path) -> None:
+    """Refuse settings that sentence_transformers would hand on to transformers: code, kernels, other files."""
+    config = folder / CONFIG_FILES[0]
+    raw = read_settings_file(config) if config.is_file() else {}
+    named = sorted(HANDED_ON & {key for key, value in raw.items() if value})
+    transformer = _read_json(folder / "sentence_bert_config.json", dict)
+    named += [key for key, value in transformer.items() if key.endswith(("_args", "_kwargs")) and value]
+    if named:
+        what = f"'{named[0]}' in its settings may load code or other files, which is never done"
+        raise CheckpointError(folder, what, "remove the entry, or give a plain model")
+
 
 def _read_json(path: Path, kind: type[Any]) -> Any:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else kind()
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(path, f"not valid JSON ({error})", "download it again") from error
+    value = read_settings_value(path) if path.is_file() else kind()
     if not isinstance(value, kind):
         raise CheckpointError(
             path, f"a {type(value).__name__} where a {kind.__name__} is expected", "download it again"
@@ -119,18 +154,25 @@ def open_sentence_transformer(folder: Path, device: str) -> Any:
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
+    check_folder(folder)
     check_is_safe(folder)
+    first = _read_json(folder / PIPELINE_FILE, list)[:1]
+    encoder = folder / str(first[0].get("path", "")) if first else folder
+    if (encoder / CONFIG_FILES[0]).is_file():
+        check_sizes(encoder, open_config(encoder), count_stored(encoder.glob("*.safetensors")))
     try:
         with quiet_transformers():
             model = SentenceTransformer(
                 str(folder),
                 device=device,
                 local_files_only=True,
+                trust_remote_code=False,
                 model_kwargs={"use_safetensors": True, "dtype": "float32"},
             )
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError, ImportError) as error:
         raise CheckpointError(folder, f"the model cannot be read ({error})", "download the folder again") from error
     _check_complete(folder, model.transformers_model)
+    check_finite(folder, dict(model.named_parameters()))
     if (backend := getattr(model.tokenizer, "backend_tokenizer", None)) is not None:
         add_rules(backend)
         check_reads_hangul(folder, backend, model.tokenizer.unk_token_id)

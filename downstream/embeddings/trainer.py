@@ -19,6 +19,7 @@ from torch.utils.data import BatchSampler
 from tqdm import tqdm
 from transformers import PrinterCallback, set_seed
 
+from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import training_precision
 from downstream.embeddings.losses import TeacherLoss
 from downstream.embeddings.recipe import (
@@ -33,6 +34,7 @@ from downstream.embeddings.recipe import (
     TeacherVectors,
     make_batches,
 )
+from downstream.trainer_checkpoints import SafeCheckpoints, last_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +77,8 @@ def run_stage(
             loss=_build_loss(stage, model, rows),
         )
         trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
-        trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints))
+        trainer.run_digest = fingerprint({"stage": stage.model_dump(), "seed": seed, "checkpoints": checkpoints.name})
+        trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints, trainer.run_digest))
     log = [
         {"step": line["step"], "loss": line["loss"], "lr": line["learning_rate"]}
         for line in trainer.state.log_history
@@ -119,20 +122,12 @@ def _training_arguments(
         data_seed=seed,
         save_strategy="steps" if num_steps > checkpoint_every else "no",
         save_steps=checkpoint_every,
-        save_total_limit=1,
         logging_steps=max(1, min(50, num_steps // 20)),
         report_to="none",
         disable_tqdm=True,  # its bar writes to stdout
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
     )
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """Return the newest checkpoint of an interrupted stage, or None."""
-    # The state is written last: a checkpoint without it is incomplete.
-    complete = [path.parent for path in folder.glob(f"checkpoint-*/{STATE_FILE}")]
-    return str(max(complete, key=lambda path: int(path.name.removeprefix("checkpoint-")))) if complete else None
 
 
 class _Schedule(BatchSampler):
@@ -149,7 +144,7 @@ class _Schedule(BatchSampler):
         return len(self._batches)
 
 
-class _StageTrainer(SentenceTransformerTrainer):
+class _StageTrainer(SafeCheckpoints, SentenceTransformerTrainer):
     """Trainer with given batches, whose checkpoints include the weights of the loss."""
 
     def __init__(self, batches: Sequence[list[int]], bar: "tqdm[NoReturn]", **settings: Any) -> None:

@@ -31,6 +31,7 @@ from downstream.encoders.folder import PIPELINE_FILE
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import halve_weights, load_model
+from pretraining.folders import seal
 from pretraining.vocabulary.tokenizer import TOKENIZER_FILE, name_plain_class, save_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -255,6 +256,7 @@ def _finish(
         }
         write_text(folder / "README.md", embedder_card(out.resolve().name, manifest, suite))
         write_text(folder / METRICS_FILE, "".join(json.dumps(line) + "\n" for line in lines))
+        seal(folder)
         for path in folder.iterdir():
             if (out / path.name).is_dir():
                 shutil.rmtree(out / path.name)

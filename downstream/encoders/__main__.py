@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.files import alone
 from downstream.encoders.hub import ENCODERS
 from downstream.encoders.weights import convert
 
@@ -14,7 +15,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("source", help=f"folder, hub id, or one of {', '.join(ENCODERS)}")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     arguments = parser.parse(argv)
-    convert(arguments.source, arguments.out)
+    with alone(arguments.out):
+        convert(arguments.source, arguments.out)
     sys.stdout.write(f"{arguments.out}\n")
     return EXIT_DONE
 

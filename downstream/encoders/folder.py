@@ -6,7 +6,6 @@
 `ModelFolder` is the only reader of config.json. Nothing here imports torch or transformers.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,15 +18,14 @@ from corpora.foundation.files import package_path, sha256, write_json
 from downstream.families.classification import Classification
 from downstream.families.span_qa import SpanQA
 from downstream.task import get_task
-from pretraining.positions import row_length
+from pretraining.data.positions import row_length
+from pretraining.folders import CONFIG_FILES, SEAL_FILE, read_config, read_settings_file, seal
 
 Kind: TypeAlias = Literal["summarizer", "embedder", "classifier", "reader", "encoder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 BUNDLED = package_path("downstream", "bundled")
 """The models that come with the package; see `downstream.bundle`."""
-CONFIG_FILES = ("config.json", "bert_config.json")
-"""The second is KorBERT's."""
 TOKENIZER_CONFIG = "tokenizer_config.json"
 NO_LIMIT = 1e9
 PIPELINE_FILE = "modules.json"
@@ -37,7 +35,7 @@ SCORER_FILE = "head.json"
 """Settings of a sentence scorer in the manner of BertSumExt."""
 KORBERT_VOCAB = "vocab.korean.rawtext.list"
 SAFE_FILES = ("*.json", "*.txt", "*.model", "*.safetensors", KORBERT_VOCAB)
-RECORDS = ("result.json", "manifest.json", "recipe.json", "data.json", "held-out-*.json")
+RECORDS = ("result.json", "manifest.json", "recipe.json", "data.json", "held-out-*.json", SEAL_FILE)
 """Files that the suite writes beside a model: how it was trained and how it scored."""
 TASK_KEY = "finetuning_task"
 """Entry of a fine-tuned model's config.json, by transformers' name for it."""
@@ -53,15 +51,15 @@ class ModelFolder:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """Contents of config.json.
+        """Contents of config.json, as far as `pretraining.folders` reads it.
 
         Raises:
-            CheckpointError: the file is missing, or is not a JSON object.
+            CheckpointError: the file is missing or damaged, or a value is out of bounds.
         """
         file = self._config_file
         if file is None:
             raise CheckpointError(self.path, f"no {CONFIG_FILES[0]} in it", "give the folder of a transformers model")
-        return _read_object(file)
+        return read_config(file)
 
     @property
     def _config_file(self) -> Path | None:
@@ -75,6 +73,12 @@ class ModelFolder:
     def save_config(self, changes: Mapping[str, Any]) -> None:
         """Write config.json again with CHANGES."""
         write_json(self.path / CONFIG_FILES[0], {**self.config, **changes})
+        self.seal_again()
+
+    def seal_again(self) -> None:
+        """Write the digests of the files again, if there are any: the change is ours."""
+        if (self.path / SEAL_FILE).is_file():
+            seal(self.path)
 
     @property
     def name(self) -> str:
@@ -174,7 +178,7 @@ class ModelFolder:
         file = self.path / TOKENIZER_CONFIG
         if not file.is_file():
             return None
-        number = _read_object(file).get("model_max_length")
+        number = read_settings_file(file).get("model_max_length")
         # Without a limit transformers writes 10^30.
         return int(number) if isinstance(number, int | float) and 0 < number < NO_LIMIT else None
 
@@ -260,16 +264,6 @@ class ModelFolder:
     def digest(self) -> str:
         """Return the sha256 of the files that decide what the encoder computes."""
         return sha256(*self.digest_files())
-
-
-def _read_object(file: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(file, f"not valid JSON ({error})", "download the folder again") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(file, f"a {type(content).__name__}, not an object", "download the folder again")
-    return content
 
 
 def bundled_models() -> list[ModelFolder]:

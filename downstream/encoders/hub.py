@@ -7,6 +7,7 @@ from pathlib import Path
 
 from corpora.foundation.errors import CheckpointError, suggest
 from downstream.encoders.folder import BUNDLED, SAFE_FILES, ModelFolder
+from pretraining.folders import check_folder
 
 
 class EncoderUnavailableError(CheckpointError):
@@ -56,6 +57,7 @@ def bundled(name: str) -> Path:
         CheckpointError: it is missing in this installation.
     """
     folder = BUNDLED / name
+    check_folder(folder)
     if not ModelFolder(folder).has_config:
         raise EncoderUnavailableError(folder, f"no {name} is bundled", "make it: make bundled")
     return folder
@@ -77,6 +79,7 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
         CheckpointError: the name is unknown, or the hub cannot be reached.
     """
     if name and Path(name).is_dir():
+        check_folder(Path(name))
         return Path(name)
     known = ENCODERS.get(name)
     if known is not None and known.folder is not None:
@@ -100,4 +103,5 @@ def resolve(name: str, *, patterns: tuple[str, ...] = SAFE_FILES) -> Path:
     if patterns == SAFE_FILES and not any(folder.glob("*.safetensors")):
         fix = f"convert once: python -m downstream.encoders {name} --out DIR, then --models {name.split('/')[-1]}=DIR"
         raise CheckpointError(name, f"'{hub_id}' is published as pickled weights only", fix)
+    check_folder(folder)
     return folder

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from corpora.foundation.errors import CheckpointError, SuiteError
 from corpora.foundation.floors import needs
 from downstream.encoders.folder import KORBERT_VOCAB, ModelFolder
+from pretraining.folders import check_folder, open_tokenizer
 from pretraining.vocabulary.splitting import add_rules
 from pretraining.vocabulary.tokenizer import CONFIG_FILE, PLAIN_CLASSES, SPECIAL_TOKENS, TOKENIZER_FILE, with_rules
 
@@ -34,16 +35,18 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
         MissingPackageError: transformers is not installed.
     """
     needs("transformers")
+    check_folder(folder)
     model = ModelFolder(folder)
     model_type = model.model_type
     try:
         tokenizer = _open_tokenizer(folder, model_type)
+        add_rules(tokenizer.backend_tokenizer)
+        check_reads_hangul(folder, tokenizer.backend_tokenizer, tokenizer.unk_token_id)
     except SuiteError:
         raise
     except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
-        raise CheckpointError(folder, f"the tokenizer files are damaged ({error})", "download them again") from error
-    add_rules(tokenizer.backend_tokenizer)
-    check_reads_hangul(folder, tokenizer.backend_tokenizer, tokenizer.unk_token_id)
+        what = f"the tokenizer files are damaged ({error})"[:400]
+        raise CheckpointError(folder, what, "download them again") from error
     if model_type in TYPED_MODELS:
         tokenizer.model_input_names = TYPED_INPUTS
     else:
@@ -53,8 +56,6 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def _open_tokenizer(folder: Path, model_type: str) -> "PreTrainedTokenizerBase":
-    from transformers import AutoTokenizer, BertTokenizer
-
     sentencepiece_files = sorted(folder.glob("*.model"))
     if (folder / KORBERT_VOCAB).is_file():
         return _korbert_tokenizer(folder / KORBERT_VOCAB)
@@ -67,11 +68,12 @@ def _open_tokenizer(folder: Path, model_type: str) -> "PreTrainedTokenizerBase":
     bert = _bert_normalizer(folder) if has_json else {}
     tokenizer: PreTrainedTokenizerBase
     if has_json and (_is_plain(folder) or not (has_vocab or bert)):
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = open_tokenizer(folder)
     else:
         # The library reads a byte order mark in vocab.txt as part of the first token.
         given: dict[str, Any] = {} if has_json else {"vocab": vocab}
-        tokenizer = with_rules(BertTokenizer.from_pretrained(folder, **_casing(folder, bert), **given))
+        opened: Any = open_tokenizer(folder, "BertTokenizer", **_casing(folder, bert), **given)
+        tokenizer = with_rules(opened)
     return tokenizer
 
 
@@ -107,12 +109,16 @@ def _casing(folder: Path, bert: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_reads_hangul(folder: Path, tokenizer: "Tokenizer", unknown_id: int | None) -> None:
-    """Refuse a tokenizer that makes [UNK] of most of a line of Hangul.
+    """Refuse a tokenizer that makes [UNK] of most of a line of Hangul, or gives ids that its vocabulary lacks.
 
     Raises:
         CheckpointError: it does.
     """
     ids = tokenizer.encode(HANGUL_LINE, add_special_tokens=False).ids
+    last = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    if (largest := max(tokenizer.encode(HANGUL_LINE).ids, default=0)) > last:
+        what = f"its tokenizer gives the id {largest:,}, and the last one of its vocabulary is {last:,}"
+        raise CheckpointError(folder, what, "download the tokenizer files again")
     if unknown_id is not None and 2 * ids.count(unknown_id) > len(ids):
         what = f"its tokenizer makes [UNK] of {ids.count(unknown_id)} of {len(ids)} tokens of a line of Hangul"
         fix = "use a Korean model; if it is cased, set do_lower_case and strip_accents to false in " + CONFIG_FILE

@@ -2,14 +2,15 @@
 
 import contextlib
 import logging
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import CheckpointError, cannot_write
+from corpora.foundation.errors import CheckpointError
 from corpora.foundation.floors import needs
+from corpora.foundation.machine import no_file_bars
+from pretraining.folders import check_finite, model_files, open_config, open_model, read_tensors
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
 if TYPE_CHECKING:
@@ -39,18 +40,12 @@ def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: s
         CheckpointError: the weights are missing, pickled, damaged, or do not fit the vocabulary.
     """
     needs("torch", "transformers")
-    import transformers
-    from huggingface_hub.errors import StrictDataclassError
-
     if not any(folder.glob("*.safetensors")):
         pickled = [path.name for path in find_pickles(folder)]
         what = f"only pickled weights ({pickled[0]})" if pickled else "no model.safetensors in it"
         convert_it = f"convert once: python -m downstream.encoders '{folder}' --out DIR"
         raise CheckpointError(folder, what, convert_it if pickled else "put the model's weights in the folder")
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
-    except (OSError, ValueError, AttributeError, StrictDataclassError) as error:
-        raise CheckpointError(folder, f"the model cannot be read ({error})", "download the folder again") from error
+    config: Any = open_config(folder, **head)
     config.pad_token_id = tokenizer.pad_token_id
     _check_vocabulary(folder, tokenizer, getattr(config, "vocab_size", 0))
     return _load(folder, folder, auto_class, config)[0]
@@ -59,10 +54,10 @@ def load_model(folder: Path, tokenizer: "PreTrainedTokenizerBase", auto_class: s
 def halve_weights(folder: Path) -> None:
     """Store the weights of a transformers folder in half precision; its config asks for single precision."""
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import save_file
 
     for path in ModelFolder(folder).weight_files:
-        weights = {name: part.to(torch.float16).contiguous() for name, part in load_file(path).items()}
+        weights = {name: part.to(torch.float16).contiguous() for name, part in read_tensors(path).items()}
         save_file(weights, path, metadata={"format": "pt"})
     # transformers computes in the stored precision by default, and few CPUs have units for half precision.
     ModelFolder(folder).save_config({"dtype": "float32"})
@@ -84,16 +79,14 @@ def convert(source: str, out: Path) -> None:
     config = _plain_config(folder)
     config.pad_token_id = tokenizer.pad_token_id
     _check_vocabulary(folder, tokenizer, getattr(config, "vocab_size", 0))
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as staged:
+    with tempfile.TemporaryDirectory() as staged:
         where, weights = folder, folder
         if not any(folder.glob("*.safetensors")):
             where, weights = _unpickle(folder, Path(staged)), Path(staged)
-        _load_whole(where, weights, config).save_pretrained(scratch)
-        save_tokenizer(tokenizer, Path(scratch))
-        try:
-            shutil.copytree(scratch, out, dirs_exist_ok=True)
-        except OSError as error:
-            raise cannot_write(out, error) from error
+        model = _load_whole(where, weights, config)
+        with model_files(out) as scratch, no_file_bars():
+            model.save_pretrained(scratch)
+            save_tokenizer(tokenizer, scratch)
 
 
 def _plain_config(folder: Path) -> Any:
@@ -173,27 +166,18 @@ def _load(where: Path, folder: Path, auto_class: str, config: Any, **options: An
     Raises:
         CheckpointError: a weight of the encoder is missing or of another shape, or a file is damaged.
     """
-    import transformers
     from safetensors import SafetensorError
 
     try:
         with _no_load_report():
-            model, loaded = getattr(transformers, auto_class).from_pretrained(
-                folder,
-                config=config,
-                # The stored dtype may be half precision, which CPUs without bf16 units compute a hundred times slower.
-                dtype="float32",
-                output_loading_info=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                **options,
-            )
+            model, loaded = open_model(auto_class, folder, config, output_loading_info=True, **options)
     except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError) as error:
         # transformers lists all kinds that it knows.
         reason = str(error).partition("Model type should be one of")[0].strip()
         raise CheckpointError(where, f"the model cannot be read ({reason})", FITTING) from error
     missing = sorted(loaded["missing_keys"])
     _check_complete(where, model, missing)
+    check_finite(where, dict(model.named_parameters()))
     return model, missing
 
 

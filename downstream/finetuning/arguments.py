@@ -85,18 +85,9 @@ def training_arguments(
         data_seed=seed,
         save_strategy="steps" if steps >= CHECKPOINT_STEPS else "no",
         save_steps=CHECKPOINT_STEPS,
-        save_total_limit=1,
         logging_steps=max(1, steps // LOG_LINES),
         report_to=list(reporters) or "none",
         disable_tqdm=not sys.stderr.isatty(),
         dataloader_pin_memory=torch.cuda.is_available(),
         remove_unused_columns=False,
     )
-
-
-def last_checkpoint(folder: Path) -> str | None:
-    """Return the newest complete checkpoint of an interrupted run, or None."""
-    folders = folder.glob("checkpoint-*")
-    # The state is the last file of a checkpoint: without it the save was interrupted.
-    complete = [folder for folder in folders if (folder / "trainer_state.json").is_file()]
-    return str(max(complete, key=lambda folder: int(folder.name.removeprefix("checkpoint-")))) if complete else None

@@ -22,6 +22,7 @@ from corpora.foundation.errors import CheckpointError, RecipeError
 from downstream.encoders.folder import BILSTM_KEY
 from downstream.encoders.weights import load_model
 from downstream.task import Family, FinetuneConfig
+from pretraining.folders import check_sizes, count_stored, open_config, read_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -186,15 +187,15 @@ def load(folder: Path, family: Family) -> BiLstmModel:
     Raises:
         CheckpointError: the weights are missing or damaged, or do not fit the config.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
 
     auto_model: Any = AutoModel  # not annotated
+    config = open_config(folder)
+    check_sizes(folder, config, count_stored([folder / WEIGHTS_FILE]))
     try:
-        model = _assemble(auto_model.from_config(AutoConfig.from_pretrained(folder)), family)
-        model.load_state_dict(load_file(folder / WEIGHTS_FILE))
-    except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError, KeyError) as error:
+        model = _assemble(auto_model.from_config(config), family)
+        model.load_state_dict(read_tensors(folder / WEIGHTS_FILE))
+    except (OSError, RuntimeError, ValueError, AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(
             folder, f"the model cannot be read ({error})".splitlines()[0], "train it again"
         ) from error

@@ -1,5 +1,7 @@
 """The result of a cell: a model on a task with a seed. Its schema is defined here alone."""
 
+import datetime
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -8,14 +10,16 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from corpora.foundation.config import Config
-from corpora.foundation.errors import ResultError
-from corpora.foundation.files import write_json
+from corpora.foundation.errors import ResultError, UsageError
+from corpora.foundation.files import parse_signed, write_signed
 from corpora.foundation.machine import environment
-from downstream.metrics import FloatArray
-from downstream.task import Prediction, Split, Task
+from downstream.metrics import FloatArray, Metric
+from downstream.task import Prediction, Split, Task, get_task
 
 SCHEMA: Literal[1] = 1
 RESULT_FILE = "result.json"
+ROUNDING = 1e-9
+"""Difference of a metric that the order of a sum makes."""
 
 
 class Result(Config):
@@ -139,19 +143,58 @@ def write_result(path: Path, result: Result) -> None:
     Raises:
         ResultError: the file cannot be written.
     """
-    write_json(path, result.model_dump(by_alias=True), indent=None)
+    write_signed(path, result.model_dump(by_alias=True), indent=None)
 
 
 def read_result(path: Path) -> Result:
     """Read a cell file.
 
+    Its digest is checked, and its metrics are computed again from the numbers of its examples.
+
     Raises:
-        ResultError: it is damaged or of another schema.
+        ResultError: it is damaged, was changed, or is of another schema.
     """
     try:
-        return Result.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
-        detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        result = Result(**parse_signed(path.read_text(encoding="utf-8")))
+        if reason := _inconsistent(result):
+            raise ValueError(reason)
+    except OSError as error:
+        raise ResultError(path, error.strerror or str(error), "check the path and its permissions") from error
+    except (ValueError, TypeError) as error:
+        detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
         raise ResultError(
             path, f"not a result of schema {SCHEMA} ({detail})", "delete it; the cell is then computed again"
         ) from error
+    return result
+
+
+def _inconsistent(result: Result) -> str:
+    """Return what of a result contradicts the rest of it, or nothing."""
+    num_examples = len(result.predictions)
+    if result.num_examples != num_examples:
+        return f"num_examples={result.num_examples}, but {num_examples} predictions"
+    if any(rows is not None and len(rows) != num_examples for rows in (result.ids, result.targets, result.clusters)):
+        return f"ids or targets of another number than {num_examples} predictions"
+    if not all(math.isfinite(seconds) and seconds >= 0 for seconds in (result.train_s, result.eval_s)):
+        return "a time that is no number of seconds"
+    if finished := result.environment.get("finished"):
+        datetime.datetime.fromisoformat(whole_date(finished))
+    for metric in _metrics_of(result.task):
+        if metric.key in result.columns and metric.key in result.metrics:
+            value, stored = float(metric.fold(result.metric_columns(metric.key))), result.metrics[metric.key]
+            if (stored is None) != math.isnan(value) or (stored is not None and abs(stored - value) > ROUNDING):
+                return f"{metric.key}={stored}, but its examples give {value:.6f}"
+    return ""
+
+
+def whole_date(text: str) -> str:
+    """Return a date with month and day: cells are ordered by theirs, of which a year may be all that is known."""
+    return (text + "-01-01"[len(text) - 4 :])[:10] if len(text) in (4, 7) else text
+
+
+def _metrics_of(name: str) -> Sequence[Metric]:
+    """Return the metrics of a task; none of one that is not known here."""
+    try:
+        return get_task(name).metrics
+    except UsageError:
+        return ()

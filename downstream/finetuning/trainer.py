@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import UsageError, cannot_write
-from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.files import alone, fingerprint, write_text
 from corpora.foundation.machine import no_file_bars, use_one_device, versions
 from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.families.classification import check_labels_differ
-from downstream.finetuning.arguments import finetuning_precision, last_checkpoint, training_arguments
+from downstream.finetuning.arguments import finetuning_precision, training_arguments
 from downstream.finetuning.batches import (
     FeatureDataset,
     LengthGroupedSampler,
@@ -35,6 +35,8 @@ from downstream.finetuning.prediction import predict
 from downstream.finetuning.result import RESULT_FILE, Result, read_result, score, write_result
 from downstream.finetuning.subword_dropout import SubwordDropout
 from downstream.task import FinetuneConfig, Task, TaskData
+from downstream.trainer_checkpoints import SafeCheckpoints, last_checkpoint
+from pretraining.folders import check_folder, model_files
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
 if TYPE_CHECKING:
@@ -75,6 +77,11 @@ class TrainingRun:
         """Folder of the checkpoints; named by recipe and seed, so that only the same run continues from them."""
         return self.out / "checkpoints" / f"{fingerprint(self.recipe)[:12]}-seed-{self.seed}"
 
+    @property
+    def digest(self) -> str:
+        """Fingerprint of what is trained, by which its checkpoints are told from others."""
+        return fingerprint({"recipe": self.recipe, "seed": self.seed})
+
 
 def finetune_recipe(
     task: Task, model: str, encoder_sha256: str, config: FinetuneConfig, data: TaskData
@@ -94,27 +101,43 @@ def train_and_evaluate(run: TrainingRun) -> Result:
     """Return the result of a run: read from its folder if it is finished, else trained, or continued, and scored.
 
     Raises:
-        UsageError: the folder holds the result of another run.
+        UsageError: the folder holds the result of another run, or another process writes to it.
         SuiteError: the model or the folder is unusable.
     """
+    # A finished folder is read where nothing may be written, too.
+    if (finished := _read_finished(run)) is not None:
+        return finished
+    with alone(run.out):
+        # Another process may have finished it meanwhile.
+        return _read_finished(run) or _train_and_save(run)
+
+
+def _read_finished(run: TrainingRun) -> Result | None:
     path = run.out / RESULT_FILE
-    if path.is_file():
-        finished = read_result(path)
-        if finished.recipe_sha256 == fingerprint(run.recipe) and finished.seed == run.seed:
-            logger.info("%s is finished", run.out)
-            return finished
+    if not path.is_file():
+        return None
+    finished = read_result(path)
+    if finished.recipe_sha256 != fingerprint(run.recipe) or finished.seed != run.seed:
         raise UsageError(run.out, "the folder holds the result of another run", "give another folder with --out")
+    check_folder(run.out)
+    logger.info("%s is finished", run.out)
+    return finished
+
+
+def _train_and_save(run: TrainingRun) -> Result:
     with no_file_bars():
         result = _train(run)
     max_length = ModelFolder(run.out).max_length
     write_text(run.out / "README.md", render_model_card(run.task, result, run.method, max_length))
-    write_result(path, result)
+    write_result(run.out / RESULT_FILE, result)
     shutil.rmtree(run.out / "checkpoints", ignore_errors=True)
     return result
 
 
 def _train(run: TrainingRun) -> Result:
     """Train, score and save the model."""
+    from safetensors import SafetensorError
+
     trainer, tokenizer, max_length = _prepare(run)
     try:
         started = time.perf_counter()
@@ -126,11 +149,12 @@ def _train(run: TrainingRun) -> Result:
         model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
         result = _evaluate(run, model, tokenizer, max_length, train_s)
         setattr(model.config, TASK_KEY, run.task.name)
-        model.save_pretrained(run.out)
         # Plain transformers then truncates where this training did.
         tokenizer.model_max_length = max_length
-        save_tokenizer(tokenizer, run.out)
-    except OSError as error:
+        with model_files(run.out) as scratch:
+            model.save_pretrained(scratch)
+            save_tokenizer(tokenizer, scratch)
+    except (OSError, SafetensorError) as error:
         raise cannot_write(run.out, error) from error
     return result
 
@@ -182,7 +206,7 @@ def _run_trainer(run: TrainingRun, trainer: Any) -> None:
         if not trainer.micro_batch_size:
             raise does_not_fit(where, 1, 0)
     try:
-        trainer.train(resume_from_checkpoint=last_checkpoint(run.checkpoints))
+        trainer.train(resume_from_checkpoint=last_checkpoint(run.checkpoints, run.digest))
         return
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
@@ -248,7 +272,8 @@ def _build_trainer(run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizer
 
     sampler = LengthGroupedSampler(dataset, run.config.batch_size, run.seed)
 
-    class LengthGroupedTrainer(Trainer):
+    class LengthGroupedTrainer(SafeCheckpoints, Trainer):
+        run_digest = run.digest
         micro_batch_size: int | None = None
 
         def _get_train_sampler(self, _dataset: Any = None) -> Any:

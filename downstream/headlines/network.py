@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError
-from corpora.foundation.machine import no_file_bars
 from downstream.encoders.folder import ModelFolder
 from downstream.headlines.pairs import Pair
+from pretraining.folders import open_config, open_model, open_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,8 +49,6 @@ class HeadlineNetwork:
         Raises:
             CheckpointError: it cannot generate text, or has too few positions.
         """
-        from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
-
         if ModelFolder(folder / DECODER).has_config:
             folder = folder / DECODER
         config = ModelFolder(folder).config
@@ -59,13 +57,10 @@ class HeadlineNetwork:
         if not is_encoder_decoder and not kind.endswith(("CausalLM", "LMHeadModel")):
             what = f"a {kind or 'model without architectures'}, which writes no text"
             raise CheckpointError(folder, what, "give a folder of the objective bart, t5, hybrid or gpt")
-        auto: Any = AutoModelForSeq2SeqLM if is_encoder_decoder else AutoModelForCausalLM
+        auto = "AutoModelForSeq2SeqLM" if is_encoder_decoder else "AutoModelForCausalLM"
         try:
-            with no_file_bars():
-                model = auto.from_pretrained(
-                    folder, trust_remote_code=False, local_files_only=True, use_safetensors=True
-                )
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            model = open_model(auto, folder, open_config(folder))
+            tokenizer = open_tokenizer(folder)
         except (OSError, ValueError) as error:
             raise CheckpointError(folder, f"cannot be loaded ({error})", "give a transformers folder") from error
         limit = int(min(tokenizer.model_max_length, NO_LIMIT))

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.characters import nfc
-from corpora.foundation.errors import CheckpointError
+from corpora.foundation.errors import CheckpointError, SuiteError
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.tokenizers import check_reads_hangul
 from downstream.runtimes.weights import unsupported_reason
+from pretraining.folders import check_folder
 from pretraining.vocabulary.splitting import add_rules, without_composing
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def is_plain_bert(folder: Path) -> bool:
         return False  # transformers says what is wrong with it, if anything is
     try:
         tokenizer = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+    except (OSError, ValueError, RecursionError):
         return False
     if not isinstance(tokenizer, dict):
         return False
@@ -72,15 +73,18 @@ class PlainTokenizer:
         """
         from tokenizers import Tokenizer
 
+        check_folder(folder)
         model = ModelFolder(folder)
         try:
             tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+            tokenizer.no_padding()
+            add_rules(tokenizer)
+            check_reads_hangul(folder, tokenizer, tokenizer.token_to_id("[UNK]"))
+        except SuiteError:
+            raise
         except Exception as error:  # the tokenizers library raises plain Exception for what it cannot parse
             what = f"the tokenizer files are damaged ({error})"
             raise CheckpointError(folder, what, "download the folder again") from error
-        tokenizer.no_padding()
-        add_rules(tokenizer)
-        check_reads_hangul(folder, tokenizer, tokenizer.token_to_id("[UNK]"))
         # Python composes faster, for it sees at once that a text is composed.
         tokenizer.normalizer = without_composing(tokenizer)
         loaded = cls(tokenizer, model.max_positions or 512)

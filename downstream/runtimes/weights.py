@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from corpora.foundation.errors import CheckpointError
 from downstream.encoders.folder import ModelFolder
+from pretraining.folders import check_finite, check_folder
 
 FloatArray: TypeAlias = NDArray[np.float32]
 
@@ -57,12 +58,14 @@ class EncoderWeights:
 
         if reason := unsupported_reason(folder):
             raise CheckpointError(folder, f"cannot be read without torch: {reason}", 'use runtime="torch"')
+        check_folder(folder)
         model = ModelFolder(folder)
         try:
             stored = load_file(folder / WEIGHTS_FILE)
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(folder, f"the model cannot be read ({error})", "download the folder again") from error
         weights = cls.from_tensors(str(folder), model.config, stored)
+        check_finite(folder, weights.tensors)
         shape = weights.tensors["embeddings.word_embeddings.weight"].shape
         if shape != (model.vocab_size, int(model.config.get("embedding_size", model.hidden_size))):
             what = f"word embeddings of shape {shape} do not fit the config"

@@ -21,6 +21,7 @@ from corpora.foundation.files import package_path, write_json, write_text
 from downstream.encoders.folder import SCORER_FILE, SUMMARIZER_FILE
 from downstream.encoders.hub import resolve
 from downstream.summaries.features import FEATURES, NEEDS_ENCODER, NEEDS_SCORER, Encode, Score
+from pretraining.folders import seal
 
 BUNDLED_ENCODER = "bundled"
 TEMPLATE = package_path("downstream", "templates", "card_summarizer.md")
@@ -142,6 +143,7 @@ def save_model(folder: Path, model: SummaryModel, figures: Mapping[str, float]) 
         ResultError: the folder cannot be written.
     """
     write_json(folder / SUMMARIZER_FILE, model.model_dump(by_alias=True))
+    seal(folder)
     write_text(folder / "README.md", model_card(model, figures))
 
 

@@ -24,6 +24,7 @@ from downstream.encoders.folder import SCORER_FILE, ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
+from pretraining.folders import read_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -280,16 +281,14 @@ class SentenceScorer:
             UsageError: the runtime is not installed.
         """
         import torch
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
 
         folder = resolve(str(source))
         settings = read_settings(folder / SCORER_FILE)
         tokenizer = load_tokenizer(folder)
         head = build_head(int(_hidden_size(folder)), settings.head)
         try:
-            head.load_state_dict(load_file(folder / HEAD_FILE))
-        except (OSError, SafetensorError, RuntimeError) as error:
+            head.load_state_dict(read_tensors(folder / HEAD_FILE))
+        except RuntimeError as error:
             what = f"does not fit the encoder or is damaged ({error})"
             raise CheckpointError(folder / HEAD_FILE, what, "restore or train it again") from error
         if runtime == "torch" or (runtime == "auto" and torch.cuda.is_available()):
@@ -385,9 +384,7 @@ def _share_equal(reference: Sequence[NDArray[np.float32]], other: Sequence[NDArr
 
 def _hidden_size(folder: Path) -> int:
     """Return the encoder's D without loading its weights."""
-    from transformers import AutoConfig
-
-    return int(AutoConfig.from_pretrained(folder).hidden_size)
+    return ModelFolder(folder).hidden_size
 
 
 class Settings(Config):

@@ -20,7 +20,7 @@ from corpora.foundation.cards import render_card
 from corpora.foundation.command import EXIT_DONE, ArgumentParser
 from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import DataError, UsageError, cannot_write
-from corpora.foundation.files import fingerprint, package_path, sha256, write_json, write_text
+from corpora.foundation.files import alone, fingerprint, package_path, sha256, write_json, write_text
 from corpora.foundation.machine import no_file_bars, training_precision, versions
 from downstream.encoders.folder import SCORER_FILE, ModelFolder
 from downstream.encoders.hub import resolve
@@ -42,6 +42,8 @@ from downstream.summaries.scorer import (
     read_settings,
     states_of,
 )
+from downstream.trainer_checkpoints import SafeCheckpoints, last_checkpoint
+from pretraining.folders import seal
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
 if TYPE_CHECKING:
@@ -160,7 +162,8 @@ def _train_and_save(
     checkpoints = out / "checkpoints" / fingerprint(recipe)[:12]
     try:
         trainer = _make_trainer(model, rows, tokenizer, config, checkpoints, seed)
-        trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints))
+        trainer.run_digest = fingerprint({"recipe": recipe, "seed": seed})
+        trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints, trainer.run_digest))
         model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
         scorer = SentenceScorer(states_of(model.encoder), model.head.float().cpu(), tokenizer, max_length)
         metrics = precision_on(scorer, held_out)
@@ -174,6 +177,7 @@ def _train_and_save(
     write_text(out / "README.md", model_card(settings))
     # Written last, as the mark of a complete folder.
     write_json(out / SCORER_FILE, settings.model_dump())
+    seal(out)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     return metrics
 
@@ -206,7 +210,11 @@ def _make_trainer(
         {"params": list(model.encoder.parameters()), "lr": config.peak_lr},
         {"params": list(model.head.parameters()), "lr": config.head_lr},
     ]
-    trainer = Trainer(
+
+    class ScorerTrainer(SafeCheckpoints, Trainer):
+        pass
+
+    trainer = ScorerTrainer(
         model=model,
         args=TrainingArguments(
             output_dir=str(checkpoints),
@@ -221,7 +229,6 @@ def _make_trainer(
             data_seed=seed,
             save_strategy="steps",
             save_steps=config.checkpoint_steps,
-            save_total_limit=1,
             logging_steps=100,
             report_to="none",
             disable_tqdm=not sys.stderr.isatty(),
@@ -236,12 +243,6 @@ def _make_trainer(
     trainer.model_accepts_loss_kwargs = False
     trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
     return trainer
-
-
-def _last_checkpoint(folder: Path) -> str | None:
-    """Return the newest complete checkpoint of an interrupted run, or None; the state is written last."""
-    complete = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
-    return str(max(complete, key=lambda path: int(path.name.removeprefix("checkpoint-")))) if complete else None
 
 
 def precision_on(scorer: SentenceScorer, articles: Sequence[Article]) -> dict[str, float]:
@@ -307,7 +308,8 @@ def main(argv: list[str] | None = None) -> int:
     values = nest_keys(parse_overrides(arguments.set))
     config = validate(ExtractiveConfig, values, "--set")
     articles, data = read_training_data(arguments.data)
-    metrics = train(articles, arguments.model, out=arguments.out, seed=arguments.seed, config=config, data=data)
+    with alone(arguments.out):
+        metrics = train(articles, arguments.model, out=arguments.out, seed=arguments.seed, config=config, data=data)
     sys.stdout.write(json.dumps({"out": str(arguments.out), "metrics": metrics}, ensure_ascii=False) + "\n")
     return EXIT_DONE
 

@@ -5,12 +5,12 @@ follows the published description of the layout and has not been tried on the fi
 """
 
 import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from corpora.foundation.errors import DataError
+from corpora.foundation.unpacking import open_zip
 from corpora.official import OfficialFile
 from downstream.families.span_qa import SpanQA
 from downstream.metrics import korquad_2_char_f1, korquad_2_em
@@ -19,6 +19,8 @@ from downstream.task import Answer, FinetuneConfig, QuestionExample, Task
 
 URL = "https://github.com/korquad/korquad.github.io/raw/master/dataset/KorQuAD_2.1"
 LICENCE = "CC BY-ND 2.0 KR"
+LARGEST_PART = 1 << 28
+"""Bytes of a file in an archive."""
 NUM_ARCHIVES = {"train": 13, "dev": 2}
 FILES = {f"{split}_{k:02}": split for split, count in NUM_ARCHIVES.items() for k in range(count)}
 """Name of an archive → its split."""
@@ -50,10 +52,12 @@ def read_pages(path: Path) -> list[QuestionExample]:
 def _members(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield (where, content) of the JSON files in an archive, by name."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            for name in sorted(name for name in archive.namelist() if name.endswith(".json")):
-                yield f"{path}, {name}", json.loads(archive.read(name).decode("utf-8"))
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
+        with open_zip(path) as archive:
+            members = {each.filename: each for each in archive.members if each.filename.endswith(".json")}
+            for name in sorted(members):
+                content = archive.read(members[name], LARGEST_PART).decode("utf-8")
+                yield f"{path}, {name}", json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise DataError(path, f"no archive of JSON files ({error})", REPAIR) from error
 
 

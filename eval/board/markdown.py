@@ -48,7 +48,10 @@ def to_markdown(report: Report, language: Language) -> str:
     for key, board in report.boards.items():
         lines += [f"## {texts(key)}", "", texts(f"{key}_text"), "", *_brief_lines(board, texts)]
         if board.footnotes:
-            notes = (f"{number}. {note.text(language)}" for number, note in enumerate(board.footnotes, start=1))
+            notes = (
+                f"{number}. {_without_tags(note.text(language))}"
+                for number, note in enumerate(board.footnotes, start=1)
+            )
             lines += _folded(texts("notes"), notes)
     sections = {
         "picks": _pick_lines(report, texts),
@@ -74,7 +77,12 @@ def _folded(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Return a text of a cell: names and reasons may come from others, and no page may run what is in them."""
+    return _without_tags(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _without_tags(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from corpora.foundation.texts import Language, Texts
+from corpora.foundation.texts import Language, Texts, spreadsheet_text
 from downstream.encoders.hub import ENCODERS
 from downstream.task import SAMPLE_SUFFIX, Task, all_tasks
 from eval.board.comparison import Comparison
@@ -298,7 +298,8 @@ def to_csv(rows: Sequence[Row]) -> str:
     others = [name for record in records for name in record if name not in fields and name not in ends]
     writer = csv.DictWriter(buffer, [*fields, *ends, *dict.fromkeys(others)], restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    for record in records:
+        writer.writerow({k: spreadsheet_text(v) if isinstance(v, str) else v for k, v in record.items()})
     return buffer.getvalue()
 
 

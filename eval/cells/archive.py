@@ -4,18 +4,21 @@ A cell of an archive counts where its recipe is still the one asked for, on what
 """
 
 import contextlib
-import lzma
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from corpora.foundation.errors import ResultError, cannot_write
 from corpora.foundation.files import atomic_file, fingerprint, write_text
+from corpora.foundation.unpacking import pack_tar, unpack_tar
 from downstream.finetuning.result import Result, read_result, write_result
 from eval.cells.files import cell_path, cell_paths, find_cells, find_failures, write_failure
 from eval.cells.measurements import MEASUREMENTS
 from eval.contestants.contestant import Job
+
+if TYPE_CHECKING:
+    from tarfile import TarInfo
 
 ARCHIVE = "cells.tar.xz"
 """Name of the file beside a report."""
@@ -81,9 +84,8 @@ def restore(archive: Path, work: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
-            with tarfile.open(archive, "r:xz") as file:
-                file.extractall(folder, filter="data")
-        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+            unpack_tar(archive, Path(folder))
+        except (ValueError, OSError) as error:
             fix = "delete it; all cells are run again"
             raise ResultError(archive, f"not a readable archive of cells ({error})", fix) from error
         for damaged in merge_results([Path(folder)], work):
@@ -100,12 +102,12 @@ def pack(work: Path, archive: Path) -> None:
         ResultError: the archive cannot be written.
     """
 
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    def plain(entry: "TarInfo") -> "TarInfo":
         entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname, entry.mode = 0, 0, 0, "", "", 0o644
         return entry
 
     try:
-        with atomic_file(archive, "wb") as target, tarfile.open(fileobj=target, mode="w:xz") as file:
+        with atomic_file(archive, "wb") as target, pack_tar(target) as file:
             cells = sorted(path for name in CELLS for path in (work / name).rglob("seed-*.json"))
             for path in (*sorted((work / ARMS).glob("*.json")), *cells):
                 file.add(path, path.relative_to(work).as_posix(), filter=plain)

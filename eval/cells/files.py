@@ -7,6 +7,7 @@ run is `missing/TASK/MODEL/seed-N.json` until it is finished, and `logs/TASK-MOD
 import contextlib
 import datetime
 import logging
+import re
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,9 +17,9 @@ from pydantic import ValidationError
 
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError
-from corpora.foundation.files import write_json, write_text
+from corpora.foundation.files import parse_signed, write_signed, write_text
 from downstream.encoders.hub import EncoderUnavailableError
-from downstream.finetuning.result import Result, read_result
+from downstream.finetuning.result import Result, read_result, whole_date
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 NOT_MEASURED = "not measured"
 """Reason of a cell that is planned and that nobody has run."""
+PART = re.compile(r"(?!\.)[^/\\\0-\x1f]{1,200}")
+"""A name of a task or model as a folder's: no way up, none to another root."""
 WRITE_ATTEMPTS = 100
 """How often a file is written again whose folder another process removes meanwhile."""
 
@@ -55,8 +58,16 @@ class FailedCell(Config):
 
 
 def cell_file(out: Path, folder: str, task: str, model: str, seed: int) -> Path:
-    """Return the path of one of the files of a cell."""
-    return out / folder / task / model.replace("/", "--") / f"seed-{seed}.json"
+    """Return the path of one of the files of a cell.
+
+    Raises:
+        ResultError: the names would lead elsewhere.
+    """
+    name = model.replace("/", "--")
+    for part in (task, name):
+        if not PART.fullmatch(part):
+            raise ResultError(out / folder, f"'{part[:60]}' is no name of a task or model", "give a plain name")
+    return out / folder / task / name / f"seed-{seed}.json"
 
 
 def cell_path(out: Path, task: str, model: str, seed: int) -> Path:
@@ -96,6 +107,9 @@ def find_cells(out: Path) -> tuple[list[Result], list[ResultError]]:
     for path in sorted((out / "results").glob("*/*/seed-*.json")):
         try:
             cell = read_result(path)
+            if cell_path(out, cell.task, cell.model, cell.seed) != path:
+                what = f"it is the cell of {cell.model} on {cell.task} with seed {cell.seed}"
+                raise ResultError(path, what, "delete it, or put it where it belongs")
         except ResultError as error:
             errors.append(error)
             continue
@@ -151,7 +165,7 @@ def write_failure(out: Path, failed: FailedCell) -> None:
     Raises:
         ResultError: the file cannot be written.
     """
-    retried(lambda: write_json(failure_path(out, *failed.key), failed.model_dump()))
+    retried(lambda: write_signed(failure_path(out, *failed.key), failed.model_dump()))
 
 
 def read_failure(path: Path) -> FailedCell:
@@ -161,9 +175,15 @@ def read_failure(path: Path) -> FailedCell:
         ResultError: the file is damaged.
     """
     try:
-        return FailedCell.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
-        raise ResultError(path, "not the record of a failed cell", "delete it") from error
+        failed = FailedCell(**parse_signed(path.read_text(encoding="utf-8")))
+        datetime.datetime.fromisoformat(whole_date(failed.at))
+        for one in (failed.task, failed.model.replace("/", "--")):
+            if not PART.fullmatch(one):
+                raise ValueError(f"'{one[:60]}' is no name of a task or model")
+    except (ValueError, TypeError) as error:
+        detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
+        raise ResultError(path, f"not the record of a failed cell ({detail})", "delete it") from error
+    return failed
 
 
 def find_failures(out: Path) -> list[FailedCell]:

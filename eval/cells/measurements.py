@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from corpora.foundation.config import Config
 from corpora.foundation.errors import ResultError
-from corpora.foundation.files import write_json
+from corpora.foundation.files import parse_signed, write_signed
 from downstream.finetuning.result import Result
 from eval.cells.files import CellKey, cell_file
 from eval.contestants.contestant import Job, Outcome
@@ -100,7 +100,7 @@ class Measurement(Generic[MeasurementT]):
             "recipe_sha256": job.recipe_sha256,
         }
         measured = self.content(**about, **content)
-        write_json(self.path(out, *job.key), measured.model_dump(by_alias=True), indent=None)
+        write_signed(self.path(out, *job.key), measured.model_dump(by_alias=True), indent=None)
 
     def read(self, path: Path) -> MeasurementT:
         """Read a file.
@@ -109,9 +109,9 @@ class Measurement(Generic[MeasurementT]):
             ResultError: it is damaged or of another schema.
         """
         try:
-            return self.content.model_validate_json(path.read_text(encoding="utf-8"))
-        except (ValidationError, UnicodeDecodeError) as error:
-            detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            return self.content(**parse_signed(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
             fix = f"delete it and the cell under {path.parents[3] / 'results'}; the cell is run again"
             raise ResultError(path, f"not a {self.name} file of schema {SCHEMA} ({detail})", fix) from error
 

@@ -3,19 +3,22 @@
 import contextlib
 import functools
 import json
+import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import CheckpointError, RecipeError, UsageError, cannot_write
-from corpora.foundation.files import fingerprint, locked, write_json, write_text
+from corpora.foundation.config import validate
+from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
+from corpora.foundation.files import alone, fingerprint, locked, parse_signed, write_json, write_signed, write_text
 from corpora.foundation.machine import no_file_bars, versions
 from pretraining.architectures import ARCHITECTURES
-from pretraining.positions import row_length
+from pretraining.data.positions import row_length
+from pretraining.folders import check_folder, model_files, open_config
 from pretraining.recipe import BY_PIECES, SKIP_GRAM, Recipe
 from pretraining.training.dataset import Prepared, prepare
 from pretraining.training.estimate import OPTIMIZER_STATES, Estimate, format_size, sample_corpus
@@ -85,9 +88,7 @@ class Run:
         own, init = self.recipe.data.max_length, Path(self.recipe.model.init)
         if not self.recipe.model.init or not (init / "config.json").is_file():
             return own
-        from transformers import AutoConfig
-
-        config = AutoConfig.from_pretrained(init, trust_remote_code=False, local_files_only=True)
+        config = open_config(init)
         return max(own, row_length(init) or int(getattr(config, "max_position_embeddings", own)))
 
     def build_model(self) -> "PretrainingModel":
@@ -178,13 +179,20 @@ class Run:
             The manifest of the finished run; empty on all processes but the main one.
 
         Raises:
-            UsageError: the folder holds a run of another recipe or other data.
+            UsageError: the folder holds a run of another recipe or other data, or another process trains in it.
             SuiteError: data, tokenizer or checkpoints are unusable, or training diverged.
         """
-        from pretraining.training.accelerator import make_accelerator
-        from pretraining.training.metrics import check_reporters, open_reporter
+        from pretraining.training.metrics import check_reporters
 
         check_reporters(self.reporters)
+        # Of processes that train together, one holds the lock.
+        with alone(self.out) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext():
+            return self._train()
+
+    def _train(self) -> dict[str, Any]:
+        from pretraining.training.accelerator import make_accelerator
+        from pretraining.training.metrics import open_reporter
+
         self._check_recipe()
         # Before the processes form a group, in which nobody waits for hours.
         digest = self.data.digest
@@ -194,13 +202,13 @@ class Run:
         accelerator.wait_for_everyone()
         manifest = self._read(MANIFEST_FILE)
         if manifest:
-            if manifest["data_sha256"] != digest:
+            if manifest.get("data_sha256") != digest:
                 raise UsageError(
                     "--out", f"{self.out} was trained on another corpus or vocabulary", "give another folder"
                 )
             return self._finished(manifest) if accelerator.is_main_process else {}
         begun = self._read(DATA_FILE)
-        if begun and begun["sha256"] != digest:
+        if begun and begun.get("sha256") != digest:
             raise UsageError("--out", f"{self.out} was begun on another corpus or vocabulary", "give another folder")
         if accelerator.is_main_process:
             self._begin()
@@ -232,13 +240,20 @@ class Run:
     def _read(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file of the folder; empty if there is none."""
         path = self.out / name
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return content
+        if not path.is_file():
+            return {}
+        try:
+            return parse_signed(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            what = f"damaged ({str(error).partition(chr(10))[0]})"
+            raise CheckpointError(path, what, "restore it, or delete the folder to start from the beginning") from error
 
     def _check_recipe(self) -> None:
         theirs, own = self._read(RECIPE_FILE), json.loads(json.dumps(self.recipe.model_dump()))
         if theirs:
-            theirs = Recipe(**theirs).model_dump()  # settings that are newer than the folder have their defaults
+            theirs = validate(
+                Recipe, theirs, self.out / RECIPE_FILE
+            ).model_dump()  # settings that are newer than the folder have their defaults
             if own["loop"]["extendable"] and theirs["loop"]["extendable"]:
                 theirs["loop"]["steps"] = own["loop"]["steps"]
         difference = theirs and _first_difference(_without_reporting(theirs), _without_reporting(own))
@@ -316,11 +331,12 @@ class Run:
         objective = self.data.train.objective
         draw_curves(self.out / "loss.png", lines, objective.terms, f"{title} · {objective.name}")
         write_text(self.out / "README.md", render_pretraining_card(self.recipe, manifest, title, objective))
-        write_json(self.out / MANIFEST_FILE, manifest)
+        write_signed(self.out / MANIFEST_FILE, manifest)
         self._delete_checkpoints()
         return manifest
 
     def _finished(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        check_folder(self.out)
         self._delete_checkpoints()  # a kill may have come just before
         sys.stderr.write(f"{self.out}: finished already\n")
         return manifest
@@ -359,7 +375,7 @@ class Run:
 
         from pretraining.model import OBJECTIVE_PARTS_FILE
 
-        with _scratch_folder(folder) as scratch, no_file_bars():
+        with model_files(folder) as scratch, no_file_bars():
             model.save_pretrained(scratch)
             if parts:
                 contiguous = {name: part.contiguous() for name, part in parts.items()}
@@ -368,9 +384,6 @@ class Run:
             tokenizer.model_max_length = self.num_positions
             self.data.train.objective.adapt_tokenizer(tokenizer)
             save_tokenizer(tokenizer, scratch)
-            for file in sorted(scratch.iterdir()):
-                file.chmod(0o644)
-                file.replace(folder / file.name)
 
     def _save_variants(self, variants: "Mapping[str, PreTrainedModel]", folder: Path) -> None:
         """Save other forms of the network to folders in FOLDER."""
@@ -422,17 +435,6 @@ def _require_memory(recipe: Recipe, data: Prepared) -> None:
 def step_folder(out: Path, step: int) -> Path:
     """Return the folder of the model that a run saves after a step of `export_steps`."""
     return out / f"step-{step:08d}"
-
-
-@contextlib.contextmanager
-def _scratch_folder(out: Path) -> Iterator[Path]:
-    from safetensors import SafetensorError
-
-    try:
-        with tempfile.TemporaryDirectory(prefix=".model.", dir=out) as scratch:
-            yield Path(scratch)
-    except (OSError, SafetensorError) as error:
-        raise cannot_write(out, error) from error
 
 
 def _load_initial_weights(

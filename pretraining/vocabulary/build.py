@@ -18,7 +18,7 @@ from corpora.corpus import MANIFEST as CORPUS_MANIFEST
 from corpora.corpus import Split, corpus_files, corpus_texts, read_manifest
 from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError, UsageError, cannot_write
-from corpora.foundation.files import sha256, write_json
+from corpora.foundation.files import LOCK_FILE, sha256, write_json
 from corpora.readers.records import TextUnit
 from pretraining.vocabulary.report import analyse_held_out, write_report
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, save_tokenizer
@@ -169,7 +169,7 @@ def is_finished(out: Path, settings: Mapping[str, Any]) -> bool:
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         found, finished = dict(manifest[MADE_BY]), bool(manifest["finished"])
     except (FileNotFoundError, NotADirectoryError) as error:
-        if out.is_dir() and any(out.iterdir()):
+        if out.is_dir() and any(path.name != LOCK_FILE for path in out.iterdir()):
             raise UsageError(out, "the folder holds files that this command did not make", fix) from error
         return False
     except (OSError, ValueError, KeyError, TypeError) as error:

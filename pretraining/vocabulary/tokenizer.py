@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import CheckpointError
+from corpora.foundation.errors import CheckpointError, cannot_write
 from corpora.foundation.files import write_json, write_text
+from pretraining.folders import open_tokenizer
 from pretraining.vocabulary.splitting import add_rules
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
 
     backend: Any = tokenizer.backend_tokenizer
     add_rules(backend)
-    tokenizer.save_pretrained(folder)
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:  # the tokenizers library raises plain Exception for a full disk
+        if isinstance(error, OSError) or "os error" not in str(error):
+            raise
+        raise cannot_write(folder, error) from error
     name_plain_class(folder, tokenizer.model_input_names)
     if isinstance(backend.model, models.WordPiece) and backend.model.continuing_subword_prefix:
         vocab = tokenizer.get_vocab()
@@ -60,9 +66,8 @@ def cased_tokenizer(vocab: dict[str, int]) -> "PreTrainedTokenizerFast":
 
 def load_wordpiece(folder: Path) -> "PreTrainedTokenizerFast":
     """Load the tokenizer of a folder that `open_wordpiece` opens, as a tokenizer of transformers."""
-    from transformers import BertTokenizer
-
-    return with_rules(BertTokenizer.from_pretrained(folder, do_lower_case=False, strip_accents=False))
+    opened: Any = open_tokenizer(folder, "BertTokenizer", do_lower_case=False, strip_accents=False)
+    return with_rules(opened)
 
 
 def with_rules(tokenizer: "BertTokenizer") -> "PreTrainedTokenizerFast":

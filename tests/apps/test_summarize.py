@@ -75,9 +75,11 @@ def test_without_arguments_the_sample_shows_what_it_does() -> None:
     assert "sample" in err
 
 
-def test_a_console_without_hangul_gets_no_traceback() -> None:
-    code, _, err = run("-", stdin=TEXT, encoding="ascii")
-    assert (code, err) == (0, "")
+def test_a_console_without_hangul_gets_one_line_instead_of_question_marks() -> None:
+    code, out, err = run("-", stdin=TEXT, encoding="ascii")
+    assert (code, out) == (2, "")
+    assert err.startswith("standard output (ascii): it has no character")
+    assert len(err.splitlines()) == 1
 
 
 def test_what_the_user_must_fix_is_one_line_and_exit_code_2() -> None:

@@ -355,7 +355,7 @@ DAMAGES: tuple[tuple[Callable[[Path], object], str], ...] = (
     (break_module, "custom code, which is never run"),
     (pickle_weights, "pickled weights"),
     (drop_layer, "weights are missing"),
-    (spoil, "a zero or non-finite vector"),
+    (spoil, "NaN or an infinite number"),
     (lambda folder: (folder / "modules.json").write_text("[{"), "not valid JSON"),
     (lambda folder: (folder / "modules.json").write_text("{}"), "a dict where a list is expected"),
     (lambda folder: (folder / "model.safetensors").write_bytes(b"\0" * 64), "cannot be read"),

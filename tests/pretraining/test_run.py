@@ -56,6 +56,7 @@ QUICK = ("--cpu", "--workers", "1")
 PRODUCTS = {
     "README.md",
     "config.json",
+    "digests.json",
     "loss.png",
     "manifest.json",
     "metrics.jsonl",

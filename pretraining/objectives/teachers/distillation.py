@@ -31,6 +31,7 @@ from torch import Tensor
 
 from corpora.foundation.errors import CheckpointError, RecipeError
 from pretraining.data.rows import SPECIAL
+from pretraining.folders import check_sizes, count_stored, open_config
 from pretraining.model import Flops, MaskedLanguageModel, PretrainingModel, read_weights
 from pretraining.objective import MLM, LossTerm, ObjectiveConfig, RowBatch
 from pretraining.objectives.dynamic_mlm import DynamicMlm
@@ -188,9 +189,8 @@ class DistillationModel(PretrainingModel):
 
 
 def _open_teacher(folder: Path, vocab_size: int) -> MaskedLanguageModel:
-    from transformers import BertConfig
-
-    config = BertConfig.from_pretrained(folder)
+    config: Any = open_config(folder)
+    check_sizes(folder, config, count_stored(folder.glob("*.safetensors")))
     if config.vocab_size != vocab_size:
         what = f"the teacher has {config.vocab_size:,} entries, data.tokenizer {vocab_size:,}"
         raise RecipeError("recipe", what, "train the student with its teacher's tokenizer")

@@ -40,6 +40,8 @@ def test_versions_are_compared_by_their_numbers(
 
 def test_extras_and_what_is_not_installed_are_left_alone() -> None:
     check_floors(["numpy>=999; extra == 'test'", "surely-not-installed>=1", "numpy"])
+    with pytest.raises(DependencyError, match="numpy"):
+        check_floors(["numpy>=999; extra == 'test'"], extra="test")
     with pytest.raises(ImportError):
         check_floors(["numpy>=999"])
 

@@ -4,7 +4,7 @@ import string
 
 import pytest
 
-from corpora.foundation.texts import LANGUAGES, Texts, catalogue
+from corpora.foundation.texts import LANGUAGES, Texts, catalogue, spreadsheet_text
 
 
 def fields(text: str) -> set[str]:
@@ -32,3 +32,10 @@ def test_a_missing_text_is_an_error_unless_there_is_another() -> None:
     assert texts.get("label.nobody", "own label") == "own label"
     with pytest.raises(KeyError, match=r"demo\.label\.nobody"):
         texts("label.nobody")
+
+
+def test_no_cell_of_a_table_is_a_formula() -> None:
+    for text in ("=1+1", "+1", "-1", "@a", "\n=1+1", " \t=1+1", "\t1", "\r1", "\uff1d1+1", "\uff0d1", "\uff20a"):
+        assert spreadsheet_text(text) == f"'{text}", text
+    for text in ("", "제목", "1 = 1", "a+b", "“=1”", " "):
+        assert spreadsheet_text(text) == text, text

@@ -21,6 +21,7 @@ from downstream.finetuning import bilstm
 from downstream.finetuning.result import Result
 from downstream.finetuning.trainer import set_head_learning_rate
 from downstream.task import FinetuneConfig, Split, TextExample, get_task
+from pretraining.folders import SEAL_FILE
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -211,6 +212,9 @@ def test_the_folder_is_refused_where_a_plain_one_is_expected(encoder: Path, tmp_
     with fails(CheckpointError, tmp_path, "the model cannot be read"):
         load_model(tmp_path, tokenizer, BINARY.auto_class, BINARY.head_config())
     (tmp_path / bilstm.WEIGHTS_FILE).write_bytes(b"damaged")
+    with fails(CheckpointError, tmp_path / bilstm.WEIGHTS_FILE, "changed since it was written"):
+        load_finetuned(tmp_path)
+    (tmp_path / SEAL_FILE).unlink()
     with fails(CheckpointError, tmp_path, "the model cannot be read"):
         load_finetuned(tmp_path)
 

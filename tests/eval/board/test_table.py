@@ -428,6 +428,11 @@ def test_csv_keeps_commas_quotes_and_line_breaks_in_a_reason() -> None:
     assert next(csv.DictReader(io.StringIO(to_csv([failed("m", "nsmc", "accuracy", reason)]))))["reason"] == reason
 
 
+def test_csv_has_no_formula() -> None:
+    (record,) = csv.DictReader(io.StringIO(to_csv([failed("=HYPERLINK(1)", "nsmc", "accuracy", "\n\uff1d1+1")])))
+    assert (record["model"], record["reason"]) == ("'=HYPERLINK(1)", "'\n\uff1d1+1")
+
+
 def test_csv_has_a_column_for_each_noise_and_training_text() -> None:
     noise = [
         NoiseFigure(noise=name, rate=rate, num_examples=9, altered=1.0, value=value, drop=0.1)

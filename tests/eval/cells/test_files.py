@@ -60,13 +60,14 @@ def right(number: int) -> list[Prediction]:
 
 
 def test_a_cell_reads_back_as_it_was_written(tmp_path: Path) -> None:
-    for n, original in enumerate((cell(right(8)), cell([1.25] * 6, task=STS, split=SCORES))):
-        path = cell_path(tmp_path, original.task, original.model, n)
+    originals = [cell(right(8)), cell([1.25] * 6, task=STS, split=SCORES, seed=1)]
+    for original in originals:
+        path = cell_path(tmp_path, original.task, original.model, original.seed)
         write_result(path, original)
         assert read_result(path) == original
         assert json.loads(path.read_text(encoding="utf-8"))["schema"] == 1
     # The newest last, whatever its name.
-    assert bare(find_cells(tmp_path)[0]) == [cell(right(8)), cell([1.25] * 6, task=STS, split=SCORES)]
+    assert bare(find_cells(tmp_path)[0]) == originals
 
 
 def test_a_cell_keeps_what_its_score_interval_and_paired_tests_follow_from() -> None:
@@ -78,7 +79,7 @@ def test_a_cell_keeps_what_its_score_interval_and_paired_tests_follow_from() -> 
 
 
 def test_a_damaged_cell_is_one_line_and_is_listed(write: Write, fails: Fails, tmp_path: Path) -> None:
-    sound = cell(right(8))
+    sound = cell(right(8)).model_copy(update={"model": "tfidf"})
     write_result(cell_path(tmp_path, "nsmc", "tfidf", 0), sound)
     whole = json.dumps(sound.model_dump(by_alias=True), ensure_ascii=False)
     damages: dict[str, str | bytes] = {
@@ -89,11 +90,15 @@ def test_a_damaged_cell_is_one_line_and_is_listed(write: Write, fails: Fails, tm
         "misspelt key": whole.replace('"seed"', '"sead"'),
         "not UTF-8": whole.encode("utf-8").replace(b"positive", b"\xff\xfe"),
         "zeros": b"\x00" * 512,
+        "of another model": whole,
+        "an edited score": whole.replace('"accuracy": 0.8', '"accuracy": 0.9').replace("tfidf", "pressbert-scratch"),
+        "a date that is none": whole.replace('"environment": {', '"environment": {"finished": "soon", '),
     }
     for name, content in damages.items():
         damaged = write("results/nsmc/pressbert-scratch/seed-0.json", content)
-        with fails(ResultError, damaged, "not a result of schema 1"):
-            read_result(damaged)
+        if name != "of another model":
+            with fails(ResultError, damaged, "not a result of schema 1"):
+                read_result(damaged)
         cells, errors = find_cells(tmp_path)
         assert bare(cells) == [sound], name
         assert [error.where for error in errors] == [str(damaged)], name
@@ -118,7 +123,7 @@ def test_cells_are_in_the_order_they_were_finished_in(tmp_path: Path) -> None:
     ]
     for seed, moment in enumerate(moments):
         noted = cell(right(8), seed=seed).model_copy(update={"environment": {"finished": moment}})
-        write_result(cell_path(tmp_path, "nsmc", "tfidf", seed), noted)
+        write_result(cell_path(tmp_path, "nsmc", noted.model, seed), noted)
     cells, _ = find_cells(tmp_path)
     assert [c.seed for c in cells] == [1, 2, 0]
     assert [c.environment["finished"] for c in cells] == sorted(moments)

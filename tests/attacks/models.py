@@ -1,0 +1,291 @@
+"""Attacks by model folders: code, sizes, links, pickles, damaged files."""
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForSequenceClassification
+
+from downstream.classify import Classifier
+from downstream.embed import Embedder
+from downstream.encoders.__main__ import main as convert
+from downstream.encoders.folder import BUNDLED
+from downstream.encoders.tokenizers import load_tokenizer
+from downstream.encoders.weights import load_model
+from eval.run_all import main as leaderboard
+from pretraining.evaluate import main as evaluate
+from pretraining.folders import seal
+from tests.attacks.attack import Attack
+
+MARKER = "MARKER"
+"""Name of the environment variable with the path of a file that must not appear."""
+CODE = f"import os, pathlib\npathlib.Path(os.environ['{MARKER}']).write_text('ran')\n"
+DEEP = "[" * 1_000_000
+
+
+def build_model(folder: Path) -> Path:
+    """Write a tiny classifier with the bundled vocabulary."""
+    shutil.copytree(BUNDLED / "classifier", folder, ignore=shutil.ignore_patterns("*.safetensors", "README.md"))
+    config = BertConfig(
+        vocab_size=16_000,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+        finetuning_task="nsmc",
+        id2label={0: "negative", 1: "positive"},
+        label2id={"negative": 0, "positive": 1},
+    )
+    torch.manual_seed(0)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    return folder
+
+
+def load(path: Path, _out: Path) -> None:
+    load_model(path, load_tokenizer(path), "AutoModelForSequenceClassification", {"num_labels": 2})
+
+
+def classify(path: Path, _out: Path) -> None:
+    Classifier.load(path, "torch").probabilities(["배우들 연기가 좋았다"])
+
+
+def embed(path: Path, _out: Path) -> None:
+    Embedder.load(path)
+
+
+def to_plain(path: Path, out: Path) -> int:
+    return convert([str(path), "--out", str(out / "converted")])
+
+
+def compare(path: Path, out: Path) -> int:
+    return leaderboard(["--validate", "--models", f"x={path}", "--tasks", "nsmc-sample", "--out", str(out)])
+
+
+def perplexity(path: Path, _out: Path) -> int:
+    return evaluate([str(path), "--corpus", str(BUNDLED.parents[1] / "corpora" / "sample" / "news.jsonl")])
+
+
+Change = Callable[[Path], None]
+
+
+def config(**changes: Any) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
+
+
+def text(name: str, content: str) -> Change:
+    return lambda folder: (folder / name).write_text(content) and None
+
+
+def edit(name: str, change: Callable[[Any], Any]) -> Change:
+    def apply(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+    return apply
+
+
+def tensors(change: Callable[[dict[str, torch.Tensor]], Any]) -> Change:
+    def apply(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        weights = load_file(path)
+        change(weights)
+        save_file({name: part.contiguous() for name, part in weights.items()}, path, metadata={"format": "pt"})
+
+    return apply
+
+
+def remote_code(folder: Path) -> None:
+    (folder / "evil.py").write_text(CODE)
+    config(model_type="evil", auto_map={"AutoConfig": "evil.Config", "AutoModel": "evil.Model"})(folder)
+
+
+def known_with_code(folder: Path) -> None:
+    (folder / "evil.py").write_text(CODE)
+    config(auto_map={"AutoModelForSequenceClassification": "evil.Model", "AutoConfig": "evil.Config"})(folder)
+
+
+def tokenizer_code(folder: Path) -> None:
+    (folder / "evil.py").write_text(CODE)
+    edit("tokenizer_config.json", lambda old: old | {"auto_map": {"AutoTokenizer": ["evil.T", None]}})(folder)
+
+
+def link_out(name: str) -> Change:
+    def change(folder: Path) -> None:
+        outside = folder.parent / f"outside-{name}"
+        (folder / name).rename(outside)
+        (folder / name).symlink_to(outside)
+
+    return change
+
+
+def pipe(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (CODE,)
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": _Evil()}))
+
+
+def flipped(folder: Path) -> None:
+    seal(folder)
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def header(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
+
+
+def pipeline(modules: Any, **settings: Any) -> Change:
+    def change(folder: Path) -> None:
+        (folder / "modules.json").write_text(modules if isinstance(modules, str) else json.dumps(modules))
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
+        (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+        (folder / "evil.py").write_text(CODE)
+
+    return change
+
+
+def module(kind: str, path: str = "") -> dict[str, Any]:
+    return {"idx": 0, "name": "0", "path": path, "type": kind}
+
+
+TRANSFORMER = module("sentence_transformers.models.Transformer")
+PIPELINE = [TRANSFORMER, module("sentence_transformers.models.Pooling", "1_Pooling")]
+
+
+def embedder_code(folder: Path) -> None:
+    pipeline(PIPELINE)(folder)
+    config(auto_map={"AutoModel": "evil.M"})(folder)
+
+
+def _of_config() -> list[tuple[str, Change, str]]:
+    return [
+        ("a hundred million layers", config(num_hidden_layers=100_000_000), "num_hidden_layers"),
+        ("a million layers", config(num_hidden_layers=1_000_000), "num_hidden_layers"),
+        ("five hundred layers, two of them stored", config(num_hidden_layers=500, hidden_size=1024), "parameters"),
+        ("ten million wide", config(hidden_size=10_000_000), "hidden_size"),
+        ("a billion subwords", config(vocab_size=1_000_000_000), "vocab_size"),
+        ("a billion positions", config(max_position_embeddings=1_000_000_000), "max_position_embeddings"),
+        ("positions are null", config(max_position_embeddings=None), "max_position_embeddings"),
+        ("no heads", config(num_attention_heads=0), "num_attention_heads"),
+        ("minus four heads", config(num_attention_heads=-4), "num_attention_heads"),
+        ("heads that do not divide", config(num_attention_heads=3), "num_attention_heads"),
+        ("layers in words", config(num_hidden_layers="four"), "num_hidden_layers"),
+        ("labels by name", config(id2label={"one": "a"}), "id2label"),
+        ("an infinite rate", config(layer_norm_eps=float("inf")), "layer_norm_eps"),
+        ("a config a million deep", text("config.json", DEEP), "not valid JSON"),
+        ("a config of five megabytes", text("config.json", " " * (5 << 20)), "more than settings have"),
+        ("a config that is a list", text("config.json", "[]"), "not an object"),
+        ("a config that is a pipe", pipe, "config.json"),
+        ("a config elsewhere", link_out("config.json"), "a link that leads out"),
+        ("weights elsewhere", link_out("model.safetensors"), "a link that leads out"),
+        ("code for an unknown architecture", remote_code, "code that comes with a model is never run"),
+        ("code for the tokenizer", tokenizer_code, "auto_map"),
+        ("a flipped bit in sealed weights", flipped, "changed since it was written"),
+        ("a header of 2^62 bytes", header, "cannot be read"),
+        ("pickled weights", pickled, "only pickled weights"),
+        (
+            "an index of files elsewhere",
+            text("model.safetensors.index.json", '{"weight_map": {"a": "../../x.safetensors"}}'),
+            "names files outside",
+        ),
+        ("an adapter of another model", text("adapter_config.json", "{}"), "an adapter"),
+        (
+            "a tokenizer that names another file",
+            edit("tokenizer_config.json", lambda old: old | {"vocab_file": "/etc/passwd"}),
+            "vocab_file",
+        ),
+        ("a transposed weight", tensors(lambda w: w.update({QUERY: w[QUERY][:8]})), "cannot be read"),
+        ("a weight that is NaN", tensors(lambda w: w[QUERY].fill_(float("nan"))), "NaN"),
+        ("a tokenizer a million deep", text("tokenizer.json", DEEP), "tokenizer"),
+        ("an empty vocabulary", edit("tokenizer.json", lambda t: _with_model(t, vocab={})), "tokenizer"),
+        (
+            "a pattern that the tokenizer refuses",
+            edit(
+                "tokenizer.json",
+                lambda t: t | {"normalizer": {"type": "Replace", "pattern": {"Regex": "(((("}, "content": ""}},
+            ),
+            "tokenizer",
+        ),
+        ("a template with an id out of range", edit("tokenizer.json", lambda t: _with_ids(t)), "tokenizer"),
+    ]
+
+
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+
+
+def _with_model(tokenizer: Any, **changes: Any) -> Any:
+    return tokenizer | {"model": tokenizer["model"] | changes, "added_tokens": []}
+
+
+def _with_ids(tokenizer: Any) -> Any:
+    tokens = tokenizer["post_processor"]["special_tokens"]
+    for token in tokens.values():
+        token["ids"] = [99_999_999]
+    return tokenizer
+
+
+def model_attacks(base: Path) -> list[Attack]:
+    """Return the attacks; BASE is a folder of `build_model`."""
+
+    def maker(change: Change) -> Callable[[Path], Path]:
+        def make(folder: Path) -> Path:
+            shutil.copytree(base, folder / "model")
+            change(folder / "model")
+            return folder / "model"
+
+        return make
+
+    attacks = [Attack(name, maker(change), (load, classify), says) for name, change, says in _of_config()]
+    attacks += [
+        Attack("code for an unknown architecture, by the leaderboard", maker(remote_code), (compare,), codes=(2,)),
+        Attack("code for a known architecture", maker(known_with_code), (load, classify), codes=(0,)),
+        Attack("a kernel of the hub", maker(config(attn_implementation="evil/kernel")), (load,), codes=(0,)),
+        Attack(
+            "weights in a foreign format",
+            maker(config(quantization_config={"quant_method": "evil"})),
+            (load,),
+            codes=(0,),
+        ),
+        Attack("pickled code, converted", maker(pickled), (to_plain,), "not only tensors"),
+        Attack(
+            "a million layers, evaluated", maker(config(num_hidden_layers=10**6)), (perplexity,), "num_hidden_layers"
+        ),
+    ]
+    pipelines = [
+        ("modules that are numbers", pipeline([1, 2]), "no module"),
+        ("modules a million deep", pipeline(DEEP), "not valid JSON"),
+        ("a module of its own", pipeline([module("evil.Module")]), "never run"),
+        ("any attribute as a module", pipeline([module("sentence_transformers.util.import_from_string")]), "never run"),
+        ("a module elsewhere", pipeline([module("sentence_transformers.models.Transformer", "../..")]), "outside"),
+        (
+            "arguments for transformers",
+            pipeline(PIPELINE, model_args={"attn_implementation": "evil/kernel"}),
+            "model_args",
+        ),
+    ]
+    attacks += [Attack(name, maker(change), (embed,), says) for name, change, says in pipelines]
+    attacks.append(Attack("code for an embedder", maker(embedder_code), (embed,), "auto_map"))
+    return attacks
