@@ -71,6 +71,7 @@ def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
         if not any(DISTRIBUTIONS.get(name, name) in packages for packages in extras().values()):
             raise
         sys.stderr.write(f"{MissingPackageError(name)}\n")
+        code = EXIT_USER_MUST_FIX
     except UnicodeEncodeError as error:
         # Question marks in place of a summary would pass for one.
         where, character = f"standard output ({error.encoding})", ascii(error.object[error.start])
