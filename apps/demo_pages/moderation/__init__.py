@@ -20,9 +20,8 @@ from apps.demo_pages.frame import (
 from apps.demo_pages.inputs import MAX_COMMENT, check_text, read_comment_file
 from apps.demo_pages.marking import Mark, bars, escaped, literal, marked, one_line, paper
 from apps.demo_pages.work import Progress
-from apps.stories.report import spreadsheet_text
 from corpora.foundation.errors import SuiteError
-from corpora.foundation.texts import Texts
+from corpora.foundation.texts import Texts, spreadsheet_text
 from downstream.moderate.model import Moderation, Moderator, WordSpan, bundled_moderator
 from downstream.moderate.softening import Softened, soften_with
 
