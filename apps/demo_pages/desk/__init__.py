@@ -1,5 +1,7 @@
 """Page 편집 데스크: a draft, and what every tool says of it; corrections are accepted one by one and can be undone."""
 
+import functools
+
 import streamlit as st
 
 from apps.demo_pages.frame import (
@@ -13,7 +15,7 @@ from apps.demo_pages.frame import (
     show_refusal,
     take,
 )
-from apps.demo_pages.inputs import MAX_PASSAGE, check_text, read_title_file
+from apps.demo_pages.inputs import MAX_PASSAGE, check_text, read_upload
 from apps.demo_pages.marking import Mark, escaped, literal, marked, one_line, paper
 from apps.desk.changes import Change, changes
 from apps.desk.checkers import CHECKERS, Correction, accept
@@ -54,7 +56,7 @@ def _draft(texts: Texts) -> None:
                 icon=":material/undo:",
             )
         with st.expander(texts("desk.archive"), icon=":material/inventory_2:"):
-            file_field(texts, "desk", read_title_file)
+            file_field(texts, "desk", functools.partial(read_upload, "titles"))
             show_refusal("desk", texts)
         show_refusal("desk-draft", texts)
     given = given_to("desk-draft")

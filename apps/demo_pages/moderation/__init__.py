@@ -1,6 +1,7 @@
 """Page 댓글 관리: is a comment hateful or offensive, which words carry it, and how it could be softened."""
 
 import csv
+import functools
 import io
 
 import streamlit as st
@@ -17,7 +18,7 @@ from apps.demo_pages.frame import (
     show_refusal,
     take,
 )
-from apps.demo_pages.inputs import MAX_COMMENT, check_text, read_comment_file
+from apps.demo_pages.inputs import MAX_COMMENT, check_text, read_upload
 from apps.demo_pages.marking import Mark, bars, escaped, literal, marked, one_line, paper
 from apps.demo_pages.work import Progress
 from corpora.foundation.errors import SuiteError
@@ -123,7 +124,7 @@ def _proposal(texts: Texts, each: Softened) -> None:
 
 
 def _many(texts: Texts, moderator: Moderator, precision: float) -> None:
-    file_field(texts, "moderation", read_comment_file)
+    file_field(texts, "moderation", functools.partial(read_upload, "comments"))
     show_refusal("moderation", texts)
     given = given_to("moderation")
     if given is None:
