@@ -167,7 +167,8 @@ def _seal_of(folder: Path) -> dict[str, str]:
         return {
             name.removeprefix(f"{real.name}/"): entry["sha256"]
             for name, entry in listed.items()
-            if name.startswith(f"{real.name}/")
+            # Cards are edited by hand, and decide nothing.
+            if name.startswith(f"{real.name}/") and not name.endswith(".md")
         }
     if not (folder / SEAL_FILE).is_file():
         return {}

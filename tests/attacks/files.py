@@ -389,7 +389,8 @@ def board_attacks() -> list[Attack]:
         ("a failure whose model leads up", board(failed(model=".."), "missing"), "no name of a task"),
         ("a failure without a date", board(failed(at="never"), "missing"), "not the record of a failed cell"),
     ]
-    attacks = [Attack(name, make, (merged,), says, (1, 2)) for name, make, says in cells]
+    # A merge writes the page with its charts.
+    attacks = [Attack(name, make, (merged,), says, (1, 2), max_s=8) for name, make, says in cells]
     up = json.dumps(failed(task="../..")).encode()
     archives = [
         ("cells that unpack to 128 MB", tar_bomb, "unpacks to more"),

@@ -56,7 +56,7 @@ def writers(base: Path) -> dict[str, Run]:
         "stories": lambda out: find_stories([articles, "--out", str(out), "--stories", str(out), "--model", "letters"]),
         "corpus": lambda out: build([articles, "--out", str(out)]),
         "conversion": lambda out: convert([model, "--out", str(out)]),
-        "vocabulary": lambda out: train_vocabulary([articles, "--out", str(out), "--vocab-size", "200", "--compare"]),
+        "vocabulary": lambda out: train_vocabulary([articles, "--out", str(out), "--vocab-size", "150", "--compare"]),
         "fine-tuning": lambda out: finetune(["nsmc-sample", "--model", model, "--out", str(out), *settings]),
         "pretraining": lambda out: pretrain(["sample", "--out", str(out), "--cpu", "--workers", "1"]),
     }
