@@ -342,7 +342,8 @@ def test_the_first_entry_whose_model_is_there_is_the_default(
     monkeypatch.setenv("PRESSBERT_MODELS", str(tmp_path / "zz-comments"))
     found = [model for model in find_models([model_root, tmp_path / "zz-comments"]) if model.kind == "classifier"]
     assert [model.name for model in found] == ["tiny-classifier", "zz-comments"]
-    ranked = sorted(found, key=lambda model: apps.demo_pages.frame._rank(model, PAGES[2].tasks))
+    comments = next(page for page in PAGES if page.name == "comments")
+    ranked = sorted(found, key=lambda model: apps.demo_pages.frame._rank(model, comments.tasks))
     assert [model.name for model in ranked] == ["zz-comments", "tiny-classifier"]
 
 
