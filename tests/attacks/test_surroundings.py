@@ -117,17 +117,6 @@ def test_a_folder_that_cannot_be_written_is_one_line(base: Path, tmp_path: Path,
             assert "cannot write" in last_line(said) or "Not a directory" in last_line(said), (name, said)
 
 
-def test_no_descriptors_are_one_line(base: Path, tmp_path: Path) -> None:
-    run = writers(base)["summaries"]
-    assert outcome(run, tmp_path / "warm")[0] == 0
-    used = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
-    with limited(resource.RLIMIT_NOFILE, used + 1):
-        code, said = outcome(run, tmp_path / "out")
-    assert code == 2, said
-    assert "Too many open files" in last_line(said)
-    assert outcome(run, tmp_path / "out")[0] == 0
-
-
 def test_no_home_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
