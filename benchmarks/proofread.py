@@ -4,7 +4,7 @@
 
 Sentences of three genres that trained nothing get errors by rule (`benchmarks.proofread_errors`). Thresholds were
 chosen on the part `tune`; the page reports on `test`. Clean text is flagged where it is wrong already, too: the page
-lists the flags so that they can be judged, and `benchmarks/data/proofread_flags.tsv` holds judgements by eye.
+lists the flags so that they can be judged.
 """
 
 import random
