@@ -125,7 +125,7 @@ def _unsafe(folder: Path, files: tuple[Path, ...]) -> list[str]:
     if not any(path.suffix == ".safetensors" or path.name == "summarizer.json" for path in files):
         found.append("no weights: there is no .safetensors; convert them with python -m downstream.encoders")
     model = ModelFolder(folder)
-    if model.has_config and "auto_map" in model.config:
+    if model.asks_for_code:
         found.append("config.json asks for code (auto_map), which nobody should run; remove the entry")
     if model.has_config and not any(path.name in {"tokenizer.json", "vocab.txt"} for path in files):
         found.append("there is no tokenizer; save it beside the weights")

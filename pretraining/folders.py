@@ -53,6 +53,8 @@ MOST = {
     "type_vocab_size": 1_024,
 }
 """Largest values of sizes, which are at least 1; of other whole numbers `MOST_OTHER`."""
+MAY_BE_ZERO = frozenset({"type_vocab_size"})
+"""Sizes of parts that a network may lack: DeBERTa has no segments."""
 MOST_OTHER = 1_000_000_000
 LONGEST_TEXT = 1_000
 MOST_LABELS = 100_000
@@ -74,7 +76,7 @@ KEYS = frozenset(
     hidden_activation hidden_dim hidden_dropout hidden_dropout_prob hidden_size id2label include_prompt init_std
     initializer_cutoff_factor initializer_factor initializer_range initializer_std inner_group_num intermediate_size
     is_decoder is_encoder_decoder is_gated_act label2id layer_norm_eps layer_norm_epsilon layer_types layerdrop
-    legacy legacy_pooler local_attention local_rope_theta mask_token_id max_length max_position_embeddings
+    legacy legacy_pooler local_attention local_rope_theta mask_shift mask_token_id max_length max_position_embeddings
     max_relative_positions mem_len mlp_bias mlp_dropout model_type n_embd n_head n_heads n_inner n_layer n_layers
     n_positions net_structure_type norm_bias norm_eps norm_rel_ebd num_attention_heads num_decoder_layers num_groups
     num_heads num_hidden_groups num_hidden_layers num_key_value_heads num_labels num_layers num_memory_blocks
@@ -264,8 +266,9 @@ def _check_value(file: Path, key: str, value: Any) -> None:
     if key in MOST:
         if value is None and key not in {"max_position_embeddings", "vocab_size", "hidden_size"}:
             return
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST[key]:
-            raise CheckpointError(file, f"{key}={shown}: not a whole number from 1 to {MOST[key]:,}", AGAIN)
+        least = 0 if key in MAY_BE_ZERO else 1
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST[key]:
+            raise CheckpointError(file, f"{key}={shown}: not a whole number from {least} to {MOST[key]:,}", AGAIN)
     elif key == "id2label":
         is_fine = isinstance(value, dict) and all(name.isdecimal() and len(name) < 8 for name in value)
         if value is not None and (not is_fine or len(value) > MOST_LABELS):

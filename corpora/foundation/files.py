@@ -204,6 +204,7 @@ def alone(folder: Path) -> Iterator[None]:
         UsageError: another process writes to the folder.
         ResultError: the folder cannot be written.
     """
+    is_new = not folder.exists()
     try:
         with locked(folder / LOCK_FILE, is_waiting=False, is_kept=False):
             yield
@@ -212,3 +213,7 @@ def alone(folder: Path) -> Iterator[None]:
             raise
         fix = "wait for it, or give another folder with --out"
         raise UsageError(folder, "another process writes to it", fix) from error
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # nothing was written to it

@@ -62,6 +62,15 @@ class ModelFolder:
         return read_config(file)
 
     @property
+    def asks_for_code(self) -> bool:
+        """Whether config.json names code to load with the model, which nothing here does.
+
+        Raises:
+            CheckpointError: the file is damaged.
+        """
+        return self._config_file is not None and "auto_map" in read_settings_file(self._config_file)
+
+    @property
     def _config_file(self) -> Path | None:
         return next((self.path / name for name in CONFIG_FILES if (self.path / name).is_file()), None)
 

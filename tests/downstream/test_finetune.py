@@ -56,7 +56,11 @@ def first_examples(name: str) -> tuple[Task, TaskData]:
         return task, tagged_data(64, held_out=16)
     whole = read_task(task, Path("/nonexistent"))
     train, dev = (8, 5) if isinstance(task.family, SpanQA) else (48, 16)
-    return task, TaskData(*(replace(s, examples=s.examples[:n]) for s, n in ((whole.train, train), (whole.eval, dev))))
+    parts = (
+        replace(split, examples=split.examples[:number], clusters=split.clusters and split.clusters[:number])
+        for split, number in ((whole.train, train), (whole.eval, dev))
+    )
+    return task, TaskData(*parts)
 
 
 def overrides_of(task: Task) -> Mapping[str, Any]:

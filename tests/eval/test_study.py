@@ -16,7 +16,7 @@ from PIL import Image
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS
 from corpora.foundation.errors import RecipeError, UsageError
-from corpora.foundation.files import fingerprint
+from corpora.foundation.files import fingerprint, parse_signed, write_signed
 from downstream.encoders.folder import ModelFolder
 from downstream.finetuning.result import read_result
 from downstream.task import get_task
@@ -622,10 +622,10 @@ def test_a_page_lists_machines_if_they_differ(made: Path, tmp_path: Path) -> Non
     restore(docs / "small" / ARCHIVE, out / "small")
     for path in (out / "small").rglob("*.json"):
         if "rtd" in (path.stem, path.parent.name):
-            about = json.loads(path.read_text(encoding="utf-8"))
+            about = parse_signed(path.read_text(encoding="utf-8"))
             where = about if path.parent.name == "arms" else about.get("environment", {})
             where |= {"device": "One", "precision": "bf16"} if where is about else {"cpu": "Two", "precision": "bf16"}
-            path.write_text(json.dumps(about), encoding="utf-8")
+            write_signed(path, about)
     assert run(made, f"--out={out}") == EXIT_DONE
     page = (out / "small" / "small.en.md").read_text(encoding="utf-8")
     assert "| One, bf16 | replaced |" in page

@@ -567,7 +567,7 @@ ENDS = {
     "before the tokenizer": (pretraining.training.run, "save_tokenizer", 1),
     "before the curve": (pretraining.training.run, "draw_curves", 1),
     "before the card": (pretraining.training.run, "write_text", 1),
-    "before the manifest": (pretraining.training.run, "write_json", 3),
+    "before the manifest": (pretraining.training.run, "write_signed", 1),
     "before the checkpoints are deleted": (shutil, "rmtree", -1),
 }
 

@@ -93,9 +93,9 @@ class TeacherVectors(DynamicMlm):
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """The digests of the vectors."""
+        """The digests of the vectors, if there are any."""
         folder = Path(self.config.vectors)
-        return (folder / MANIFEST, folder / SHARDS)
+        return (folder / MANIFEST, folder / SHARDS) if self.config.vectors else ()
 
     @property
     def _num_vectors(self) -> int:

@@ -49,8 +49,8 @@ Sources = tuple[Path, Path]
 RunFor = Callable[..., Run]
 MakeTrainer = Callable[..., Trainer]
 
-OBJECTIVES = sorted(all_objectives().keys() - {"distillation"})
-"""Distillation needs a teacher and has a test of its own."""
+OBJECTIVES = sorted(all_objectives().keys() - {"distillation", "teacher_vectors"})
+"""Those with a teacher have tests of their own."""
 OF_TRANSFORMERS = ["dynamic_mlm", "static_mlm_nsp"]
 """Objectives whose loss transformers computes too."""
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 32}
