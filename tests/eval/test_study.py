@@ -16,7 +16,7 @@ from PIL import Image
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS
 from corpora.foundation.errors import RecipeError, UsageError
-from corpora.foundation.files import fingerprint, parse_signed, write_signed
+from corpora.foundation.files import fingerprint, parse_signed, write_json, write_signed
 from downstream.encoders.folder import ModelFolder
 from downstream.finetuning.result import read_result
 from downstream.task import get_task
@@ -625,7 +625,7 @@ def test_a_page_lists_machines_if_they_differ(made: Path, tmp_path: Path) -> Non
             about = parse_signed(path.read_text(encoding="utf-8"))
             where = about if path.parent.name == "arms" else about.get("environment", {})
             where |= {"device": "One", "precision": "bf16"} if where is about else {"cpu": "Two", "precision": "bf16"}
-            write_signed(path, about)
+            (write_json if where is about else write_signed)(path, about)
     assert run(made, f"--out={out}") == EXIT_DONE
     page = (out / "small" / "small.en.md").read_text(encoding="utf-8")
     assert "| One, bf16 | replaced |" in page
