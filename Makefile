@@ -9,10 +9,10 @@ CONSTRAINTS ?= constraints.txt
 SOURCES := corpora pretraining downstream eval apps pressbert benchmarks examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help leaderboard demo test quick coverage check bundled reference wheel site notebooks format hashes sbom clean
+.PHONY: help leaderboard demo test test-all coverage check bundled reference wheel site notebooks format hashes sbom clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 leaderboard: $(VENV)/run  ## Run what is missing on the embedded sample and write reports/
 	$(BIN)/python eval/run_all.py
@@ -20,11 +20,11 @@ leaderboard: $(VENV)/run  ## Run what is missing on the embedded sample and writ
 demo: $(VENV)/demo  ## Open the demo in a browser; it listens on this machine alone
 	$(BIN)/python -m streamlit run apps/demo.py
 
-test: $(VENV)/dev  ## Run every test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
-
-quick: $(VENV)/dev  ## Run the tests that take seconds, for work in progress
+test: $(VENV)/dev  ## Run the tests that are not marked slow
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
+
+test-all: $(VENV)/dev  ## Run every test
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 coverage: $(VENV)/dev  ## Run every test and print the share of lines that they execute
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term:skip-covered

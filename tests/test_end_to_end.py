@@ -34,6 +34,7 @@ def rows_in(out: Path, source: str) -> dict[tuple[str, str, str], dict[str, Any]
     return {(row["model"], row["task"], row["metric"]): row for row in rows if row["source"] == source}
 
 
+@pytest.mark.slow
 def test_the_bundled_models_fill_the_sample_and_a_second_run_skips_them(tmp_path: Path) -> None:
     models, tasks = ("majority", "tfidf", "pressbert-scratch"), ("nsmc-sample", "korquad-sample")
     # A few steps: that it learns is shown elsewhere, here it only has to go the whole way.

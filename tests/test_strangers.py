@@ -188,6 +188,7 @@ def test_weights_that_a_kind_needs_are_missed(
                 convert_command.main([str(source), "--out", str(tmp_path / f"{kind}-out")])
 
 
+@pytest.mark.slow
 def test_one_command_makes_a_row_of_a_strangers_folder(strangers: dict[str, Path], tmp_path: Path) -> None:
     folders = [f"{kind}-of-theirs={folder}" for kind, folder in strangers.items()]
     arguments = ["--tasks", "nsmc-sample", "klue-sts-sample", "--seeds", "1", "--set", "epochs=0.05"]

@@ -566,6 +566,7 @@ def test_the_command_prints_a_table_and_errors_without_a_traceback(write: Write,
     assert done.stderr == "missing.jsonl: No such file or directory; check the path and its permissions\n"
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_wikinews_and_petitions_make_a_corpus_that_is_the_same_by_two_processes(
     real_data: Path, tmp_path: Path

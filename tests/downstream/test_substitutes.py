@@ -213,6 +213,7 @@ def shuffled(task: Task, golds: Sequence[Any], seed: int = 0) -> list[Any]:
     return [" ".join(next(tags) for _ in gold.split()) for gold in golds]
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_golds_score_one_and_shuffled_golds_score_chance(real_data: Path, subtests: pytest.Subtests) -> None:
     for task in SUBSTITUTES:

@@ -363,6 +363,7 @@ def test_what_was_measured_on_news_is_shown_for_these_very_weights_alone(tmp_pat
     assert found.num_comments == get_task("hate").num_examples["train"]
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_what_the_page_says_of_news_comments_is_measured_again(real_data: Path) -> None:
     found = comments_benchmark.measure(bundled("classifier"), real_data)

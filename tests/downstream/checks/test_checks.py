@@ -44,6 +44,7 @@ def test_there_are_25_checks_or_more_of_each_kind_and_all_are_described() -> Non
         assert all(function.__doc__ for function in checks.functions), checks.kind
 
 
+@pytest.mark.slow
 def test_tasks_pass_their_checks() -> None:
     for name, task in all_tasks().items():
         if name in {"nsmc-sample", "korquad-sample"} or not task.base:

@@ -103,6 +103,7 @@ def test_a_training_in_micro_batches_ends_like_one_in_whole_batches(
             torch.testing.assert_close(weights[name], weights["whole"], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_is_answered_with_what_fits(
     standins: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, subtests: pytest.Subtests
 ) -> None:

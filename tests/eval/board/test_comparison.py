@@ -224,6 +224,7 @@ def test_the_simulated_seeds_disagree_and_scatter_as_said() -> None:
     assert model.figures.std() == pytest.approx(0.0025, rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_model_beats_itself_in_at_most_five_percent_of_draws(subtests: pytest.Subtests) -> None:
     for num_examples, scatter in [(500, 0.002), (500, 0.003), (50_000, 0.003)]:
         with subtests.test(num_examples=num_examples, scatter=scatter):

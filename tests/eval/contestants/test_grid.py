@@ -18,6 +18,7 @@ NOWHERE = Path("/nonexistent")
 GRID = Grid((16,), (1e-4,), (1,), regularisations=(0.25, 1, 64))
 
 
+@pytest.mark.slow
 def test_a_baseline_gets_the_strength_that_scores_highest_on_the_validation_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:

@@ -249,6 +249,7 @@ def test_tfidf_answers_a_sample_by_slices_of_its_contexts_and_the_same_in_every_
             assert first_metric(task, one[name], evaluation) > 1 / 3
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_tfidf_learns_sentiment_from_a_seventh_of_nsmc(real_data: Path) -> None:
     task = get_task("nsmc")

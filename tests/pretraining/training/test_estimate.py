@@ -36,6 +36,7 @@ def teacher(slotted_vocabulary: Path, tmp_path: Path) -> Path:
     return tmp_path / "teacher"
 
 
+@pytest.mark.slow
 def test_recipes_of_every_kind_can_be_tried(
     few_texts: Path, slotted_vocabulary: Path, teacher: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:

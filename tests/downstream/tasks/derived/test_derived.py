@@ -211,6 +211,7 @@ def likeness(swag: TaskData) -> dict[str, np.ndarray[Any, Any]]:
     return {name: similarity(*choice_pairs(getattr(swag, name).examples)) for name in ("train", "eval")}
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_letters_do_not_find_the_continuation(swag: TaskData, likeness: dict[str, np.ndarray[Any, Any]]) -> None:
     """What the `tfidf` baseline reads of pairs, n-grams and likeness, ranks the choices."""
