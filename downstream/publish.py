@@ -27,7 +27,7 @@ CARD = "README.md"
 EVAL_RESULTS = ".eval_results/pressbert.yaml"
 REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 LICENSE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
-LOCAL_PATH = re.compile(r"(?:/home/|/root/|/Users/|/tmp/|[A-Z]:\\)[^\s\"']*")
+LOCAL_PATH = re.compile(r"(?:/(?:home|root|Users|tmp)/|[A-Z]:\\)[^\s\"']*")
 HUB_DATASETS: Mapping[str, tuple[str, str]] = {
     "nsmc": ("e9t/nsmc", "default"),
     "korquad": ("KorQuAD/squad_kor_v1", "squad_kor_v1"),
