@@ -213,6 +213,39 @@ def with_texts(source: str, value: bytes) -> Any:
     return _restore(source, json.loads(value))
 
 
+def findings_service(tool: Tool, model: str, find: Callable[..., Sequence[Any]]) -> Service:
+    """Return a service of a tool that finds places in single texts.
+
+    Args:
+        tool: its requests have `texts`, and its responses a list of findings for each.
+        model: name in the answers.
+        find: takes a text and the tool's options.
+    """
+
+    def items(request: Any) -> list[TextItem]:
+        settings = options_json(request, "texts")
+        return [TextItem((text,), settings) for text in request.texts]
+
+    def compute(batch: Sequence[TextItem]) -> list[bytes]:
+        return [without_texts(find(item.texts[0], **json.loads(item.settings))) for item in batch]
+
+    return Service(
+        endpoint=tool.name,
+        model=model,
+        digest="",
+        runtime="python",
+        about={},
+        request=tool.request,
+        response=tool.response,
+        sample=TextItem((SAMPLE,), "{}"),
+        items=items,
+        compute=compute,
+        show=lambda item, value: to_json(with_texts(item.texts[0], value)),
+        # Findings hold words of the text.
+        is_cached=False,
+    )
+
+
 def _strip(value: Any) -> Any:
     if isinstance(value, list):
         return [_strip(part) for part in value]

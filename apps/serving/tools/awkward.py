@@ -1,14 +1,9 @@
 """Awkward wording of texts: `downstream.awkward.awkward`."""
 
-import json
-from collections.abc import Sequence
-from typing import Any
-
 from pydantic import Field
-from pydantic_core import to_json
 
 from apps.serving.schemas import MAX_ITEMS, Strict, Text
-from apps.serving.tool import SAMPLE, Service, TextItem, Tool, options_json, request_model, with_texts, without_texts
+from apps.serving.tool import Service, Tool, findings_service, request_model
 from downstream.awkward import Awkward, awkward
 
 REQUEST = request_model(
@@ -31,28 +26,7 @@ class AwkwardResponse(Strict):
 
 def open_awkward(_source: str, _runtime: str) -> Service:
     """Serve the rules, and the bundled encoder where unlikely words are asked for."""
-
-    def items(request: Any) -> list[TextItem]:
-        settings = options_json(request, "texts")
-        return [TextItem((text,), settings) for text in request.texts]
-
-    def compute(batch: Sequence[TextItem]) -> list[bytes]:
-        return [without_texts(awkward(item.texts[0], **json.loads(item.settings))) for item in batch]
-
-    return Service(
-        endpoint=TOOL.name,
-        model="awkward",
-        digest="",
-        runtime="python",
-        about={},
-        request=REQUEST,
-        response=AwkwardResponse,
-        sample=TextItem((SAMPLE,), "{}"),
-        items=items,
-        compute=compute,
-        show=lambda item, value: to_json(with_texts(item.texts[0], value)),
-        is_cached=False,
-    )
+    return findings_service(TOOL, "awkward", awkward)
 
 
 TOOL = Tool(

@@ -1,23 +1,9 @@
 """Errors in texts: `downstream.proofread.proofread`."""
 
-import json
-from collections.abc import Sequence
-from typing import Any
-
 from pydantic import Field
-from pydantic_core import to_json
 
 from apps.serving.schemas import MAX_ITEMS, Strict, Text
-from apps.serving.tool import (
-    SAMPLE,
-    Service,
-    TextItem,
-    Tool,
-    options_json,
-    request_model,
-    with_texts,
-    without_texts,
-)
+from apps.serving.tool import Service, Tool, findings_service, request_model
 from downstream.proofread import Correction, Kind, Proofreader, proofread
 
 REQUEST = request_model(
@@ -42,30 +28,7 @@ class ProofreadResponse(Strict):
 
 def open_proofreader(_source: str, _runtime: str) -> Service:
     """Serve the proofreader that comes with the package."""
-    proofreader = Proofreader.load()
-
-    def items(request: Any) -> list[TextItem]:
-        settings = options_json(request, "texts")
-        return [TextItem((text,), settings) for text in request.texts]
-
-    def compute(batch: Sequence[TextItem]) -> list[bytes]:
-        return [without_texts(proofreader.proofread(item.texts[0], **json.loads(item.settings))) for item in batch]
-
-    return Service(
-        endpoint=TOOL.name,
-        model="proofreader",
-        digest="",
-        runtime="python",
-        about={},
-        request=REQUEST,
-        response=ProofreadResponse,
-        sample=TextItem((SAMPLE,), "{}"),
-        items=items,
-        compute=compute,
-        show=lambda item, value: to_json(with_texts(item.texts[0], value)),
-        # Suggestions hold words of the text.
-        is_cached=False,
-    )
+    return findings_service(TOOL, "proofreader", Proofreader.load().proofread)
 
 
 TOOL = Tool(
