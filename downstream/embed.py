@@ -20,9 +20,12 @@ import numpy as np
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import alone, atomic_file
+from downstream.embeddings.compact import as_int8, cosines, shorten
 from downstream.embeddings.embedder import BATCH_SIZE, Embedder, bundled_embedder, encode
 
-__all__ = ["Embedder", "bundled_embedder", "encode", "main"]
+__all__ = ["Embedder", "as_int8", "bundled_embedder", "cosines", "encode", "main", "shorten"]
+
+PRECISIONS = ("float32", "int8")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,13 +64,18 @@ def _main_encode(argv: list[str]) -> int:
     _add_texts(parser)
     parser.add_argument("--out", type=Path, required=True, help=".npy file: float32 (N, D), one row per text")
     parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
+    parser.add_argument("--dimension", type=int, help="keep that many components; default: all")
+    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="of the stored vectors")
     arguments = parser.parse(argv)
-    texts = _read_texts(arguments)
     embedder = Embedder.load(arguments.model, is_int8=arguments.int8)
-    vectors = embedder.encode(texts, batch_size=arguments.batch_size, progress=True)
+    dimension = embedder.dimension if arguments.dimension is None else arguments.dimension
+    if not 1 <= dimension <= embedder.dimension:
+        raise UsageError("--dimension", f"{dimension} of {embedder.dimension} components", "give one of them or more")
+    texts = _read_texts(arguments)
+    vectors = shorten(embedder.encode(texts, batch_size=arguments.batch_size, progress=True), dimension)
     with atomic_file(arguments.out, "wb") as file:
-        np.save(file, vectors, allow_pickle=False)
-    sys.stdout.write(json.dumps({"texts": len(vectors), "dimension": embedder.dimension, "sha256": embedder.sha256}))
+        np.save(file, as_int8(vectors) if arguments.precision == "int8" else vectors, allow_pickle=False)
+    sys.stdout.write(json.dumps({"texts": len(vectors), "dimension": dimension, "sha256": embedder.sha256}))
     sys.stdout.write("\n")
     return EXIT_DONE
 

@@ -15,20 +15,25 @@ class TeacherLoss(nn.Module):
     """1 − cosine between a linear map of the student's vectors and the teacher's, plus the difference of cosines.
 
     With student vectors s (B, D), teacher vectors t (B, T), their mean removed, and a linear map W:
-    mean(1 − cos(W s, t)) + `cosine_weight` · mean((cos(sᵢ, sⱼ) − cos(tᵢ, tⱼ))²).
+    mean(1 − cos(W s, t)) + `cosine_weight` · mean((cos(sᵢ, sⱼ) − cos(tᵢ, tⱼ))²). With `dimensions`, the second term
+    is the mean of those of the first components and of all.
     """
 
-    def __init__(self, model: Any, vectors: Sequence[StoredVectors], cosine_weight: float) -> None:
+    def __init__(
+        self, model: Any, vectors: Sequence[StoredVectors], cosine_weight: float, dimensions: Sequence[int] = ()
+    ) -> None:
         """Build the loss with a new map.
 
         Args:
             model: a `SentenceTransformer`, the student.
             vectors: of the teacher; the label of a text is its number in all of them together.
             cosine_weight: weight of the second term.
+            dimensions: numbers of first components that are trained as vectors, too.
         """
         super().__init__()
         self.model = model
         self.cosine_weight = cosine_weight
+        self._dimensions = sorted({*dimensions, model.get_embedding_dimension()})
         self._vectors = vectors
         self._starts = np.cumsum([0, *(len(stored.texts) for stored in vectors)])
         dimension = vectors[0].manifest.dimension
@@ -59,5 +64,7 @@ class TeacherLoss(nn.Module):
         teacher = self._targets(labels.tolist()).to(student.device)
         teacher = F.normalize(teacher - self.mean, dim=-1)
         loss = (1 - F.cosine_similarity(self.map(student), teacher, dim=-1)).mean()
-        unit = F.normalize(student, dim=-1)
-        return loss + self.cosine_weight * F.mse_loss(unit @ unit.T, teacher @ teacher.T)
+        cosines = teacher @ teacher.T
+        units = [F.normalize(student[:, :dimension], dim=-1) for dimension in self._dimensions]
+        differences = torch.stack([F.mse_loss(unit @ unit.T, cosines) for unit in units])
+        return loss + self.cosine_weight * differences.mean()

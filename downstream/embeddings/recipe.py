@@ -180,6 +180,9 @@ class EmbedRecipe(Config):
     """In the order of training."""
     max_length: int = Field(default=128, ge=8)
     """Tokens of a text that the model reads, special tokens included, in training and afterwards."""
+    dimensions: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Numbers of first components that are trained as vectors of their own, e.g. 64 and 128, in every stage; Kusupati
+    et al. 2022, “Matryoshka representation learning”. `encode --dimension` shortens vectors."""
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     """Seed of heads, data order and dropout."""
     storage: Literal["float32", "float16"] = "float32"

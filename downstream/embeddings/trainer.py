@@ -43,7 +43,15 @@ STATE_FILE = "trainer_state.json"
 
 
 def run_stage(
-    model: Any, stage: Stage, rows: Rows, *, checkpoints: Path, seed: int, checkpoint_every: int, title: str
+    model: Any,
+    stage: Stage,
+    rows: Rows,
+    *,
+    dimensions: Sequence[int] = (),
+    checkpoints: Path,
+    seed: int,
+    checkpoint_every: int,
+    title: str,
 ) -> dict[str, Any]:
     """Train a model in place, from its last checkpoint if there is one.
 
@@ -51,6 +59,7 @@ def run_stage(
         model: a `SentenceTransformer`.
         stage: settings of the stage.
         rows: training rows.
+        dimensions: numbers of first components that are trained as vectors, too.
         checkpoints: folder for checkpoints, not shared with another stage.
         seed: of heads, data order and dropout.
         checkpoint_every: steps between checkpoints; a shorter stage has none.
@@ -74,10 +83,12 @@ def run_stage(
             model=model,
             args=_training_arguments(stage, checkpoints, seed, len(batches), checkpoint_every),
             train_dataset=Dataset.from_dict({name: list(values) for name, values in rows.columns.items()}),
-            loss=_build_loss(stage, model, rows),
+            loss=_build_loss(stage, model, rows, dimensions),
         )
         trainer.remove_callback(PrinterCallback)  # it prints to stdout, which carries the product
-        trainer.run_digest = fingerprint({"stage": stage.model_dump(), "seed": seed, "checkpoints": checkpoints.name})
+        trainer.run_digest = fingerprint(
+            {"stage": stage.model_dump(), "dimensions": list(dimensions), "seed": seed, "checkpoints": checkpoints.name}
+        )
         trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints, trainer.run_digest))
     log = [
         {"step": line["step"], "loss": line["loss"], "lr": line["learning_rate"]}
@@ -87,9 +98,16 @@ def run_stage(
     return {"num_steps": len(batches), "train_s": round(trainer.elapsed_s, 1), "log": log}
 
 
-def _build_loss(stage: Stage, model: Any, rows: Rows) -> torch.nn.Module:
+def _build_loss(stage: Stage, model: Any, rows: Rows, dimensions: Sequence[int]) -> torch.nn.Module:
     if isinstance(stage, TeacherVectors):
-        return TeacherLoss(model, rows.vectors, stage.cosine_weight)
+        return TeacherLoss(model, rows.vectors, stage.cosine_weight, dimensions)
+    loss = _pair_loss(stage, model)
+    if not dimensions:
+        return loss
+    return losses.MatryoshkaLoss(model, loss, sorted({*dimensions, model.get_embedding_dimension()}, reverse=True))
+
+
+def _pair_loss(stage: Stage, model: Any) -> torch.nn.Module:
     if isinstance(stage, NliSoftmax):
         return losses.SoftmaxLoss(model, model.get_embedding_dimension(), num_labels=len(NLI_LABELS))
     if isinstance(stage, StsCosine):

@@ -25,7 +25,7 @@ from downstream.embeddings.cards import embedder_card
 from downstream.embeddings.embedder import model_files
 from downstream.embeddings.pipeline import open_sentence_transformer
 from downstream.embeddings.pooling import default_device
-from downstream.embeddings.recipe import EmbedRecipe, Rows, Stage, read_rows, text_key
+from downstream.embeddings.recipe import EmbedRecipe, NliSoftmax, Rows, Stage, read_rows, text_key
 from downstream.embeddings.similarity import LEXICAL, EvaluationSuite, lexical_split
 from downstream.encoders.folder import PIPELINE_FILE
 from downstream.encoders.hub import resolve
@@ -69,9 +69,11 @@ def train_embedder(encoder: str | Path, recipe: EmbedRecipe, *, out: Path, data:
     # All data are read before training, so that a missing file is reported now and not after hours.
     rows = [read_rows(stage, root, f"stage {number}") for number, stage in enumerate(recipe.stages, start=1)]
     seen = _count_seen_pairs(suite, rows)
+    _check_dimensions(recipe)
     base = {
         "encoder_sha256": sha256(*model_files(folder)),
         "max_length": recipe.max_length,
+        "dimensions": list(recipe.dimensions),
         "seed": recipe.seed,
         "precision": training_precision(),
         "versions": versions("torch", "transformers", "sentence-transformers", "tokenizers", "accelerate"),
@@ -114,6 +116,18 @@ def train_embedder(encoder: str | Path, recipe: EmbedRecipe, *, out: Path, data:
         raise cannot_write(out, error) from error
 
 
+def _check_dimensions(recipe: EmbedRecipe) -> None:
+    """Refuse a stage whose loss has no shorter vectors.
+
+    Raises:
+        RecipeError: there is one, and the recipe has `dimensions`.
+    """
+    for number, stage in enumerate(recipe.stages, start=1):
+        if recipe.dimensions and isinstance(stage, NliSoftmax):
+            what = f"dimensions={list(recipe.dimensions)} with {stage.kind}, whose classifier needs all components"
+            raise RecipeError(f"stage {number}", what, "use nli_ranking, or leave out dimensions")
+
+
 def _count_seen_pairs(suite: EvaluationSuite, rows: Sequence[Rows]) -> dict[str, int]:
     """Count for each task the evaluation pairs that occur in the training rows.
 
@@ -150,6 +164,9 @@ def _prepare(folder: Path, target: Path, recipe: EmbedRecipe, suite: EvaluationS
             encoder: Any = Transformer(scratch)
         pooling: Any = Pooling(encoder.get_embedding_dimension(), "mean")
         model = SentenceTransformer(modules=[encoder, pooling], device="cpu")
+    if max(recipe.dimensions, default=0) > model.get_embedding_dimension():
+        what = f"dimensions={list(recipe.dimensions)}, and the vectors have {model.get_embedding_dimension()}"
+        raise RecipeError("recipe", what, "leave out the larger dimensions")
     model.max_seq_length = min(recipe.max_length, model.max_seq_length)
     return _save(model, target, {"kind": "start"}, suite)
 
@@ -209,6 +226,7 @@ def _train_stage(
         model,
         stage,
         rows,
+        dimensions=recipe.dimensions,
         checkpoints=checkpoints,
         seed=seed,
         checkpoint_every=recipe.checkpoint_every,

@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, Trainer
 
 from corpora.foundation.errors import RecipeError, ResultError, UsageError
-from downstream.embed import Embedder, encode, main
+from downstream.embed import Embedder, encode, main, shorten
 from downstream.embeddings.pipeline import open_sentence_transformer
 from downstream.embeddings.recipe import STAGES, EmbedRecipe, read_embed_recipe, read_rows
 from downstream.embeddings.similarity import evaluate_embedder, evaluate_lexical
@@ -122,6 +122,24 @@ def test_headlines_find_their_articles_after_training(encoder: Path, tmp_path: P
         return float(np.mean((titles @ bodies.T).argmax(axis=1) == np.arange(len(titles))))
 
     assert hits(tmp_path / "out") > max(0.5, hits(encoder))
+
+
+def test_the_first_components_are_trained_as_vectors_too(encoder: Path, tmp_path: Path, fails: Fails) -> None:
+    learn = {"kind": "headline_body", "epochs": 6, "batch_size": 40, "peak_lr": 3e-3}
+    plain = recipe_of(learn, max_length=24, evaluate=())
+    rows = read_rows(plain.stages[0], NOWHERE, "stage 1").columns
+
+    def hits(dimensions: tuple[int, ...]) -> float:
+        out = tmp_path / str(len(dimensions))
+        train_embedder(encoder, recipe_of(learn, max_length=24, evaluate=(), dimensions=dimensions), out=out)
+        titles, bodies = (shorten(encode(rows[side], model=out), 4) for side in ("anchor", "positive"))
+        return float(np.mean((titles @ bodies.T).argmax(axis=1) == np.arange(len(titles))))
+
+    assert hits((4,)) > hits(()) + 0.05
+    with fails(RecipeError, "stage 1", "needs all components", "nli_ranking"):
+        train_embedder(encoder, recipe_of({"kind": "nli_softmax"}, dimensions=(4,)), out=tmp_path / "no")
+    with fails(RecipeError, "recipe", "4096"):
+        train_embedder(encoder, recipe_of(learn, dimensions=(4096,)), out=tmp_path / "long")
 
 
 def first_loss(folder: Path, scratch: Path, kind: str, **settings: Any) -> float:

@@ -166,9 +166,14 @@ def test_the_loss_is_the_formula(stored: Path) -> None:
     numbers = student.numpy().astype(np.float64)
     mapped = unit(numbers @ loss.map.weight.detach().numpy().T + loss.map.bias.detach().numpy())
     cosines = unit(numbers) @ unit(numbers).T - teacher @ teacher.T
-    assert float(found.detach()) == pytest.approx(
-        np.mean(1 - (mapped * teacher).sum(1)) + 3 * np.mean(cosines**2), abs=1e-5
-    )
+    vector_term = np.mean(1 - (mapped * teacher).sum(1))
+    assert float(found.detach()) == pytest.approx(vector_term + 3 * np.mean(cosines**2), abs=1e-5)
+
+    loss._dimensions = [2, 5]
+    first = unit(numbers[:, :2]) @ unit(numbers[:, :2]).T - teacher @ teacher.T
+    cosine_term = (np.mean(cosines**2) + np.mean(first**2)) / 2
+    found = loss([{}], torch.tensor(rows))
+    assert float(found.detach()) == pytest.approx(vector_term + 3 * cosine_term, abs=1e-5)
 
 
 def test_a_student_learns_its_teachers_cosines(
