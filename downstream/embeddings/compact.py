@@ -55,7 +55,8 @@ def as_int8(vectors: Vectors) -> NDArray[np.int8]:
     """
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
     scale = np.divide(LARGEST, largest, out=np.zeros_like(largest, dtype=np.float64), where=largest > 0)
-    return np.rint(vectors * scale).astype(np.int8)
+    small: NDArray[np.int8] = np.rint(vectors * scale).astype(np.int8)
+    return small
 
 
 def cosines(one: NDArray[Any], other: NDArray[Any]) -> Vectors:
