@@ -54,6 +54,11 @@ FUNCTIONS = {
     "apps.clustering.cluster": "articles config embedder reducer clusterer labeller",
     "apps.clustering.find_duplicates": "texts points config",
     "apps.clustering.ClusteringConfig": "values",
+    "pressbert.estimators.EmbeddingTransformer": "model batch_size is_int8",
+    "pressbert.estimators.SummaryTransformer": "model sentences ratio max_chars",
+    "pressbert.estimators.TextClassifier": "model",
+    "pressbert.estimators.StoryClusterer": "min_size min_log_odds join_similarity attach_similarity routine model",
+    "pressbert.estimators.noun_terms": "text",
 }
 """Dotted name → the first parameters that it takes, by name; others may follow."""
 
