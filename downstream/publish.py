@@ -31,8 +31,7 @@ LOCAL_PATH = re.compile(r"(?:/(?:home|root|Users|tmp)/|[A-Z]:\\)[^\s\"']*")
 HUB_DATASETS: Mapping[str, tuple[str, str]] = {
     "nsmc": ("e9t/nsmc", "default"),
     "korquad": ("KorQuAD/squad_kor_v1", "squad_kor_v1"),
-    "korsts": ("kakaobrain/kor_nlu", "sts"),
-    "kornli": ("kakaobrain/kor_nlu", "multi_nli"),
+    "kornli": ("kakaobrain/kor_nli", "xnli"),
     "hate": ("inmoonlight/kor_hate", "default"),
     "paws-x": ("google-research-datasets/paws-x", "ko"),
     **{f"klue-{name}": ("klue/klue", config) for name, config in (("nli", "nli"), ("sts", "sts"), ("mrc", "mrc"))},
@@ -40,7 +39,8 @@ HUB_DATASETS: Mapping[str, tuple[str, str]] = {
     **{f"klue-{name}": ("klue/klue", config) for name, config in (("dp", "dp"), ("wos", "wos"))},
     **{f"kobest-{name}": ("skt/kobest_v1", name) for name in ("boolq", "copa", "hellaswag", "sentineg", "wic")},
 }
-"""Official task → data set on the hub, and its configuration."""
+"""Official task → data set on the hub, and its configuration with the evaluated examples."""
+BENCHMARKS_ONLY = "the hub shows them once the data set is a benchmark there, and its eval.yaml has the task_id"
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,8 @@ def _eval_results(card: Any) -> tuple[str, list[str]]:
         dataset, config = HUB_DATASETS[name]
         note = f"{result.metric_type} on {task.eval_split}, a fraction; measured with pressbert"
         entries.append(EvalResultEntry(dataset_id=dataset, task_id=config, value=result.metric_value, notes=note))
+    if entries:
+        notes.append(f"{EVAL_RESULTS}: {BENCHMARKS_ONLY}")
     text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True) if entries else ""
     return text, notes
 

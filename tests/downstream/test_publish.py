@@ -46,6 +46,7 @@ def test_the_bundled_classifier_can_be_published_as_it_is() -> None:
     assert found.errors == ()
     [entry] = parse_eval_result_entries(yaml.safe_load(found.eval_results))
     assert (entry.dataset_id, entry.task_id, entry.value) == ("e9t/nsmc", "default", pytest.approx(0.88546))
+    assert ".eval_results/pressbert.yaml: the hub shows them once the data set is a benchmark" in " ".join(found.notes)
     assert {path.name for path in found.files} == {
         "config.json",
         "model.safetensors",
