@@ -1,23 +1,28 @@
-"""Versions agree, files for containers are what they say, and the server starts from the image's entry point."""
+"""Versions agree, files for containers are what they say, and the images' entry points run in an empty environment."""
 
-import http.client
+import importlib.util
 import json
 import re
-import signal
+import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from apps.command import VERBS
 from apps.serving.tool import all_tools
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "examples" / "deploy"
-START_S = 60
+
+
+def may_isolate() -> bool:
+    """Whether this machine may give a process a network of its own."""
+    command = ["unshare", "--net", "--map-root-user", "true"]
+    return bool(shutil.which("unshare")) and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def read(name: str) -> str:
@@ -85,35 +90,40 @@ def test_compose_and_kubernetes_are_closed_to_the_outside() -> None:
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_the_entry_point_of_the_image_serves_from_an_empty_environment(tmp_path: Path) -> None:
-    [line] = re.findall(r'^ENTRYPOINT (\["python", "-m", "apps.serve".*\])$', read("Dockerfile"), re.MULTILINE)
-    command = [sys.executable, *json.loads(line)[1:], "--port", "0", "--summarize"]
-    # The image lets other containers in; a test does not.
-    command[command.index("0.0.0.0")] = "127.0.0.1"
-    environment = {
-        "PYTHONPATH": str(ROOT),
-        "XDG_CACHE_HOME": str(tmp_path),
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    log = tmp_path / "log"
-    with log.open("w", encoding="utf-8") as file:
-        server = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=file, stderr=file)
-    try:
-        deadline = time.monotonic() + START_S
-        while '"listening"' not in log.read_text(encoding="utf-8"):
-            assert server.poll() is None, log.read_text(encoding="utf-8")
-            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
-            time.sleep(0.1)
-        host, port = re.findall(r'"url": "http://([\d.]+):(\d+)"', log.read_text(encoding="utf-8"))[-1]
-        body = json.dumps({"articles": [{"text": "새 다리가 열렸다. 시는 다음 달 버스 노선을 바꿀 계획이다."}]})
-        connection = http.client.HTTPConnection(host, int(port), timeout=20)
-        connection.request("POST", "/summarize", body.encode(), {"content-type": "application/json"})
-        assert json.load(connection.getresponse())["results"][0]["sentences"]
-        connection.close()
-    finally:
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=30) == 0
+def test_the_entry_points_of_the_images_run_in_an_empty_environment_without_a_network() -> None:
+    for image, arguments, expected in (
+        ("serving", ["--summarize"], "serving: 시는 다음 달 버스 노선을 바꿀 계획이다."),
+        ("training", ["vocab", "--help"], "usage: python -m pretraining.vocab"),
+    ):
+        command = [sys.executable, str(DEPLOY / "without_docker.py"), image, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        assert done.returncode == 0, (image, done.stderr)
+        assert expected in done.stdout, (image, done.stdout, done.stderr)
+        if may_isolate():
+            assert "network: lo\n" in done.stdout, image
+
+
+def test_every_service_of_compose_runs_what_exists() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    images = {name: service["build"] for name, service in compose.items() if "build" in service}
+    for name, build in images.items():
+        context = (DEPLOY / build["context"]).resolve()
+        text = (context / build.get("dockerfile", "Dockerfile")).read_text(encoding="utf-8")
+        assert "target" not in build or f" AS {build['target']}\n" in text, name
+        assert "ENTRYPOINT" in text, name
+    options = {f"--{tool}" for tool in all_tools()} | {"--all"}
+    assert set(compose["server"]["command"]) <= options
+    for service in compose.values():
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            assert (DEPLOY / source).is_file() if source.startswith(".") else source in {"cache", "figures"}, volume
+    for name in ("Dockerfile", "examples/deploy/demo.Dockerfile"):
+        for line in re.findall(r"^ENTRYPOINT (.+)$", read(name), re.MULTILINE):
+            python, flag, module, *rest = json.loads(line)
+            assert (python, flag) == ("python", "-m"), name
+            spec = importlib.util.find_spec(module)
+            assert spec is not None, (name, module)
+            assert module != "pressbert" or set(rest) <= set(VERBS), (name, rest)
 
 
 def test_notebooks_are_valid_and_were_executed() -> None:
