@@ -3,8 +3,11 @@
 `make site` gives the folder of the built site in `SITE`; without it the built pages are not looked at.
 """
 
+import functools
+import http.server
 import os
 import re
+import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -36,6 +39,31 @@ class Page(HTMLParser):
             self.links.append(values["href"])
         if tag in FETCHED and FETCHED[tag] in values and values.get("rel") not in {"canonical", "alternate"}:
             self.fetched.append(values[FETCHED[tag]])
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """Return the folder of the built site, or skip."""
+    if not (folder := os.environ.get("SITE")):
+        pytest.skip("make site builds the pages that this test looks at")
+    return (ROOT / folder).resolve()
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Serve the built site on this machine."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
 
 
 def config() -> Any:
@@ -85,11 +113,8 @@ def test_api_pages_name_what_exists() -> None:
             assert is_defined, f"{path.name}: {name} is not defined in {module.name}"
 
 
-def test_the_built_site_is_whole_and_fetches_nothing_from_elsewhere() -> None:
-    if not (site := os.environ.get("SITE")):
-        pytest.skip("make site builds the pages that this test looks at")
-    folder = (ROOT / site).resolve()
-    pages = {path: Page(path) for path in sorted(folder.rglob("*.html")) if "reports" not in path.parts}
+def test_the_built_site_is_whole_and_fetches_nothing_from_elsewhere(site: Path) -> None:
+    pages = {path: Page(path) for path in sorted(site.rglob("*.html")) if "reports" not in path.parts}
     assert len(pages) >= 30
     broken = []
     for path, page in pages.items():
@@ -103,8 +128,32 @@ def test_the_built_site_is_whole_and_fetches_nothing_from_elsewhere() -> None:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
             if not target.is_file():
-                broken.append(f"{path.relative_to(folder)}: {address}")
+                broken.append(f"{path.relative_to(site)}: {address}")
             elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
-                broken.append(f"{path.relative_to(folder)}: {address} (no such heading)")
+                broken.append(f"{path.relative_to(site)}: {address} (no such heading)")
     assert broken == []
-    assert not [path for path in folder.rglob("*.css") if "fonts.googleapis" in path.read_text(encoding="utf-8")]
+    assert not [path for path in site.rglob("*.css") if "fonts.googleapis" in path.read_text(encoding="utf-8")]
+
+
+def test_search_finds_korean_and_english_words_in_a_browser(address: str, chromium: str) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'pressbert[docs]' to run this test")
+    with playwright.sync_playwright() as driver:
+        page = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"]).new_page()
+        foreign: list[str] = []
+        errors: list[str] = []
+        page.on("request", lambda request: foreign.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        for start, word, found in (
+            ("", "요약", "summarization/"),
+            ("", "혐오", "moderation/"),
+            ("index.en/", "summaries", "summarization.en/"),
+            ("index.en/", "offensive", "moderation.en/"),
+        ):
+            page.goto(address + start)
+            page.fill(".md-search__input", word)
+            links = page.locator(".md-search-result__item > a")
+            links.first.wait_for(state="attached", timeout=30_000)
+            places = [link.get_attribute("href") or "" for link in links.all()]
+            assert any(urlsplit(place).path.endswith(f"/{found}") for place in places), (word, places)
+        assert errors == []
+        assert [url for url in foreign if not url.startswith((address, "data:", "blob:"))] == []
