@@ -255,7 +255,14 @@ def test_another_seed_gives_other_weights(finished: Path, encoder: Path, tmp_pat
     assert bytes_of(tmp_path / "out") != bytes_of(finished)
 
 
-@pytest.mark.parametrize("stop_at", [9, 11, 20], ids=["first", "between", "second"])
+@pytest.mark.parametrize(
+    "stop_at",
+    [
+        pytest.param(9, id="first", marks=pytest.mark.slow),
+        pytest.param(11, id="between", marks=pytest.mark.slow),
+        pytest.param(20, id="second"),
+    ],
+)
 def test_a_killed_run_is_bit_identical_to_an_uninterrupted_one(
     finished: Path, encoder: Path, tmp_path: Path, steps: Steps, stop_at: int
 ) -> None:

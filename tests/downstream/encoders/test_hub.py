@@ -80,9 +80,9 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.real_data
 def test_kpfbert_splits_as_published(real_data: Path, subtests: pytest.Subtests) -> None:
+    tokenizer = load_tokenizer(real_data / "kpfbert")
     for vector in VECTORS["tokenization_kpfbert"]:
         with subtests.test(text=vector["text"]):
-            tokenizer = load_tokenizer(real_data / "kpfbert")
             encoded = tokenizer(vector["text"], vector.get("pair"))
             assert encoded["input_ids"] == vector["ids"]
             assert encoded["token_type_ids"] == vector["type_ids"]
