@@ -4,19 +4,19 @@
     pressbert eval --tasks nsmc-sample       # as python eval/run_all.py --tasks nsmc-sample
     pressbert doctor                         # what is installed, what runs here, where files lie
 
-Every verb has the parser of its module; `pressbert VERB --help` shows it.
+Every verb has the parser of its module, which calls itself what was typed; `pressbert VERB --help` shows it.
 """
 
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
 from typing import NoReturn
 
 from apps.completion import candidates
-from corpora.foundation.command import EXIT_DONE, run_command
+from corpora.foundation.command import EXIT_DONE, run_command, typed_as
 from corpora.foundation.errors import UsageError, suggest
 from corpora.foundation.files import package_path
 
@@ -90,8 +90,10 @@ def main(argv: list[str] | None = None) -> int:
         raise UsageError("pressbert", f"unknown verb '{verb}'", suggest(verb, VERBS))
     if verb == "demo":
         return _run_demo(rest)
-    code: int = importlib.import_module(runnable(VERBS[verb].module)).main(rest)
-    return code
+    module = VERBS[verb].module.removesuffix(".__main__")
+    run_module: Callable[[list[str]], int] = importlib.import_module(runnable(VERBS[verb].module)).main
+    with typed_as(f"pressbert {verb}", f"python -m {module}", f"{module.replace('.', '/')}.py"):
+        return run_module(rest)
 
 
 def runnable(module: str) -> str:

@@ -142,7 +142,7 @@ def describe(found: dict[str, Any]) -> str:
     """Return the findings as lines for a terminal."""
     about = found["machine"]
     lines = [f"pressbert {found['pressbert']}, Python {about['python']}, {about['platform']}"]
-    lines.append(f"{about['cpu']}, {about['threads']} threads, {about['memory_bytes'] / 2**30:.0f} GiB")
+    lines.append(f"{about['cpu']}, threads: {about['threads']}, {about['memory_bytes'] / 2**30:.0f} GiB")
     lines += [f"accelerator: {about['accelerator']}", "", "packages"]
     for extra, packages in found["packages"].items():
         missing = [name for name, version in packages.items() if version is None]

@@ -1,12 +1,13 @@
 """Command lines: arguments, exit codes, and one line on stderr for every error that a user can fix."""
 
 import argparse
+import contextlib
 import errno
 import io
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +19,29 @@ EXHAUSTED = {errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOSPC
 EXIT_DONE, EXIT_FAILED_CELLS, EXIT_USER_MUST_FIX = 0, 1, 2
 
 
+_TYPED: dict[str, str] = {}
+"""Name of a program → what was typed in its place."""
+
+
+@contextlib.contextmanager
+def typed_as(typed: str, *programs: str) -> Iterator[None]:
+    """Let the parsers of PROGRAMS call themselves TYPED in usage and errors."""
+    _TYPED.update(dict.fromkeys(programs, typed))
+    try:
+        yield
+    finally:
+        for program in programs:
+            del _TYPED[program]
+
+
+def program_name(prog: str) -> str:
+    """Return what was typed for PROG, which may be a program and one of its actions."""
+    for program, typed in _TYPED.items():
+        if prog == program or prog.startswith(f"{program} "):
+            return typed + prog[len(program) :]
+    return prog
+
+
 class ArgumentParser(argparse.ArgumentParser):
     """An `argparse` parser whose errors are a `UsageError` that names the nearest real option.
 
@@ -26,7 +50,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str) -> None:
         """Start a parser for PROG; every command has `--verbose`."""
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
+        super().__init__(prog=program_name(prog), description=description, allow_abbrev=False)
         self.add_argument("--verbose", action="store_true", help="log progress, not only warnings")
 
     def error(self, message: str) -> NoReturn:

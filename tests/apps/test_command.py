@@ -1,5 +1,6 @@
 """`pressbert VERB …` is `python -m MODULE …`."""
 
+import importlib
 import importlib.util
 import json
 import subprocess
@@ -41,6 +42,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_verb_is_one_line_with_the_closest(fails: Fails) -> None:
     with fails(UsageError, "pressbert", "unknown verb 'sumarize'", "did you mean 'summarize'?"):
         main(["sumarize"])
+
+
+def test_usage_and_errors_name_what_was_typed(fails: Fails, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, module in (("duplicates", "python -m apps.duplicates"), ("moderate", "python -m downstream.moderate")):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        assert capsys.readouterr().out.startswith(f"usage: pressbert {verb} ["), verb
+        with fails(UsageError, f"pressbert {verb}", "unknown option '--joson'", "did you mean '--json'?"):
+            main([verb, "x", "--joson"])
+        with fails(UsageError, module, "'--joson'"):
+            importlib.import_module(runnable(VERBS[verb].module)).main(["x", "--joson"])
+    with fails(UsageError, "pressbert embed train", "see pressbert embed train --help"):
+        main(["embed", "train"])
 
 
 def test_arguments_reach_the_module(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
