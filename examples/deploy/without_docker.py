@@ -66,7 +66,7 @@ def ask(name: str, port: int) -> str:
     address = f"http://127.0.0.1:{port}"
     if name == "demo":
         return urllib.request.urlopen(address + PROBES[name], timeout=STOP_S).read().decode()  # noqa: S310
-    body = json.dumps({"articles": [{"text": ARTICLE, "sentences": 1}]}).encode()
+    body = json.dumps({"articles": [{"text": ARTICLE}], "sentences": 1}).encode()
     request = urllib.request.Request(f"{address}/summarize", body, {"content-type": "application/json"})  # noqa: S310
     [result] = json.load(urllib.request.urlopen(request, timeout=STOP_S))["results"]  # noqa: S310
     return " ".join(sentence["text"] for sentence in result["sentences"])
@@ -80,8 +80,7 @@ def wait_until_ready(name: str, process: subprocess.Popen[bytes], port: int) -> 
             urllib.request.urlopen(f"http://127.0.0.1:{port}{PROBES[name]}", timeout=2).read()
             return
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGKILL)
-    raise SystemExit(f"{name}: not ready after {START_S} s, or ended with {process.wait()}")
+    raise SystemExit(f"{name}: not ready after {START_S} s, or ended with {process.poll()}")
 
 
 def start(name: str, arguments: list[str], cache: str) -> int:
@@ -98,10 +97,14 @@ def start(name: str, arguments: list[str], cache: str) -> int:
         port = free.getsockname()[1]
     command += ["--server.port" if name == "demo" else "--port", str(port)]
     process = subprocess.Popen(command, cwd=cache, env=environment, start_new_session=True)
-    wait_until_ready(name, process, port)
-    print(f"{name}: {ask(name, port)}")
-    process.terminate()
-    return process.wait(timeout=STOP_S)
+    try:
+        wait_until_ready(name, process, port)
+        print(f"{name}: {ask(name, port)}", flush=True)
+        process.terminate()
+        return process.wait(timeout=STOP_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def main(arguments: list[str]) -> int:
