@@ -93,7 +93,7 @@ def test_compose_and_kubernetes_are_closed_to_the_outside() -> None:
 def test_the_entry_points_of_the_images_run_in_an_empty_environment_without_a_network() -> None:
     for image, arguments, expected in (
         ("serving", ["--summarize"], "serving: 시는 다음 달 버스 노선을 바꿀 계획이다."),
-        ("training", ["vocab", "--help"], "usage: python -m pretraining.vocab"),
+        ("training", ["vocab", "--help"], "usage: pressbert vocab ["),
     ):
         command = [sys.executable, str(DEPLOY / "without_docker.py"), image, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
