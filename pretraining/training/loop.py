@@ -30,10 +30,10 @@ from pretraining.model import PretrainingModel
 from pretraining.probes import Probe, probe_scores
 from pretraining.recipe import LoopConfig
 from pretraining.training.accelerator import compute_dtype
-from pretraining.training.averaging import ENTRY as AVERAGE_ENTRY
-from pretraining.training.averaging import WeightAverage
+from pretraining.training.state.averaging import ENTRY as AVERAGE_ENTRY
+from pretraining.training.state.averaging import WeightAverage
 from pretraining.training.batches import BatchSource
-from pretraining.training.checkpoints import (
+from pretraining.training.state.checkpoints import (
     Checkpoint,
     gather_state,
     load_checkpoint,

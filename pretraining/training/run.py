@@ -271,7 +271,7 @@ class Run:
         theirs, loop = self._read(RECIPE_FILE), self.recipe.loop
         if not theirs or theirs["loop"]["steps"] == loop.steps:
             return
-        from pretraining.training.checkpoints import checkpoint_folder, steps_of
+        from pretraining.training.state.checkpoints import checkpoint_folder, steps_of
         from pretraining.training.loop import CHECKPOINTS, STABLE
 
         shared = min(type(loop)(**theirs["loop"]).stable_steps, loop.stable_steps)

@@ -32,7 +32,7 @@ from pretraining.objective import all_objectives
 from pretraining.recipe import SAMPLE, LoopConfig, Recipe
 from pretraining.training.accelerator import make_accelerator
 from pretraining.training.batches import BatchSource
-from pretraining.training.checkpoints import load_checkpoint
+from pretraining.training.state.checkpoints import load_checkpoint
 from pretraining.training.loop import (
     HELD_OUT_EPOCH,
     NonFiniteError,
