@@ -288,15 +288,16 @@ class EncoderDecoder(Architecture):
 
     @abc.abstractmethod
     def decode(
-        self, network: Any, input_ids: "Tensor", attention_mask: "Tensor", decoder_input_ids: "Tensor"
+        self, network: Any, input_ids: "Tensor", decoder_input_ids: "Tensor", masks: "Mapping[str, Tensor]"
     ) -> "Tensor":
         """Return the last hidden states of the decoder, (B, U, D).
 
         Args:
             network: of this architecture.
             input_ids: int64 (B, T).
-            attention_mask: int64 (B, T), 0 on padding.
             decoder_input_ids: int64 (B, U); padding comes last, where no text sees it.
+            masks: `attention_mask`, (B, 1, 1, T), and `decoder_attention_mask`, (1, 1, U, U), in the form that the
+                attention implementation takes.
         """
 
     @abc.abstractmethod
@@ -343,11 +344,11 @@ class Bart(EncoderDecoder):
         )
 
     def decode(
-        self, network: Any, input_ids: "Tensor", attention_mask: "Tensor", decoder_input_ids: "Tensor"
+        self, network: Any, input_ids: "Tensor", decoder_input_ids: "Tensor", masks: "Mapping[str, Tensor]"
     ) -> "Tensor":
         """Return the last hidden states of the decoder."""
         hidden: Tensor = network.model(
-            input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=decoder_input_ids, use_cache=False
+            input_ids=input_ids, decoder_input_ids=decoder_input_ids, use_cache=False, **masks
         ).last_hidden_state
         return hidden
 
@@ -390,14 +391,15 @@ class T5(EncoderDecoder):
         )
 
     def decode(
-        self, network: Any, input_ids: "Tensor", attention_mask: "Tensor", decoder_input_ids: "Tensor"
+        self, network: Any, input_ids: "Tensor", decoder_input_ids: "Tensor", masks: "Mapping[str, Tensor]"
     ) -> "Tensor":
         """Return the last hidden states of the decoder."""
-        states = network.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        states = network.encoder(input_ids=input_ids, attention_mask=masks["attention_mask"]).last_hidden_state
         hidden: Tensor = network.decoder(
             input_ids=decoder_input_ids,
+            attention_mask=masks["decoder_attention_mask"],
             encoder_hidden_states=states,
-            encoder_attention_mask=attention_mask,
+            encoder_attention_mask=masks["attention_mask"],
             use_cache=False,
         ).last_hidden_state
         return hidden

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from corpora.foundation.errors import CheckpointError
 from pretraining.architectures import ARCHITECTURES
 from pretraining.folders import check_folder, read_tensors
-from pretraining.unpadded import encode_unpadded, use_unpadded_attention
+from pretraining.unpadded import encode_unpadded, text_layout, use_unpadded_attention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -134,16 +134,30 @@ class PretrainingModel(nn.Module):
             return
         self.network.set_attn_implementation("eager" if device.type == "cpu" else "sdpa")
 
+    def prepare_batch(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Add to a batch, still on the CPU, what `forward` would otherwise have to read from the device."""
+        if not self.is_unpadded:
+            return dict(batch)
+        positions, borders = text_layout(batch["sequence_ids"])
+        return {**batch, "text_positions": positions, "sequence_borders": borders}
+
     def recompute_activations(self) -> None:
         """Let the layers compute their activations again in the backward pass instead of keeping them."""
         older: Any = self.network.gradient_checkpointing_enable
         enable = getattr(self.network, "activation_checkpointing_enable", older)  # transformers 5.23 has a new name
         enable({"use_reentrant": False})
 
-    def encode(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
-        """Return the last hidden states, (B, T, D), of rows of packed sequences."""
+    def encode(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor,
+        position_ids: Tensor,
+        sequence_ids: Tensor,
+        layout: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Return the last hidden states, (B, T, D), of rows of packed sequences; LAYOUT as in `encode_unpadded`."""
         if self.is_unpadded:
-            return encode_unpadded(self.encoder, input_ids, position_ids, sequence_ids)
+            return encode_unpadded(self.encoder, input_ids, position_ids, sequence_ids, layout)
         return self.encode_visible(input_ids, token_type_ids, position_ids, self.visible(sequence_ids))
 
     def encode_visible(
@@ -285,6 +299,8 @@ class MaskedLanguageModel(PretrainingModel):
         masked_ids: Tensor,
         sequence_starts: Tensor | None = None,
         next_labels: Tensor | None = None,
+        text_positions: Tensor | None = None,
+        sequence_borders: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return summed losses and counts; see `PretrainingModel`.
 
@@ -297,12 +313,15 @@ class MaskedLanguageModel(PretrainingModel):
             masked_ids: int64 (M,), the original tokens.
             sequence_starts: int64 (Q,), positions of `[CLS]` in the flattened batch, for the next-sentence head.
             next_labels: int64 (Q,), 1 for a random next sentence.
+            text_positions: int64 (N,), as `pretraining.unpadded.text_layout` returns them; default: computed here.
+            sequence_borders: int32 (S + 1,), likewise.
 
         Returns:
             `mlm_loss` (sum over M), `mlm_correct`, and with a next-sentence head `nsp_loss`, `nsp_correct` (sums over
             Q); float32 scalars.
         """
-        hidden = self.encode(input_ids, token_type_ids, position_ids, sequence_ids).flatten(0, 1)  # (B·T, D)
+        layout = None if text_positions is None or sequence_borders is None else (text_positions, sequence_borders)
+        hidden = self.encode(input_ids, token_type_ids, position_ids, sequence_ids, layout).flatten(0, 1)  # (B·T, D)
         outputs = self.predict_masked(hidden[masked_positions], masked_ids)
         if self.next_sentence and sequence_starts is not None and next_labels is not None:
             scores = self.pair_scores(hidden[sequence_starts])
@@ -363,9 +382,7 @@ class _VocabularyLoss(torch.autograd.Function):
                 probabilities = torch.log_softmax(scores[:, :vocab_size], -1, dtype=torch.float32)
                 of_targets = probabilities.gather(1, targets)
                 loss -= of_targets.sum()
-                # `amax` is much faster than `argmax`, which is needed only where the target reaches the maximum.
-                best = (of_targets == probabilities.amax(-1, keepdim=True)).squeeze(1)
-                hits[some][best] = probabilities[best].argmax(-1) == labels[some][best]
+                hits[some] = _hits(probabilities, of_targets, labels[some])
                 if not with_gradients and draws is None:
                     continue
                 probabilities.exp_()
@@ -393,6 +410,22 @@ class _VocabularyLoss(torch.autograd.Function):
         hidden_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
         scale = gradients[0]
         return hidden_gradient * scale, weight_gradient * scale, bias_gradient * scale, None, None, None, None
+
+
+def _hits(probabilities: Tensor, of_targets: Tensor, labels: Tensor) -> Tensor:
+    """Return which labels are predicted, bool (M,).
+
+    Args:
+        probabilities: (M, V), or their logarithms.
+        of_targets: (M, 1), those of the labels.
+        labels: int64 (M,).
+    """
+    if labels.device.type != "cpu":
+        return probabilities.argmax(-1) == labels
+    # On a CPU `amax` is much faster than `argmax`, which is needed only where the label reaches the maximum.
+    hits = (of_targets == probabilities.amax(-1, keepdim=True)).squeeze(1)
+    hits[hits.clone()] = probabilities[hits].argmax(-1) == labels[hits]
+    return hits
 
 
 def read_weights(folder: Path, prefix: str = "bert") -> dict[str, Tensor]:

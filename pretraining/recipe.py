@@ -168,6 +168,9 @@ class LoopConfig(Config):
     """Steps between checkpoints; there is always one at the end."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Default 2: a damaged checkpoint costs one interval instead of the run."""
+    sharded_checkpoints: bool = True
+    """If the model is sharded (FSDP), each process writes its part of a checkpoint to a disk that all share; otherwise
+    the main process gathers all and writes it. Any number of processes resumes from either."""
     export_steps: list[int] = Field(default_factory=list)
     """Steps after which the model is saved in `step-…` too, to measure scores in the course of a run."""
     max_skipped: int = Field(default=10, ge=0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from pretraining.architectures import EncoderDecoder
@@ -174,7 +175,12 @@ class DenoisingModel(PretrainingModel):
 
     def decode(self, input_ids: Tensor, sequence_ids: Tensor, decoder_input_ids: Tensor) -> Tensor:
         """Return the last hidden states of the decoder, (B, U, D); none depends on later tokens of its input."""
-        return self.architecture.decode(self.network, input_ids, (sequence_ids > 0).long(), decoder_input_ids)
+        # transformers would read masks of two dimensions from the device, to see whether there is any padding.
+        of_text = self._attention_mask((sequence_ids > 0)[:, None, None, :])
+        length = decoder_input_ids.shape[1]
+        earlier = torch.ones(1, 1, length, length, dtype=torch.bool, device=decoder_input_ids.device).tril()
+        masks = {"attention_mask": of_text, "decoder_attention_mask": self._attention_mask(earlier)}
+        return self.architecture.decode(self.network, input_ids, decoder_input_ids, masks)
 
     def forward(
         self,

@@ -1,10 +1,10 @@
 """ModernBERT without padding: the tokens of a batch in one row, and attention within each sequence alone.
 
-On a GPU attention is torch's for sequences of any length (`torch.nn.attention.varlen`). Elsewhere sequences of similar
-length are computed together, and local layers compute blocks: a block of queries with the block of keys on either side.
-Everything but the attention is transformers' own.
+On a GPU attention is torch's for sequences of any length (`torch.nn.attention.varlen`). Elsewhere global layers take
+one sequence after the other, and local layers compute blocks of the whole row: a block of queries with the block of
+keys on either side. Everything but the attention is transformers' own.
 
-Shapes: N tokens without padding, Q sequences, H heads, d width of a head, B sequences of a group, L their length.
+Shapes: N tokens without padding, S sequences, H heads, d width of a head.
 
 Source: Warner et al. 2024 (ModernBERT), section 2.2.2; Beltagy et al. 2020 (Longformer) for the blocks.
 """
@@ -19,19 +19,7 @@ from torch import Tensor, nn
 
 ATTENTION = "pressbert_unpadded"
 """Name among the attention implementations of transformers."""
-LONGEST_WITH_SCORES = 512
-"""Longest sequence whose attention scores are computed at once."""
 HALVES = (torch.float16, torch.bfloat16)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Sequences of similar length."""
-
-    positions: Tensor
-    """int64 (B, L): of their tokens among the N; those behind the end of a sequence are any."""
-    is_token: Tensor
-    """bool (B, L)."""
 
 
 @dataclass(frozen=True)
@@ -39,33 +27,40 @@ class Sequences:
     """Where the sequences of an unpadded batch begin and end."""
 
     borders: Tensor
-    """int32 (Q + 1,)."""
+    """int32 (S + 1,)."""
     longest: int
     """At least the tokens of the longest one."""
 
     @functools.cached_property
-    def groups(self) -> list[Group]:
-        """All sequences, together with those of similar length."""
-        starts, lengths = self.borders[:-1].long(), self.borders.diff().long()
-        padded = [group_length(length) for length in lengths.tolist()]
-        sizes = torch.tensor(padded, device=lengths.device)
-        groups = []
-        for size in sorted(set(padded)):
-            chosen = sizes == size
-            steps = torch.arange(size, device=lengths.device)
-            is_token = steps < lengths[chosen, None]
-            groups.append(Group(torch.where(is_token, starts[chosen, None] + steps, 0), is_token))
-        return groups
+    def lengths(self) -> list[int]:
+        """Tokens of each."""
+        lengths: list[int] = self.borders.diff().tolist()
+        return lengths
 
+    @functools.cached_property
+    def _kept_masks(self) -> dict[int, Tensor]:
+        return {}
 
-def group_length(length: int) -> int:
-    """Return the length that a sequence is padded to in its group: 8, 16, 24, 32, 48, 64, 96, …, at most half more."""
-    size = 8
-    while size < length:
-        if size * 3 // 2 >= length and size >= 16:
-            return size * 3 // 2
-        size *= 2
-    return size
+    def block_mask(self, reach: int, dtype: torch.dtype) -> Tensor:
+        """Return what is added to the scores of local attention in blocks, (1, blocks, REACH, 3 × REACH).
+
+        Args:
+            reach: tokens on either side that a token sees; blocks of so many queries see the keys of three blocks.
+            dtype: of the scores.
+        """
+        if reach not in self._kept_masks:
+            num_tokens = sum(self.lengths)
+            room = -num_tokens % reach
+            numbers = torch.arange(len(self.lengths), device=self.borders.device)
+            numbers = numbers.repeat_interleave(self.borders.diff(), output_size=num_tokens)
+            own = F.pad(numbers, (0, room), value=-1).view(-1, reach, 1)
+            theirs = F.pad(numbers, (reach, room + reach), value=-2).unfold(0, 3 * reach, reach)[:, None]
+            places = torch.arange(3 * reach, device=numbers.device)
+            is_near = (places[:reach, None] + reach - places).abs() <= reach
+            is_hidden = ~((own == theirs) & is_near)
+            mask = torch.zeros(is_hidden.shape, dtype=dtype, device=numbers.device)
+            self._kept_masks[reach] = mask.masked_fill_(is_hidden, torch.finfo(dtype).min)[None]
+        return self._kept_masks[reach]
 
 
 def attend(
@@ -94,19 +89,17 @@ def attend(
     """
     del module
     reach = None if sliding_window is None else sliding_window - 1
-    parts = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]  # (N, H, d)
-    if query.is_cuda and query.dtype in HALVES and not dropout:
+    if query.device.type != "cpu" and query.dtype in HALVES and not dropout:
+        parts = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]  # (N, H, d)
         return _attend_on_gpu(parts, attention_mask, scaling, reach).unsqueeze(0), None
-    output = torch.zeros_like(parts[2])
-    for group in attention_mask.groups:
-        q, k, v = (part[group.positions].transpose(1, 2) for part in parts)  # (B, H, L, d)
-        length = q.shape[2]
-        if reach is not None and length > 2 * reach:
-            read = _attend_in_blocks(q, k, v, group.is_token, scaling, dropout, reach)
-        else:
-            read = _attend_at_once(q, k, v, group.is_token, scaling, dropout, reach)
-        output = output.index_put((group.positions[group.is_token],), read.transpose(1, 2)[group.is_token])
-    return output.unsqueeze(0), None
+    lengths = attention_mask.lengths
+    if reach is not None and sum(length * length for length in lengths) > 3 * reach * sum(lengths):
+        mask = attention_mask.block_mask(reach, query.dtype)
+        return _attend_in_blocks(query, key, value, mask, scaling, dropout, reach).transpose(1, 2), None
+    parts = []
+    for q, k, v in zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True):
+        parts.append(F.scaled_dot_product_attention(q, k, v, _near(q, reach), dropout, scale=scaling))
+    return torch.cat(parts, dim=2).transpose(1, 2), None
 
 
 def _attend_on_gpu(parts: list[Tensor], sequences: Sequences, scaling: float, reach: int | None) -> Tensor:
@@ -120,47 +113,29 @@ def _attend_on_gpu(parts: list[Tensor], sequences: Sequences, scaling: float, re
     return result
 
 
-def _attend_at_once(
-    q: Tensor, k: Tensor, v: Tensor, is_token: Tensor, scaling: float, dropout: float, reach: int | None
-) -> Tensor:
-    """Attend with one matrix of scores a sequence; tensors are (B, H, L, d), IS_TOKEN is bool (B, L)."""
-    visible = is_token[:, None, None, :]  # (B, 1, 1, L)
-    if reach is not None and q.shape[2] > reach + 1:
-        steps = torch.arange(q.shape[2], device=q.device)
-        visible = visible & ((steps[:, None] - steps).abs() <= reach)
-    if q.shape[2] > LONGEST_WITH_SCORES:
-        return F.scaled_dot_product_attention(q, k, v, visible, dropout, scale=scaling)
-    return _weighted(q @ k.transpose(-1, -2) * scaling, visible, dropout) @ v
+def _near(query: Tensor, reach: int | None) -> Tensor | None:
+    """Return which tokens of a sequence see which, bool (L, L); None: all do."""
+    length = query.shape[2]
+    if reach is None or length <= reach + 1:
+        return None
+    places = torch.arange(length, device=query.device)
+    return (places[:, None] - places).abs() <= reach
 
 
 def _attend_in_blocks(
-    q: Tensor, k: Tensor, v: Tensor, is_token: Tensor, scaling: float, dropout: float, reach: int
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, dropout: float, reach: int
 ) -> Tensor:
-    """Attend to REACH tokens on either side, in blocks of so many; arguments and result as in `_attend_at_once`."""
-    batch, heads, length, width = q.shape
-    num_blocks = -(-length // reach)
-    room = num_blocks * reach - length
-    blocks = F.pad(q, (0, 0, 0, room)).view(batch, heads, num_blocks, reach, width)
+    """Attend to REACH tokens on either side; all tensors and the result are (1, H, N, d), MASK is `block_mask`."""
+    _, heads, num_tokens, width = query.shape
+    room = -num_tokens % reach
+    blocks = F.pad(query[0], (0, 0, 0, room)).view(heads, -1, reach, width)
 
     def neighbours(tensor: Tensor) -> Tensor:
-        """Return the keys or values of each block and of the ones around it, (B, H, blocks, 3 × reach, d)."""
-        padded = F.pad(tensor, (0, 0, reach, room + reach))
-        return padded.unfold(2, 3 * reach, reach).transpose(-1, -2)
+        """Return the keys or values of each block and of the ones around it, (H, blocks, 3 × reach, d)."""
+        return F.pad(tensor[0], (0, 0, reach, room + reach)).unfold(1, 3 * reach, reach).transpose(-1, -2)
 
-    own, theirs = torch.arange(reach, device=q.device), torch.arange(3 * reach, device=q.device)
-    near = (own[:, None] + reach - theirs).abs() <= reach  # (reach, 3 × reach)
-    exists = F.pad(is_token, (reach, room + reach)).unfold(1, 3 * reach, reach)  # (B, blocks, 3 × reach)
-    visible = exists[:, None, :, None, :] & near
-    scores = blocks @ neighbours(k).transpose(-1, -2) * scaling
-    read = _weighted(scores, visible, dropout) @ neighbours(v)
-    return read.reshape(batch, heads, num_blocks * reach, width)[:, :, :length]
-
-
-def _weighted(scores: Tensor, visible: Tensor, dropout: float) -> Tensor:
-    """Return attention probabilities of scores; a row that sees nothing, which is padding, gets equal ones."""
-    hidden = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-    probabilities = hidden.softmax(-1, dtype=torch.float32).to(scores.dtype)
-    return F.dropout(probabilities, dropout) if dropout else probabilities
+    read = F.scaled_dot_product_attention(blocks, neighbours(key), neighbours(value), mask, dropout, scale=scaling)
+    return read.reshape(1, heads, -1, width)[:, :, :num_tokens]
 
 
 def use_unpadded_attention(network: Any) -> None:
@@ -172,7 +147,30 @@ def use_unpadded_attention(network: Any) -> None:
     network.set_attn_implementation(ATTENTION)
 
 
-def encode_unpadded(encoder: Any, input_ids: Tensor, position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
+def text_layout(sequence_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the text of a batch is; reads from the device that holds the batch.
+
+    Args:
+        sequence_ids: int64 (rows, T), as in `encode_unpadded`.
+
+    Returns:
+        Positions of the tokens in the flattened batch, int64 (N,); where the sequences begin among them, and N, int32
+        (S + 1,).
+    """
+    rows = torch.arange(len(sequence_ids), device=sequence_ids.device)[:, None]
+    numbers = (sequence_ids + sequence_ids.amax() * rows).flatten()
+    positions = (sequence_ids > 0).flatten().nonzero().squeeze(1)
+    begins = F.pad(numbers[positions].diff().ne(0), (1, 0), value=True).nonzero().squeeze(1)
+    return positions, F.pad(begins, (0, 1), value=len(positions)).int()
+
+
+def encode_unpadded(
+    encoder: Any,
+    input_ids: Tensor,
+    position_ids: Tensor,
+    sequence_ids: Tensor,
+    layout: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
     """Return the last hidden states, (rows, T, D), of rows of sequences; those of padding are 0.
 
     Args:
@@ -180,18 +178,15 @@ def encode_unpadded(encoder: Any, input_ids: Tensor, position_ids: Tensor, seque
         input_ids: int64 (rows, T).
         position_ids: int64 (rows, T), counted from the start of each sequence.
         sequence_ids: int64 (rows, T); the tokens of a sequence are neighbours of the same number, 0 is padding.
+        layout: `text_layout` of the sequence ids; default: computed here.
     """
     rows, length = input_ids.shape
-    numbers = sequence_ids + sequence_ids.amax() * torch.arange(rows, device=input_ids.device)[:, None]
-    chosen = (sequence_ids > 0).flatten().nonzero().squeeze(1)  # (N,)
-    kept = numbers.flatten()[chosen]
-    begins = F.pad(kept.diff().ne(0), (1, 0), value=True).nonzero().squeeze(1)
-    borders = F.pad(begins, (0, 1), value=len(chosen)).int()
+    positions, borders = text_layout(sequence_ids) if layout is None else layout
     sequences = Sequences(borders, length)
     hidden = encoder(
-        input_ids=input_ids.flatten()[chosen][None],
-        position_ids=position_ids.flatten()[chosen][None],
+        input_ids=input_ids.flatten()[positions][None],
+        position_ids=position_ids.flatten()[positions][None],
         attention_mask=dict.fromkeys(("full_attention", "sliding_attention"), sequences),
     ).last_hidden_state[0]  # (N, D)
-    states: Tensor = hidden.new_zeros(rows * length, hidden.shape[1]).index_put((chosen,), hidden)
+    states: Tensor = hidden.new_zeros(rows * length, hidden.shape[1]).index_copy(0, positions, hidden)
     return states.view(rows, length, -1)

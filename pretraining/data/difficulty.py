@@ -39,6 +39,7 @@ class TokenDifficulties:
         self._update_every = update_every
         self.values: npt.NDArray[np.float64] = np.ones(vocab_size)
         self._counts = np.zeros((2, vocab_size), np.int64)
+        self._observed: Tensor | None = None  # what `_counts` lacks, on the device
 
     @property
     def weights(self) -> npt.NDArray[np.float64] | None:
@@ -50,8 +51,13 @@ class TokenDifficulties:
         return self._update_every is not None and step % self._update_every == 0
 
     def observe(self, counts: "Tensor") -> None:
-        """Add the `OBSERVED` of a step, summed over all processes."""
-        self._counts += counts.cpu().numpy().astype(np.int64)
+        """Add the `OBSERVED` of a step, summed over all processes; nothing is read before it is needed."""
+        self._observed = counts if self._observed is None else self._observed + counts
+
+    def _read(self) -> None:
+        if self._observed is not None:
+            self._counts += self._observed.cpu().numpy().astype(np.int64)
+            self._observed = None
 
     def update(self, step: int) -> None:
         """Take the predictions since the last update in, if one is due after STEP steps.
@@ -60,6 +66,7 @@ class TokenDifficulties:
         """
         if not self.is_due(step):
             return
+        self._read()
         predictions, wrong = self._counts
         recent = (wrong + 0.5) / (predictions + 1)
         self.values = np.where(predictions > 0, MEMORY * self.values + (1 - MEMORY) * recent, self.values)
@@ -71,6 +78,7 @@ class TokenDifficulties:
 
         if self._update_every is None:
             return {}
+        self._read()
         arrays: dict[str, npt.NDArray[Any]] = {"values": self.values, "counts": self._counts}
         return {f"{ENTRY}{name}": torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
@@ -79,3 +87,4 @@ class TokenDifficulties:
         if self._update_every is not None:
             self.values = entries[f"{ENTRY}values"].numpy().copy()
             self._counts = entries[f"{ENTRY}counts"].numpy().copy()
+            self._observed = None

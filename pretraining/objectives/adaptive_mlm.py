@@ -115,8 +115,9 @@ class AdaptiveModel(MaskedLanguageModel):
         loss, hits, _ = self.vocabulary_hits(transform(states), bias, masked_ids)
         outputs = {"mlm_loss": loss, "mlm_correct": hits.sum().float()}
         if self.training:
-            counts = [torch.bincount(ids, minlength=self.vocab_size) for ids in (masked_ids, masked_ids[~hits])]
-            outputs[OBSERVED] = torch.stack(counts)
+            seen = torch.stack([torch.ones_like(masked_ids), (~hits).long()])
+            counts = torch.zeros(2, self.vocab_size, dtype=torch.int64, device=masked_ids.device)
+            outputs[OBSERVED] = counts.index_add(1, masked_ids, seen)
         return outputs
 
 

@@ -143,6 +143,11 @@ def random_order(chosen: npt.NDArray[np.bool_], draws: Floats) -> IntArray:
 class XlnetModel(PretrainingModel):
     """An XLNet with two streams. Shapes as in `PretrainingModel`; P predictions in the row with the most."""
 
+    def prepare_batch(self, batch: "Mapping[str, Tensor]") -> dict[str, Tensor]:
+        """Add what the query stream computes."""
+        rows, places = predicted_places(batch["masked_positions"], batch["input_ids"].shape)
+        return {**batch, "query_rows": rows, "query_places": places}
+
     def use_attention(self, device: torch.device) -> None:
         """Leave the attention as it is: transformers has one implementation of relative positions."""
 
@@ -155,6 +160,8 @@ class XlnetModel(PretrainingModel):
         masked_positions: Tensor,
         masked_ids: Tensor,
         order: Tensor,
+        query_rows: Tensor | None = None,
+        query_places: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return `plm_loss` and `plm_correct`, sums over the M predicted tokens.
 
@@ -166,15 +173,20 @@ class XlnetModel(PretrainingModel):
             masked_positions: int64 (M,), tokens to predict, in the flattened batch, ascending.
             masked_ids: int64 (M,), the tokens there.
             order: int64 (B, T), as from `random_order`.
+            query_rows: int64 (M,), as from `predicted_places`; default: computed here, which reads from the device.
+            query_places: int64 (B, P), as from `predicted_places`.
         """
-        rows, targets = predicted_places(masked_positions, input_ids.shape)  # (M,), (B, P, T)
+        if query_rows is None or query_places is None:
+            query_rows, query_places = predicted_places(masked_positions, input_ids.shape)
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)
+        targets = (query_places[..., None] == places).float()  # (B, P, T), one-hot
         hidden = self.network.transformer(
             input_ids=input_ids,
             token_type_ids=token_type_ids,
             perm_mask=self.hidden_pairs(sequence_ids, order),
             target_mapping=targets,
         ).last_hidden_state  # (B, P, D)
-        outputs = self.predict_masked(hidden.flatten(0, 1)[rows], masked_ids)
+        outputs = self.predict_masked(hidden.flatten(0, 1)[query_rows], masked_ids)
         return {"plm_loss": outputs["mlm_loss"], "plm_correct": outputs["mlm_correct"]}
 
     def hidden_pairs(self, sequence_ids: Tensor, order: Tensor) -> Tensor:
@@ -204,8 +216,8 @@ def predicted_places(positions: Tensor, shape: torch.Size) -> tuple[Tensor, Tens
         shape: B, T.
 
     Returns:
-        Int64 (M,), positions in the flattened predictions, (B · P,); and one-hot float32 (B, P, T), zero where a row
-        has fewer than P. P is at least 1.
+        Int64 (M,), positions in the flattened predictions, (B · P,); and int64 (B, P), the predicted positions of each
+        row, -1 where it has fewer than P. P is at least 1.
     """
     num_rows, length = shape
     rows = positions // length
@@ -213,9 +225,9 @@ def predicted_places(positions: Tensor, shape: torch.Size) -> tuple[Tensor, Tens
     longest = max(1, int(counts.max()))
     starts = counts.cumsum(0) - counts
     places = rows * longest + torch.arange(len(positions), device=positions.device) - starts[rows]
-    targets = torch.zeros(num_rows * longest, length, device=positions.device)
-    targets[places, positions % length] = 1.0
-    return places, targets.view(num_rows, longest, length)
+    predicted = torch.full((num_rows * longest,), -1, device=positions.device)
+    predicted[places] = positions % length
+    return places, predicted.view(num_rows, longest)
 
 
 OBJECTIVE = Xlnet

@@ -12,7 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,24 +24,19 @@ from torch.distributed.tensor import DTensor
 from corpora.foundation.errors import CheckpointError, RecipeError, SuiteError
 from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import keep_freed_memory, matmul_flops_per_s
-from pretraining.data.difficulty import ENTRY as DIFFICULTY_ENTRY
 from pretraining.data.difficulty import OBSERVED, TokenDifficulties
 from pretraining.model import PretrainingModel
 from pretraining.probes import Probe, probe_scores
 from pretraining.recipe import LoopConfig
 from pretraining.training.accelerator import compute_dtype
-from pretraining.training.state.averaging import ENTRY as AVERAGE_ENTRY
-from pretraining.training.state.averaging import WeightAverage
 from pretraining.training.batches import BatchSource
-from pretraining.training.state.checkpoints import (
-    Checkpoint,
-    gather_state,
-    load_checkpoint,
-    restore_optimizers,
-    save_checkpoint,
-)
 from pretraining.training.metrics import METRICS, Report, append_metrics, cut_metrics
 from pretraining.training.optimizers import learning_rate, make_optimizers
+from pretraining.training.state.averaging import WeightAverage
+from pretraining.training.state.checkpoints import load_checkpoint
+from pretraining.training.state.folder import find_checkpoint
+from pretraining.training.state.progress import DeviceSums, Progress, StepCounters
+from pretraining.training.state.tensors import TrainingState
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -54,6 +49,8 @@ CHARACTERS = "_characters"
 """Suffix of the characters of the tokens that a loss term predicts, among the counts of a step."""
 NORM_SUM, NORM_COUNT = "norm_sum", "norm_count"
 """Sum of the gradient's norms before they are clipped, and number of steps, in the sums of a window."""
+WAITED = "waited_s"
+"""Seconds in which the step waited for its batch, among the sums of a window."""
 LOCAL_SUMS = ("_loss", "_correct")
 """Suffixes of the sums that each process keeps of its own rows; all other sums are already over all processes."""
 CHECKPOINTS = "checkpoints"
@@ -63,24 +60,6 @@ STABLE = "stable"
 
 class NonFiniteError(SuiteError):
     """Training diverged (NaN or inf)."""
-
-
-@dataclass
-class Progress:
-    """Counters in the state of a run."""
-
-    step: int = 0
-    """Optimizer steps done."""
-    tokens: int = 0
-    """Tokens seen, special ones included, padding excluded."""
-    elapsed_s: float = 0.0
-    """Step time summed over all resumed runs."""
-    skipped: int = 0
-    """Steps that were skipped because their gradient was not finite."""
-    skipped_in_a_row: int = 0
-    window: dict[str, float] = field(default_factory=dict)
-    """Sums since the last line of `metrics.jsonl`."""
-    window_s: float = 0.0
 
 
 class Trainer:
@@ -136,6 +115,8 @@ class Trainer:
         self._optimizers: list[Any]
         self._model, *self._optimizers = accelerator.prepare(model, *make_optimizers(model, config))
         self.progress = Progress()
+        self._sums = DeviceSums()
+        self._counters = StepCounters(accelerator.device)
         self.probes: list[Probe] = []
         """Labels that are predicted at every evaluation."""
         self.reports: Sequence[Report] = ()
@@ -176,6 +157,8 @@ class Trainer:
                 prefetched = pool.submit(self._batches, following) if is_ready else None
                 waited = time.perf_counter() - started
                 self._step(batches)
+                if self._is_read(self.progress.step):
+                    self._read_counters()
                 self._count_time(time.perf_counter() - started, waited)
                 # Before the checkpoint of the same step: otherwise a kill in between would skip this export for good.
                 if self.progress.step in config.export_steps:
@@ -191,75 +174,80 @@ class Trainer:
         return flops / seconds / self._matmul_rate
 
     def _batches(self, step: int) -> list[dict[str, Tensor]]:
-        return self._source.micro_batches(
+        batches = self._source.micro_batches(
             step,
             process=self.accelerator.process_index,
             num_processes=self.accelerator.num_processes,
             size=self.micro_batch_size,
             weights=self.difficulties.weights,
         )
+        prepared = (self.model.prepare_batch(batch) for batch in batches)
+        return [{name: self._pinned(tensor) for name, tensor in batch.items()} for batch in prepared]
 
     def _step(self, batches: Sequence[Mapping[str, Tensor]]) -> None:
-        """Do one optimizer step."""
+        """Do one optimizer step; nothing is read from the device."""
         config, accelerator, progress = self._config, self.accelerator, self.progress
         # Dropout depends on the step and the process alone.
         torch.manual_seed(int(fingerprint([self._seed, progress.step, accelerator.process_index])[:15], 16))
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(config, progress.step)
-        sums = self._count(batches)
+        counts, outputs = self._count(batches), DeviceSums()
         for number, batch in enumerate(batches):
             last = number == len(batches) - 1
             with contextlib.nullcontext() if last else accelerator.no_sync(self._model):
-                outputs = self._backward(batch, sums)
-            for name, value in outputs.items():
-                sums[name] = sums.get(name, 0.0) + value.detach()
+                outputs.add({name: value.detach() for name, value in self._backward(batch, counts).items()})
+        sums = outputs.values
         observed = sums.pop(OBSERVED, None)
         norm = accelerator.clip_grad_norm_(self._model.parameters(), config.clip)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of a sharded model
-        if self._are_finite(norm, torch.stack([sums[f"{t.name}_loss"] for t in self._terms]).sum()):
-            for optimizer in self._optimizers:
-                optimizer.step()
-            progress.skipped_in_a_row = 0
-            if observed is not None:
-                self.difficulties.observe(accelerator.reduce(observed.long(), reduction="sum"))
-            for name, value in (sums | {NORM_SUM: norm.detach(), NORM_COUNT: 1.0}).items():
-                progress.window[name] = progress.window.get(name, 0.0) + value
-        else:
-            progress.skipped += 1
-            progress.skipped_in_a_row += 1
+        is_bad = self._is_not_finite(norm, torch.stack([sums[f"{t.name}_loss"] for t in self._terms]).sum())
+        self._update_weights(is_bad)
+        if observed is not None:
+            every = accelerator.reduce(observed.long(), reduction="sum")
+            self.difficulties.observe(torch.where(is_bad, torch.zeros_like(every), every))
+        norms = {NORM_SUM: norm.detach(), NORM_COUNT: torch.ones_like(counts["tokens"])}
+        self._sums.add(counts | sums | norms, is_bad)
+        self._counters.add(counts["tokens"], is_bad)
         self._zero_gradients()
-        progress.tokens += int(sums["tokens"])
         progress.step += 1
         self.average.update(progress.step)
         self.difficulties.update(progress.step)
-        if progress.skipped_in_a_row > config.max_skipped:
-            self._stop_non_finite()
 
-    def _backward(self, batch: Mapping[str, Tensor], counts: Mapping[str, float]) -> dict[str, Tensor]:
+    def _update_weights(self, is_bad: Tensor) -> None:
+        """Let the optimizers update the weights, which stay as they are if IS_BAD, bool ()."""
+        found_inf = is_bad.float()  # as torch's gradient scaler calls it; the optimizers read it on the device
+        for optimizer, bare in zip(self._optimizers, self._bare_optimizers, strict=True):
+            bare.found_inf = found_inf  # type: ignore[attr-defined]
+            optimizer.step()
+            del bare.found_inf  # type: ignore[attr-defined]
+
+    def _backward(self, batch: Mapping[str, Tensor], counts: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Add the gradients of a micro-batch of a step with COUNTS; return what the model does."""
-        outputs: dict[str, Tensor] = self._model(
-            **{k: tensor.to(self.accelerator.device) for k, tensor in batch.items()}
-        )
+        outputs: dict[str, Tensor] = self._model(**self._on_device(batch))
         # Very short rows may have no predictions.
-        losses = [t.weight * outputs[f"{t.name}_loss"] / max(1.0, counts[t.name]) for t in self._terms]
+        losses = [t.weight * outputs[f"{t.name}_loss"] / counts[t.name].clamp(min=1) for t in self._terms]
         # Gradients are averaged over processes; the counts are sums over them.
         self.accelerator.backward(torch.stack(losses).sum() * self.accelerator.num_processes)
         return outputs
+
+    def _on_device(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a batch on the device of this process; from pinned memory nothing waits for the copy."""
+        return {name: tensor.to(self.accelerator.device, non_blocking=True) for name, tensor in batch.items()}
 
     def _zero_gradients(self) -> None:
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
 
-    def _are_finite(self, norm: Tensor, loss: Tensor) -> bool:
-        """Whether gradient norm (of all processes) and loss (of this one) are finite; all processes decide alike."""
+    def _is_not_finite(self, norm: Tensor, loss: Tensor) -> Tensor:
+        """Return bool (): whether gradient norm (of all processes) or loss (of any) is not; all decide alike."""
         bad = (~torch.isfinite(norm) | ~torch.isfinite(loss)).float()
         if self.accelerator.num_processes > 1:
             bad = self.accelerator.reduce(bad, reduction="sum")
-        return not bool(bad)
+        return bad > 0
 
-    def _count(self, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
-        """Return the counts of a step, summed over all processes.
+    def _count(self, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the counts of a step, int64 () each, on the device, summed over all processes.
 
         They are its tokens, the predictions of each loss term by its name, and the characters of predicted tokens.
         """
@@ -270,19 +258,37 @@ class Trainer:
             if term.token_ids and lengths is not None:
                 own = sum(int(lengths[batch[term.token_ids].numpy()].sum()) for batch in batches)
                 numbers[term.name + CHARACTERS] = own
-        counts = torch.tensor(list(numbers.values()), dtype=torch.float64)
+        counts = self._pinned(torch.tensor(list(numbers.values()))).to(self.accelerator.device, non_blocking=True)
         if self.accelerator.num_processes > 1:
-            kind = torch.float64 if self.accelerator.device.type != "mps" else torch.float32
-            counts = self.accelerator.reduce(counts.to(self.accelerator.device, kind), reduction="sum").cpu()
-        return dict(zip(numbers, counts.tolist(), strict=True))
+            counts = self.accelerator.reduce(counts, reduction="sum")
+        return dict(zip(numbers, counts, strict=True))
 
-    def _stop_non_finite(self) -> None:
+    def _pinned(self, tensor: Tensor) -> Tensor:
+        """Return a tensor in memory that a GPU copies while the program goes on."""
+        return tensor.pin_memory() if self.accelerator.device.type == "cuda" else tensor
+
+    def _is_read(self, step: int) -> bool:
+        """Whether something is written after a step for which the counters are read."""
+        config = self._config
+        intervals = (config.log_every, config.evaluate_every, config.checkpoint_every)
+        return any(step % every == 0 for every in intervals) or step in (
+            *config.export_steps,
+            config.stable_steps,
+            config.steps,
+        )
+
+    def _read_counters(self) -> None:
+        """Read what the steps have counted, and stop the run if too many of them were skipped in a row."""
+        in_a_row = self._counters.read(self.progress)
+        if in_a_row > self._config.max_skipped:
+            self._stop_non_finite(in_a_row)
+
+    def _stop_non_finite(self, in_a_row: int) -> None:
         progress = self.progress
         where = self._out / CHECKPOINTS
         raise NonFiniteError(
             f"step {progress.step}",
-            f"the gradient was not finite in {progress.skipped_in_a_row} steps in a row "
-            f"({progress.skipped} skipped in all)",
+            f"the gradient was not finite in {in_a_row} steps in a row ({progress.skipped} skipped in all)",
             f"lower loop.peak_lr or set loop.precision = 'fp32', and start in another folder; the last finite state is "
             f"kept in {where}",
         )
@@ -290,7 +296,7 @@ class Trainer:
     def _count_time(self, elapsed_s: float, waited_s: float) -> None:
         self.progress.elapsed_s += elapsed_s
         self.progress.window_s += elapsed_s
-        self.progress.window["waited_s"] = self.progress.window.get("waited_s", 0.0) + waited_s
+        self.progress.window[WAITED] = self.progress.window.get(WAITED, 0.0) + waited_s
 
     def _after_step(self, bar: Any) -> None:
         config, step = self._config, self.progress.step
@@ -313,18 +319,18 @@ class Trainer:
     def _log(self, bar: Any) -> None:
         """Write one line of metrics, the means over the steps since the last line."""
         progress, accelerator = self.progress, self.accelerator
-        sums = progress.window
+        sums = progress.window | self._read(self._sums)
+        self._sums = DeviceSums()
         progress.window, seconds, progress.window_s = {}, progress.window_s, 0.0
         line: dict[str, Any] = {"step": progress.step}
-        if "tokens" in sums:
+        if sums.get(NORM_COUNT):
             line |= self._means(sums)
-        if NORM_COUNT in sums:
-            line["gradient_norm"] = float(sums[NORM_SUM] / sums[NORM_COUNT])
+            line["gradient_norm"] = float(np.float32(sums[NORM_SUM]) / np.float32(sums[NORM_COUNT]))
         line["lr"] = learning_rate(self._config, progress.step - 1)
         line["tokens"] = progress.tokens
         line["tokens_per_s"] = round(sums.get("tokens", 0.0) / seconds, 1)
         line["matmul_share"] = round(self._matmul_share(sums, seconds), 4)
-        line["waiting_share"] = round(sums["waited_s"] / seconds, 5)
+        line["waiting_share"] = round(sums[WAITED] / seconds, 5)
         line["skipped"] = progress.skipped
         self._write_line(line)
         shown = {key: line[key] for key in line if key in {"loss", "tokens_per_s"} or key.endswith("_accuracy")}
@@ -333,29 +339,26 @@ class Trainer:
         if bar.disable and accelerator.is_main_process:
             sys.stderr.write(" ".join(f"{key}={value}" for key, value in line.items()) + "\n")
 
-    def _means(self, sums: Mapping[str, Any]) -> dict[str, float]:
-        """Return losses and accuracies over all processes from the sums of this one."""
-        total = self._sum_over_processes(sums)
+    def _means(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Return losses and accuracies from sums over all processes."""
         means, loss = {}, 0.0
         for term in self._terms:
-            count = max(1.0, sums[term.name])
-            means[f"{term.name}_loss"] = total[f"{term.name}_loss"] / count
-            means[f"{term.name}_accuracy"] = total[f"{term.name}_correct"] / count
+            count = max(1, sums[term.name])
+            means[f"{term.name}_loss"] = sums[f"{term.name}_loss"] / count
+            means[f"{term.name}_accuracy"] = sums[f"{term.name}_correct"] / count
             if characters := sums.get(term.name + CHARACTERS):
-                bits = total[f"{term.name}_loss"] / math.log(2)
+                bits = sums[f"{term.name}_loss"] / math.log(2)
                 means[f"{term.name}_bits_per_character"] = bits / characters
             loss += term.weight * means[f"{term.name}_loss"]
         return {"loss": loss} | means
 
-    def _sum_over_processes(self, sums: Mapping[str, Any]) -> dict[str, float]:
-        """Return the local sums, added up over all processes; every process must call it."""
-        names = [name for name in sums if name.endswith(LOCAL_SUMS)]
-        if not names:
-            return {}
-        values = torch.stack([torch.as_tensor(sums[name], dtype=torch.float32) for name in names])
-        if self.accelerator.num_processes > 1:
-            values = self.accelerator.reduce(values.to(self.accelerator.device), reduction="sum")
-        return dict(zip(names, values.double().tolist(), strict=True))
+    def _read(self, sums: DeviceSums) -> dict[str, float]:
+        """Return sums of this process, the local ones added up over all processes; every process must call it."""
+        names = [name for name in sums.values if name.endswith(LOCAL_SUMS)]
+        if names and self.accelerator.num_processes > 1:
+            every = self.accelerator.reduce(torch.stack([sums.values[name] for name in names]), reduction="sum")
+            sums.values |= zip(names, every, strict=True)
+        return sums.read()
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
@@ -365,17 +368,14 @@ class Trainer:
         rows = np.arange(min(self._config.evaluate_rows, len(source.corpus)))
         own = rows[accelerator.process_index :: accelerator.num_processes]
         size = self.micro_batch_size
-        sums: dict[str, Any] = {}
+        sums = DeviceSums()
         self._model.eval()
         # Every process computes as many batches as the one with the most rows: a sharded model synchronises in each.
         for first in range(0, -(-len(rows) // accelerator.num_processes), size):
-            batch = source.held_out_tensors(own[first : first + size], HELD_OUT_EPOCH)
-            counts = self._count([batch])
-            outputs = self._model(**{name: tensor.to(accelerator.device) for name, tensor in batch.items()})
-            for name, value in (counts | outputs).items():
-                sums[name] = sums.get(name, 0.0) + value
+            batch = self.model.prepare_batch(source.held_out_tensors(own[first : first + size], HELD_OUT_EPOCH))
+            sums.add(self._count([batch]) | self._model(**self._on_device(batch)))
         self._model.train()
-        means = self._means(sums)
+        means = self._means(self._read(sums))
         if "mlm_loss" in means:
             means["perplexity"] = math.exp(min(means["mlm_loss"], 700.0))
         return {f"held_out_{name}": value for name, value in means.items()}
@@ -385,35 +385,48 @@ class Trainer:
         """The optimizers without accelerate's wrappers."""
         return [optimizer.optimizer for optimizer in self._optimizers]
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return parameters and optimizer state by name; on the main process unsharded and on the CPU."""
-        parameters, entries = gather_state(self._model, self._bare_optimizers, self._names)
-        return parameters, entries | self.average.entries() | self.difficulties.entries()
+    @property
+    def state(self) -> TrainingState:
+        """The tensors of the run."""
+        return TrainingState(self._model, self._bare_optimizers, self._names, self.average, self.difficulties)
 
     def final_weights(self) -> dict[str, Tensor]:
         """Return the parameters to save, or their average if the recipe asks for it; as in `state`."""
         with self.average.in_use():
             # On a CPU the state is the parameters themselves.
-            return {name: tensor.clone() for name, tensor in self.state()[0].items()}
+            return {name: tensor.clone() for name, tensor in self.state.tensors()[0].items()}
 
     def save(self, folder: str = CHECKPOINTS) -> None:
         """Write a checkpoint; every process must call it."""
-        parameters, entries = self.state()
         progress = asdict(self.progress)
-        window = self.progress.window
-        progress["window"] = {name: float(value) for name, value in window.items()} | self._sum_over_processes(window)
-        if self.accelerator.is_main_process:
-            checkpoint = Checkpoint(self.progress.step, parameters, entries, progress)
-            save_checkpoint(self._out / folder, checkpoint, keep=self._config.keep_checkpoints)
+        kept = DeviceSums()
+        kept.add(self._sums.values)
+        progress["window"] |= self._read(kept)
+        self.state.save(
+            self._out / folder,
+            self.progress.step,
+            progress,
+            keep=self._config.keep_checkpoints,
+            by_shards=self._config.sharded_checkpoints,
+            is_main=self.accelerator.is_main_process,
+        )
         self.accelerator.wait_for_everyone()
 
     def _resume(self) -> None:
         """Load the newest undamaged checkpoint, if there is one, and delete the metrics after it."""
-        checkpoint = load_checkpoint(self._out / CHECKPOINTS)
-        if checkpoint is not None:
-            self._restore(checkpoint)
+        share = (self.accelerator.process_index, self.accelerator.num_processes)
+        found = find_checkpoint(self._out / CHECKPOINTS, share=share, agree=self._agree)
+        if found is not None:
+            self.state.restore(found)
+            self._restore_progress(Progress(**found.state))
+            logger.info("resumed at step %d", self.progress.step)
         if self.accelerator.is_main_process:
             cut_metrics(self._out / METRICS, self.progress.step)
+
+    def _agree(self, is_good: bool) -> bool:
+        """Whether something is good on all processes."""
+        bad = torch.tensor([0.0 if is_good else 1.0], device=self.accelerator.device)
+        return not self.accelerator.reduce(bad, reduction="sum").item()
 
     def carry_state(self, folder: Path) -> None:
         """Continue with the optimizers' state of another run, from the checkpoint that it keeps as extendable.
@@ -429,31 +442,18 @@ class Trainer:
         }:
             what = "its parameters are not those of this model"
             raise CheckpointError(folder / STABLE, what, "give the run of a model of the same shape")
-        self._restore_optimizers(checkpoint)
+        self.state.restore_optimizers(checkpoint.optimizer)
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-        if sorted(checkpoint.model) != sorted(self._names):
-            what = "its parameters are not those of this model"
-            raise CheckpointError(self._out / CHECKPOINTS, what, "start in another folder with --out")
-        options = StateDictOptions(full_state_dict=True, strict=False)
-        set_model_state_dict(self._model, dict(checkpoint.model), options=options)
-        self.average.restore(checkpoint.optimizer)
-        self.difficulties.restore(checkpoint.optimizer)
-        self._restore_optimizers(checkpoint)
-        self.progress = Progress(**checkpoint.state)
+    def _restore_progress(self, progress: Progress) -> None:
+        self.progress = progress
+        sums = progress.window
+        progress.window = {name: value for name, value in sums.items() if name == WAITED}
+        sums = {name: value for name, value in sums.items() if name != WAITED}
         if not self.accelerator.is_main_process:
             # A checkpoint holds the sums over all processes: the main process continues with them, the others with 0.
-            self.progress.window |= dict.fromkeys(
-                (name for name in self.progress.window if name.endswith(LOCAL_SUMS)), 0.0
-            )
-        logger.info("resumed at step %d", self.progress.step)
-
-    def _restore_optimizers(self, checkpoint: Checkpoint) -> None:
-        own = (AVERAGE_ENTRY, DIFFICULTY_ENTRY)
-        entries = {k: v for k, v in checkpoint.optimizer.items() if not k.endswith(own[0]) and not k.startswith(own[1])}
-        restore_optimizers(self._model, self._bare_optimizers, entries)
+            sums |= dict.fromkeys((name for name in sums if name.endswith(LOCAL_SUMS)), 0.0)
+        self._sums.set(sums, self.accelerator.device)
+        self._counters.set(progress.skipped_in_a_row)
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
         if not self.accelerator.is_main_process:

@@ -128,7 +128,10 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every matrix that has a gradient."""
+        """Update every matrix that has a gradient.
+
+        If `found_inf`, float (), is set and 1, everything stays as it is, as in torch's own optimizers.
+        """
         assert closure is None
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = {}
@@ -140,20 +143,26 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Update matrices of one shape."""
+        found_inf = getattr(self, "found_inf", None)
+        is_bad = torch.zeros((), dtype=torch.bool, device=parameters[0].device) if found_inf is None else found_inf > 0
         # A matrix that is divided into heads is one matrix.
-        directions = torch.stack([self._direction(p, group["momentum"]).flatten(1) for p in parameters])  # (N, R, C)
-        length = ADAMW_RMS * max(directions.shape[1:]) ** 0.5
-        for parameter, step in zip(parameters, orthogonalise(directions).to(parameters[0].dtype), strict=True):
-            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        directions = [self._direction(p, group["momentum"], is_bad).flatten(1) for p in parameters]
+        length = ADAMW_RMS * max(directions[0].shape) ** 0.5
+        steps = orthogonalise(torch.stack(directions)).to(parameters[0].dtype)  # (N, R, C)
+        steps = torch.where(is_bad, torch.zeros_like(steps), steps)
+        decay = torch.where(is_bad, 1.0, 1 - group["lr"] * group["weight_decay"]).to(parameters[0].dtype)
+        for parameter, step in zip(parameters, steps, strict=True):
+            parameter.mul_(decay)
             parameter.add_(_shard_like(step.reshape(parameter.shape), parameter), alpha=-group["lr"] * length)
 
-    def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
+    def _direction(self, parameter: Tensor, momentum: float, is_bad: Tensor) -> Tensor:
         """Update the momentum, and return the direction of Nesterov's step, gathered from all shards."""
         gradient, state = parameter.grad, self.state[parameter]
         assert gradient is not None
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(gradient)
-        state["momentum"].lerp_(gradient, 1 - momentum)
+        updated = state["momentum"].lerp(gradient, 1 - momentum)
+        state["momentum"].copy_(torch.where(is_bad, state["momentum"], updated))
         direction = gradient.lerp(state["momentum"], momentum)
         return (direction.full_tensor() if isinstance(direction, DTensor) else direction).to(self._dtype)
 

@@ -41,7 +41,7 @@ MICRO_BATCH = "micro_batch_size"
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "datasets", "numpy")
 REPORTING = {
     "loop": {"log_every", "evaluate_every", "evaluate_rows", "checkpoint_every", "keep_checkpoints"}
-    | {"export_steps", "max_skipped", "probes"},
+    | {"sharded_checkpoints", "export_steps", "max_skipped", "probes"},
 }
 """Settings that do not affect the final weights; a resumed run may change them."""
 
@@ -271,8 +271,8 @@ class Run:
         theirs, loop = self._read(RECIPE_FILE), self.recipe.loop
         if not theirs or theirs["loop"]["steps"] == loop.steps:
             return
-        from pretraining.training.state.checkpoints import checkpoint_folder, steps_of
         from pretraining.training.loop import CHECKPOINTS, STABLE
+        from pretraining.training.state.folder import checkpoint_folder, steps_of
 
         shared = min(type(loop)(**theirs["loop"]).stable_steps, loop.stable_steps)
         kept = [step for step in steps_of(self.out / STABLE) if step <= shared]

@@ -35,7 +35,7 @@ class TrialTrainer(Trainer):
         counts: collections.Counter[str] = collections.Counter()
         while self.progress.step == first or elapsed < seconds:
             batches = self._batches(self.progress.step)
-            counts.update(self._count(batches))
+            counts.update({name: int(number) for name, number in self._count(batches).items()})
             started = time.perf_counter()
             self._step(batches)
             self._synchronize()
@@ -72,16 +72,16 @@ class TrialTrainer(Trainer):
         if self.accelerator.device.type == "cuda":
             torch.cuda.synchronize(self.accelerator.device)
 
-    def compute_gradients(self, size: int, *, keep: bool = False) -> dict[str, float]:
+    def compute_gradients(self, size: int, *, keep: bool = False) -> dict[str, int]:
         """Compute the gradients of the first SIZE rows, and delete them unless KEEP; return what was counted."""
         # Those of the last stage, the longest ones.
         rows, epochs = replace(self._source, stages=()).rows(0)
-        batch = self._source.tensors(rows[:size], epochs[:size])
+        batch = self.model.prepare_batch(self._source.tensors(rows[:size], epochs[:size]))
         counts = self._count([batch])
         self._backward(batch, counts)
         if not keep:
             self._zero_gradients()
-        return counts
+        return {name: int(number) for name, number in counts.items()}
 
     def largest_fitting(self, size: int) -> int:
         """Return the largest of SIZE rows, its half, … that every process has memory for; 0 if not even one."""

@@ -21,7 +21,8 @@ from downstream.finetuning.result import read_result
 from downstream.trainer_checkpoints import MANIFEST, STATES, last_checkpoint
 from eval.cells.files import find_failures, record_failure
 from pretraining.folders import SEAL_FILE, seal
-from pretraining.training.state.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from pretraining.training.state.checkpoints import load_checkpoint, save_checkpoint
+from pretraining.training.state.folder import Checkpoint
 from tests.attacks.files import cell
 from tests.attacks.models import build_model, load
 

@@ -44,12 +44,16 @@ class WeightAverage:
         for name, parameter in self._parameters.items():
             self._means[name].lerp_(parameter.detach(), share)
 
-    def entries(self) -> dict[str, Tensor]:
-        """Return the means for a checkpoint, unsharded and on the CPU; every process must call it."""
-        return {
-            f"{name}{ENTRY}": (mean.full_tensor() if isinstance(mean, DTensor) else mean).cpu()
-            for name, mean in self._means.items()
-        }
+    def entries(self, *, whole: bool = True) -> dict[str, Tensor]:
+        """Return the means for a checkpoint; every process must call it.
+
+        Args:
+            whole: unsharded and on the CPU; otherwise as each process has them.
+        """
+        named = {f"{name}{ENTRY}": mean for name, mean in self._means.items()}
+        if not whole:
+            return named
+        return {name: (mean.full_tensor() if isinstance(mean, DTensor) else mean).cpu() for name, mean in named.items()}
 
     def restore(self, entries: Mapping[str, Tensor]) -> None:
         """Load the means of a checkpoint; other entries are ignored."""
@@ -57,7 +61,7 @@ class WeightAverage:
         for name, parameter in self._parameters.items():
             if f"{name}{ENTRY}" in entries:
                 mean = entries[f"{name}{ENTRY}"].to(parameter.device, parameter.dtype)
-                if isinstance(parameter, DTensor):
+                if isinstance(parameter, DTensor) and not isinstance(mean, DTensor):
                     mean = distribute_tensor(mean, parameter.device_mesh, parameter.placements)
                 self._means[name] = mean
 

@@ -95,10 +95,10 @@ def test_the_order_of_predicted_tokens_is_random_and_the_others_come_first() -> 
     seen = Counter(map(tuple, order[:, [1, 2, 4]].tolist()))
     assert set(seen) == {(1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)}
     assert stats.chisquare(list(seen.values())).pvalue > 1e-4
-    places, targets = predicted_places(torch.tensor([1, 4, 11]), torch.Size((3, 5)))
-    assert places.tolist() == [0, 1, 4]
-    assert targets.nonzero().tolist() == [[0, 0, 1], [0, 1, 4], [2, 0, 1]]
-    assert predicted_places(torch.tensor([], dtype=torch.long), torch.Size((3, 5)))[1].shape == (3, 1, 5)
+    rows, places = predicted_places(torch.tensor([1, 4, 11]), torch.Size((3, 5)))
+    assert rows.tolist() == [0, 1, 4]
+    assert places.tolist() == [[1, 4], [-1, -1], [1, -1]]
+    assert predicted_places(torch.tensor([], dtype=torch.long), torch.Size((3, 5)))[1].tolist() == [[-1]] * 3
 
 
 def test_an_epoch_has_its_own_spans_and_order(source: BatchSource) -> None:

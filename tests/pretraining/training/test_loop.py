@@ -122,7 +122,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in trainer.state()[0].items()}
+    return {name: tensor.clone() for name, tensor in trainer.state.tensors()[0].items()}
 
 
 def equal(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
@@ -432,7 +432,7 @@ def test_without_next_sentences_the_pairs_are_the_same_and_have_no_labels(
     trainer.train()
     line = read_metrics(tmp_path / "out" / "metrics.jsonl")[0]
     assert line["loss"] == line["mlm_loss"]
-    assert type(trainer._model.export(trainer.state()[0])).__name__ == "BertForMaskedLM"
+    assert type(trainer._model.export(trainer.state.tensors()[0])).__name__ == "BertForMaskedLM"
 
 
 @pytest.mark.slow
@@ -442,7 +442,7 @@ def test_a_student_learns_the_predictions_of_its_teacher(make_trainer: MakeTrain
     make_trainer(out="teacher", **sections).train()
     teacher = make_trainer(out="teacher", **sections)
     teacher.train()  # finished: brings its last checkpoint back
-    teacher._model.export(teacher.state()[0]).save_pretrained(tmp_path / "teacher")
+    teacher._model.export(teacher.state.tensors()[0]).save_pretrained(tmp_path / "teacher")
     shallow: dict[str, Any] = sections | {"model": STILL | {"num_hidden_layers": 1}, "loop": loop | {"steps": 60}}
     settings = {"teacher": str(tmp_path / "teacher")}
     make_trainer("distillation", out="student", settings=settings, **shallow).train()
@@ -513,7 +513,7 @@ def test_a_disk_too_full_for_metrics_is_one_error_line(make_trainer: MakeTrainer
 
 def reference_evaluation(trainer: Trainer, recipe: Recipe, source: BatchSource, num_rows: int) -> dict[str, float]:
     """Score held-out rows with transformers' own network, row by row."""
-    state = trainer.state()[0]
+    state = trainer.state.tensors()[0]
     network: Any = trainer._model.export(state).eval()
     sums: Counter[str] = Counter()
     for row in range(num_rows):
@@ -698,7 +698,7 @@ def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(
             parts = make_trainer(objective, out="parts", loop=loop)
             parts.train()
             assert equal(weights(parts), weights(whole))
-            assert equal(parts.state()[1], whole.state()[1])
+            assert equal(parts.state.tensors()[1], whole.state()[1])
             assert told(tmp_path / "parts") == told(tmp_path / "whole")
             assert (parts.progress.step, parts.progress.tokens) == (whole.progress.step, whole.progress.tokens)
 

@@ -17,9 +17,10 @@ import hypothesis.strategies as st
 import pytest
 import torch
 
-import pretraining.training.state.checkpoints
+import pretraining.training.state.folder
 from corpora.foundation.errors import CheckpointError, ResultError
-from pretraining.training.state.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from pretraining.training.state.checkpoints import load_checkpoint, save_checkpoint
+from pretraining.training.state.folder import Checkpoint
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -147,7 +148,7 @@ def test_a_changed_byte_is_noticed_and_the_checkpoint_before_is_loaded(
     folder = tmp_path_factory.mktemp("flipped") / "checkpoints"
     shutil.copytree(originals, folder)
     damage(folder / "checkpoint-00000010" / name, place, flip)
-    with warnings_of("pretraining.training.state.checkpoints") as told:
+    with warnings_of("pretraining.training.state.folder") as told:
         found = load_checkpoint(folder)
     assert found is not None
     if found.step == 10:  # white space of the JSON, and the last digit of a number that means the same one
@@ -339,7 +340,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(two: Path, monkeypatch
 
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("run on Linux: this test reads the names of open files from /proc")
-    monkeypatch.setattr(pretraining.training.state.checkpoints.os, "fsync", fsync)
+    monkeypatch.setattr(pretraining.training.state.folder.os, "fsync", fsync)
     monkeypatch.setattr(Path, "rename", renamed)
     save_checkpoint(two, make_checkpoint(15), keep=2)
     position = events.index("renamed")
