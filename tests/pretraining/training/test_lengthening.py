@@ -16,11 +16,11 @@ from pretraining.objective import ObjectiveConfig, rate_at
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 from pretraining.recipe import LoopConfig, Recipe, check_recipe
 from pretraining.training.accelerator import make_accelerator
-from pretraining.training.state.averaging import WeightAverage
 from pretraining.training.loop import STABLE, Trainer
 from pretraining.training.metrics import read_metrics
 from pretraining.training.optimizers import learning_rate
 from pretraining.training.run import Run
+from pretraining.training.state.averaging import WeightAverage
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_start")
 

@@ -32,7 +32,6 @@ from pretraining.objective import all_objectives
 from pretraining.recipe import SAMPLE, LoopConfig, Recipe
 from pretraining.training.accelerator import make_accelerator
 from pretraining.training.batches import BatchSource
-from pretraining.training.state.checkpoints import load_checkpoint
 from pretraining.training.loop import (
     HELD_OUT_EPOCH,
     NonFiniteError,
@@ -41,6 +40,7 @@ from pretraining.training.loop import (
 from pretraining.training.metrics import read_metrics
 from pretraining.training.optimizers import learning_rate, make_optimizers, orthogonalise
 from pretraining.training.run import Run
+from pretraining.training.state.checkpoints import load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_start")
 
