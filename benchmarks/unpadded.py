@@ -1,15 +1,17 @@
 """Speed of ModernBERT without padding (`pretraining.unpadded`) beside transformers' padded class; writes the page.
 
-    python -m benchmarks.unpadded
+    python -m benchmarks.unpadded --data ROOT
 
-The embedded articles in batches of 32 in random order, by a network with random weights. Both ways run in turn on the
-same batches, and the median over rounds counts; padding tokens do not.
+One batch of articles drawn at random, by networks with random weights: the embedded articles, and with `--data` those
+of Wikinews. Both ways run in turn on the same batch, and the median over rounds counts; padding tokens do not.
 """
 
 import argparse
+import random
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,118 +31,144 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "unpadded.md"
+WIKINEWS = "corpus/boddari_wikinews.csv"
 BATCH = 32
 MAX_LENGTH = 512
-SHAPES = {"4 × 256": (4, 256, 4), "6 × 512": (6, 512, 8)}
-"""Layers, width and heads."""
 Batch = tuple[Tensor, Tensor, Tensor]
 """Token ids, positions and mask, int64 (B, T)."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a network."""
+
+    layers: int
+    width: int
+    heads: int
+    rounds: int = 3
+
+    @property
+    def name(self) -> str:
+        """Layers and width."""
+        return f"{self.layers} × {self.width}"
+
+
+SHAPES = (Shape(4, 256, 4), Shape(6, 512, 8, rounds=1))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description="Benchmark ModernBERT without padding.")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", type=Path, help="data root with Wikinews")
     parser.add_argument("--out", type=Path, default=PAGE)
     arguments = parser.parse_args(argv)
-    batches = make_batches()
-    rows = [measure(name, shape, batches, arguments.rounds) for name, shape in SHAPES.items()]
-    write_text(arguments.out, page(rows, batches, arguments.rounds))
+    files = {"embedded articles": SAMPLE} | ({"Wikinews": arguments.data / WIKINEWS} if arguments.data else {})
+    rows = []
+    for text, path in files.items():
+        batch = make_batch(path)
+        for shape in SHAPES:
+            rows.append({"text": text} | measure(shape, batch))
+            sys.stderr.write(f"{rows[-1]}\n")
+    write_text(arguments.out, page(rows))
     sys.stdout.write(f"{arguments.out}\n")
     return 0
 
 
-def make_batches(num_texts: int | None = None) -> list[Batch]:
-    """Return the embedded articles as padded batches."""
+def make_batch(path: Path, num_texts: int = BATCH) -> Batch:
+    """Return random articles of a file as a padded batch."""
     tokenizer: Any = load_tokenizer(bundled("encoder"))
-    texts = [document.text for document in read_documents(SAMPLE)][:num_texts]
+    texts = [document.text for document in read_documents(path, rejected=[])]
+    texts = random.Random(0).sample(texts, num_texts)  # noqa: S311 - no secrets
     rows = [torch.tensor(ids) for ids in tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]]
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0)).tolist()
-    batches = []
-    for first in range(0, len(rows), BATCH):
-        some = [rows[k] for k in order[first : first + BATCH]]
-        ids = torch.nn.utils.rnn.pad_sequence(some, batch_first=True)
-        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in some], batch_first=True)
-        batches.append((ids, torch.arange(ids.shape[1]).expand(ids.shape), mask))
-    return batches
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    return ids, torch.arange(ids.shape[1]).expand(ids.shape), mask
 
 
-def build(shape: tuple[int, int, int]) -> Any:
+def build(shape: Shape) -> Any:
     """Return a ModernBERT with random weights, the same for the same shape."""
-    from transformers import ModernBertModel
+    from transformers import ModernBertForMaskedLM
 
-    layers, width, heads = shape
     config = ModelConfig(
         architecture="modernbert",
-        num_hidden_layers=layers,
-        hidden_size=width,
-        num_attention_heads=heads,
+        num_hidden_layers=shape.layers,
+        hidden_size=shape.width,
+        num_attention_heads=shape.heads,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
     torch.manual_seed(0)
-    network: Any = ModernBertModel
+    network: Any = ModernBertForMaskedLM
     return network(config.network_config(16_000, 0)).eval()
 
 
-def measure(name: str, shape: tuple[int, int, int], batches: list[Batch], rounds: int) -> dict[str, Any]:
+def measure(shape: Shape, batch: Batch) -> dict[str, Any]:
     """Return real tokens per second of both ways, forward alone and with the backward pass."""
     stock, own = build(shape), build(shape)
     use_unpadded_attention(own)
-    ways: dict[str, Callable[[Batch], Tensor]] = {
-        "padded": lambda batch: stock(input_ids=batch[0], attention_mask=batch[2]).last_hidden_state,
-        "unpadded": lambda batch: encode_unpadded(own, *batch),
+    is_text = batch[2] > 0
+    ways: dict[str, Callable[[], Tensor]] = {
+        "padded": lambda: stock.model(input_ids=batch[0], attention_mask=batch[2]).last_hidden_state,
+        "unpadded": lambda: encode_unpadded(own.model, *batch),
     }
-    num_tokens = sum(int(mask.sum()) for _, _, mask in batches)
-    row: dict[str, Any] = {"name": name, "difference": 0.0}
+    lengths = batch[2].sum(1)
+    row: dict[str, Any] = {"shape": shape.name, "rounds": shape.rounds, "texts": len(lengths)}
+    row |= {
+        "median": int(lengths.median()),
+        "longest": int(lengths.max()),
+        "share": float(lengths.sum() / is_text.numel()),
+    }
     with torch.no_grad():
-        for batch in batches:
-            gap = (ways["padded"](batch) - ways["unpadded"](batch))[batch[2] > 0].abs().max()
-            row["difference"] = max(row["difference"], float(gap))
+        # Of every tenth token: the logits of all take a gigabyte.
+        logits = [own.decoder(own.head(compute()[is_text][::10])) for compute in ways.values()]
+        row["difference"] = float((logits[0] - logits[1]).abs().max())
     for is_training in (False, True):
         times: dict[str, list[float]] = {way: [] for way in ways}
-        for _ in range(rounds):
+        for _ in range(shape.rounds):
             for way, compute in ways.items():
                 started = time.perf_counter()
-                for batch in batches:
-                    with torch.set_grad_enabled(is_training):
-                        states = compute(batch)
-                        if is_training:
-                            loss: Any = states[batch[2] > 0].square().mean()
-                            loss.backward()
+                with torch.set_grad_enabled(is_training):
+                    states = compute()
+                    if is_training:
+                        loss: Any = states[is_text].square().mean()
+                        loss.backward()
                 times[way].append(time.perf_counter() - started)
         for way, seconds in times.items():
-            row[f"{way}{'_training' if is_training else ''}"] = num_tokens / statistics.median(seconds)
+            row[f"{way}{'_training' if is_training else ''}"] = int(lengths.sum()) / statistics.median(seconds)
     return row
 
 
-def page(rows: list[dict[str, Any]], batches: list[Batch], rounds: int) -> str:
+def page(rows: list[dict[str, Any]]) -> str:
     """Return the page for the docs."""
-    lengths = [int(length) for _, _, mask in batches for length in mask.sum(1)]
-    positions = sum(mask.numel() for _, _, mask in batches)
     libraries = ", ".join(f"{name} {version}" for name, version in versions("torch", "transformers").items())
+    texts = {row["text"]: row for row in rows}
+    num_threads = torch.get_num_threads()
     lines = [
         "# ModernBERT without padding",
         "",
-        "Written by `python -m benchmarks.unpadded`; do not edit.",
+        "Written by `python -m benchmarks.unpadded --data ROOT`; do not edit.",
         "",
-        f"- Machine: {cpu_name()}, {torch.get_num_threads()} threads; fp32; median of {rounds} rounds in turn.",
-        f"- {libraries}.",
-        f"- Text: {len(lengths)} embedded articles of {min(lengths)} to {max(lengths)} tokens, median "
-        f"{statistics.median(lengths):.0f}, in batches of {BATCH} in random order: "
-        f"{100 * sum(lengths) / positions:.0f} % of the padded positions are text.",
+        f"- Machine: {cpu_name()}, {num_threads} {'thread' if num_threads == 1 else 'threads'}; fp32; the median of the "
+        "rounds, both ways in turn.",
+        f"- {libraries}; the padded class is transformers' `ModernBertModel` with its default attention.",
+        *(
+            f"- {text[0].upper()}{text[1:]}: a batch of {row['texts']}, drawn at random and cut at {MAX_LENGTH} tokens; "
+            f"median {row['median']}, longest {row['longest']}; {100 * row['share']:.0f} % of the padded positions "
+            "are text."
+            for text, row in texts.items()
+        ),
         "- Networks with random weights; local attention of 128 tokens in two of three layers.",
         "",
-        "| layers × width | pass | padded, tokens/s | unpadded, tokens/s | factor | largest difference of a state |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| text | layers × width | pass | rounds | padded, tokens/s | unpadded, tokens/s | factor "
+        "| largest difference of a logit |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
         for title, suffix in (("forward", ""), ("forward and backward", "_training")):
             padded, unpadded = row[f"padded{suffix}"], row[f"unpadded{suffix}"]
-            gap = "" if suffix else f"{row['difference']:.0e}"
-            lines.append(
-                f"| {row['name']} | {title} | {padded:,.0f} | {unpadded:,.0f} | {unpadded / padded:.2f} | {gap} |"
-            )
+            cells = [row["text"], row["shape"], title, str(row["rounds"]), f"{padded:,.0f}", f"{unpadded:,.0f}"]
+            cells += [f"{unpadded / padded:.2f}", "" if suffix else f"{row['difference']:.0e}"]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
