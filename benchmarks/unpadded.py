@@ -138,6 +138,10 @@ def measure(shape: Shape, batch: Batch) -> dict[str, Any]:
     return row
 
 
+def _capitalized(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
 def page(rows: list[dict[str, Any]]) -> str:
     """Return the page for the docs."""
     libraries = ", ".join(f"{name} {version}" for name, version in versions("torch", "transformers").items())
@@ -148,11 +152,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "Written by `python -m benchmarks.unpadded --data ROOT`; do not edit.",
         "",
-        f"- Machine: {cpu_name()}, {num_threads} {'thread' if num_threads == 1 else 'threads'}; fp32; the median of the "
-        "rounds, both ways in turn.",
+        f"- Machine: {cpu_name()}, threads: {num_threads}; fp32; the median of the rounds, both ways in turn.",
         f"- {libraries}; the padded class is transformers' `ModernBertModel` with its default attention.",
         *(
-            f"- {text[0].upper()}{text[1:]}: a batch of {row['texts']}, drawn at random and cut at {MAX_LENGTH} tokens; "
+            f"- {_capitalized(text)}: a batch of {row['texts']}, drawn at random, of at most {MAX_LENGTH} tokens; "
             f"median {row['median']}, longest {row['longest']}; {100 * row['share']:.0f} % of the padded positions "
             "are text."
             for text, row in texts.items()
