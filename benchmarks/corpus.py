@@ -4,10 +4,12 @@
     python -m benchmarks.corpus speed FOLDER --work WORK [--tasks N]
     python -m benchmarks.corpus quality --data ROOT
     python -m benchmarks.corpus privacy --data ROOT
+    python -m benchmarks.corpus copies --data ROOT --documents 20000 --work WORK
 
 `archive` makes an archive of any size from real texts: each of its articles is a text with some sentences left out and
 others of the same source put in, and one in ten is a copy, or nearly one, of an earlier article. `speed` builds it and
-prints the seconds and bytes of every stage. `quality` and `privacy` count on real texts what the rules drop and mask.
+prints the seconds and bytes of every stage. `quality` and `privacy` count on real texts what the rules drop and mask,
+`copies` which planted near-copies are found (`benchmarks.corpus_copies`).
 """
 
 import gzip
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpus_copies import measure_copies
 from corpora.build import BuildConfig
 from corpora.cleaning import CleaningConfig, edit
 from corpora.corpus import PROGRESS, read_manifest
@@ -383,7 +386,7 @@ def _measure_false_hits(rng: random.Random, texts: list[str]) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run a benchmark; see the module's docstring."""
     parser = ArgumentParser("python -m benchmarks.corpus", "Measure corpora.build.")
-    parser.add_argument("what", choices=("archive", "speed", "quality", "privacy"))
+    parser.add_argument("what", choices=("archive", "speed", "quality", "privacy", "copies"))
     parser.add_argument("archive", nargs="?", type=Path, help="folder made by `archive`")
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA")
     parser.add_argument("--documents", type=int, default=20_000, help="articles of the archive")
@@ -396,6 +399,10 @@ def main(argv: list[str] | None = None) -> int:
     elif arguments.what == "speed":
         exclude = tuple(sorted((data_root(arguments.data)).glob("klue/*/*_dev.*")))
         measure_speed(arguments.archive, arguments.work, arguments.tasks, exclude)
+    elif arguments.what == "copies":
+        sys.stdout.write(
+            measure_copies(data_root(arguments.data), arguments.documents, arguments.work, arguments.tasks)
+        )
     elif arguments.what == "quality":
         measure_quality(data_root(arguments.data))
     else:

@@ -18,7 +18,7 @@ from corpora.readers.records import TextUnit
 from corpora.sources import digest_of
 
 PLAN = "plan.json"
-FORMAT = 1
+FORMAT = 2
 """Incremented when equal sources and settings give other results of a stage."""
 
 
