@@ -206,7 +206,7 @@ def test_a_killed_run_keeps_its_difficulties(
 
     whole = trainer_of("whole")
     whole.train()
-    parameters, entries = whole.state()
+    parameters, entries = whole.state.tensors()
     assert len(set(whole.difficulties.values.tolist())) > 20
     original = Trainer._after_step
     for last in (2, 3, 4):  # before, at and after an update
@@ -223,7 +223,7 @@ def test_a_killed_run_keeps_its_difficulties(
                     trainer_of(f"killed-{last}").train()
             resumed = trainer_of(f"killed-{last}")
             resumed.train()
-            own_parameters, own_entries = resumed.state()
+            own_parameters, own_entries = resumed.state.tensors()
             assert own_entries.keys() == entries.keys()
             assert all(torch.equal(own_entries[name], entries[name]) for name in entries)
             assert all(torch.equal(own_parameters[name], parameters[name]) for name in parameters)

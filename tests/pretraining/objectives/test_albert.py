@@ -121,24 +121,27 @@ def test_the_losses_are_those_of_transformers(news: Any, model: Callable[[BatchS
     stock: Any = own.export({name: p.detach() for name, p in own.named_parameters()}).eval()
     alone = type(source)(source.corpus, source.objective, 1)
     compared = 0
-    for step in range(120):
+    for step in range(2000):
         (batch,) = alone.micro_batches(step, process=0, num_processes=1, size=1)
         if int(batch["sequence_ids"].max()) > 1 or not len(batch["order_labels"]) or not len(batch["masked_ids"]):
             continue
+        if compared == 200:
+            break
         labels = torch.full_like(batch["input_ids"], -100).flatten()
         labels[batch["masked_positions"]] = batch["masked_ids"]
-        loss = stock(
-            input_ids=batch["input_ids"],
-            token_type_ids=batch["token_type_ids"],
-            attention_mask=(batch["sequence_ids"] > 0).long(),
-            labels=labels.view_as(batch["input_ids"]),
-            sentence_order_label=batch["order_labels"],
-        ).loss
-        outputs = own(**batch)
+        with torch.no_grad():
+            loss = stock(
+                input_ids=batch["input_ids"],
+                token_type_ids=batch["token_type_ids"],
+                attention_mask=(batch["sequence_ids"] > 0).long(),
+                labels=labels.view_as(batch["input_ids"]),
+                sentence_order_label=batch["order_labels"],
+            ).loss
+            outputs = own(**batch)
         mine = outputs["mlm_loss"] / len(batch["masked_ids"]) + outputs["sop_loss"] / len(batch["order_labels"])
-        assert mine.item() == pytest.approx(loss.item(), abs=2e-6, rel=1e-6)
+        assert mine.item() == pytest.approx(loss.item(), abs=1e-6, rel=1e-6)
         compared += 1
-    assert compared > 20
+    assert compared == 200
 
 
 def test_the_saved_network_has_both_heads_and_nothing_more(

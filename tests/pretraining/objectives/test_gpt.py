@@ -48,15 +48,16 @@ def test_the_loss_is_that_of_transformers(source: BatchSource, model: Any) -> No
     stock: Any = model.export({name: p.detach() for name, p in model.named_parameters()}).eval()
     assert isinstance(stock, GPT2LMHeadModel)
     compared = 0
-    for batch in batches(source, 120):
-        if int(batch["sequence_ids"].max()) > 1:
+    for batch in batches(source, 1600):
+        if int(batch["sequence_ids"].max()) > 1 or compared == 200:
             continue
         ids = batch["input_ids"]
-        loss = stock(input_ids=ids, labels=torch.where(batch["sequence_ids"] > 0, ids, -100)).loss
-        own = model(**batch)["clm_loss"] / len(batch["masked_ids"])
-        assert own.item() == pytest.approx(loss.item(), abs=2e-6, rel=1e-6)
+        with torch.no_grad():
+            loss = stock(input_ids=ids, labels=torch.where(batch["sequence_ids"] > 0, ids, -100)).loss
+            own = model(**batch)["clm_loss"] / len(batch["masked_ids"])
+        assert own.item() == pytest.approx(loss.item(), abs=1e-6, rel=1e-6)
         compared += 1
-    assert compared > 10
+    assert compared == 200
 
 
 def test_later_tokens_and_other_sequences_change_nothing(source: BatchSource, model: Any) -> None:

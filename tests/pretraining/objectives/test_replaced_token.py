@@ -238,6 +238,43 @@ def test_the_discriminator_is_one_of_transformers(news: Any, tmp_path: Path, sub
             torch.testing.assert_close(found.eval()(ids).logits, expected, rtol=0, atol=1e-5)
 
 
+def test_the_losses_are_those_of_transformers_classes(news: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder's is that of `ElectraForPreTraining` on what the generator made; of the masked-LM head, BERT's."""
+    source = make_source(news, mlm_rate=0.15)
+    model = make_model(source).eval()
+    state = {name: p.detach() for name, p in model.named_parameters()}
+    exported: Any = model.export(state)
+    stock, masked_lm = model.variants(exported, state)["discriminator"].eval(), exported.eval()
+    alone, shown, encode = BatchSource(source.corpus, source.objective, 1), [], model.encode
+
+    def watch(ids: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        shown.append(ids)
+        return encode(ids, *others)
+
+    monkeypatch.setattr(model, "encode", watch)
+    compared = 0
+    for step in range(4000):
+        (batch,) = alone.micro_batches(step, process=0, num_processes=1, size=1)
+        if int(batch["sequence_ids"].max()) > 1 or not len(batch["masked_ids"]) or not len(batch["replaced_ids"]):
+            continue
+        with torch.no_grad():
+            own = model(**batch)
+            inputs = {"input_ids": shown[-1], "token_type_ids": batch["token_type_ids"]}
+            scores = stock(**inputs).logits.flatten()[batch["judged_positions"]]
+            is_replaced = (shown[-1] != batch["input_ids"]).flatten()[batch["judged_positions"]]
+            expected = torch.nn.functional.binary_cross_entropy_with_logits(scores, is_replaced.float())
+            labels = torch.full_like(batch["input_ids"], -100).flatten()
+            labels[batch["masked_positions"]] = batch["masked_ids"]
+            mlm = masked_lm(**inputs, labels=labels[None]).loss
+        mean = own["rtd_loss"].item() / len(scores)
+        assert mean == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
+        assert own["mlm_loss"].item() / len(batch["masked_ids"]) == pytest.approx(mlm.item(), rel=1e-6, abs=1e-6)
+        compared += 1
+        if compared == 200:
+            break
+    assert compared == 200
+
+
 def test_a_continued_run_keeps_the_generator(news: Any) -> None:
     source = make_source(news, mlm_rate=0.1)
     model, other = make_model(source, seed=1), make_model(source, seed=2)

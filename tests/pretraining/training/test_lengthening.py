@@ -141,7 +141,7 @@ def test_a_phase_takes_over_the_optimizers_of_the_one_before(make_run: Callable[
     stable = next((first.out / STABLE).glob("checkpoint-*"))
     second = make_run("second", model={"init": str(first.out)}, carry_state=True, warmup_steps=0)
     trainer = second.make_trainer(make_accelerator(second.recipe.loop, cpu=True))
-    _, entries = trainer.state()
+    _, entries = trainer.state.tensors()
     kept = load_file(stable / "optimizer.safetensors")
     assert entries.keys() == kept.keys()
     assert all(torch.equal(entries[name], kept[name]) for name in kept)

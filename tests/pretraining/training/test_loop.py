@@ -3,8 +3,10 @@
 import itertools
 import json
 import math
+import os
 import resource
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -698,7 +700,7 @@ def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(
             parts = make_trainer(objective, out="parts", loop=loop)
             parts.train()
             assert equal(weights(parts), weights(whole))
-            assert equal(parts.state.tensors()[1], whole.state()[1])
+            assert equal(parts.state.tensors()[1], whole.state.tensors()[1])
             assert told(tmp_path / "parts") == told(tmp_path / "whole")
             assert (parts.progress.step, parts.progress.tokens) == (whole.progress.step, whole.progress.tokens)
 
@@ -732,6 +734,47 @@ def test_a_run_resumed_many_times_is_bit_identical_to_an_uninterrupted_one(
     parts.train()
     assert equal(weights(parts), weights(whole))
     assert told(tmp_path / "parts") == told(tmp_path / "whole")
+
+
+def train_and_be_killed(make: Callable[[], Trainer], step: int) -> None:
+    """Train in a process of its own, which is killed before a step: only what it left on the disk is there then."""
+    child = os.fork()
+    if child == 0:
+        try:
+            trainer = make()
+            original = trainer._step
+
+            def killed_step(batches: Any) -> None:
+                if trainer.progress.step == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                original(batches)
+
+            trainer._step = killed_step  # type: ignore[method-assign]
+            trainer.train()
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_run_of_every_objective_is_bit_identical_after_sigkill(
+    make_trainer: MakeTrainer, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    cases = [(objective, {}) for objective in OBJECTIVES] + [("dynamic_mlm", {"architecture": "modernbert"})]
+    for objective, model in cases:
+        with subtests.test(objective=objective, **model):
+            clear(tmp_path)
+            loop = SCHEDULE | {"average_last": 0.5}
+            whole = make_trainer(objective, out="whole", loop=loop, model=model)
+            whole.train()
+            train_and_be_killed(lambda: make_trainer(objective, out="parts", loop=loop, model=model), 5)  # noqa: B023
+            parts = make_trainer(objective, out="parts", loop=loop, model=model)
+            parts.train()
+            for ours, theirs in zip(parts.state.tensors(), whole.state.tensors(), strict=True):
+                assert equal(ours, theirs)
+            assert told(tmp_path / "parts") == told(tmp_path / "whole")
 
 
 def test_a_damaged_checkpoint_costs_its_steps_and_changes_nothing(
