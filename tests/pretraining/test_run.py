@@ -1,5 +1,6 @@
 """Whole runs: the finished folder, refusals, and runs that are killed, resumed or distributed over processes."""
 
+import concurrent.futures
 import contextlib
 import io
 import itertools
@@ -26,18 +27,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForPreTraining, BertModel
 
+import pretraining.training.accelerator
+import pretraining.training.dataset
 import pretraining.training.loop
 import pretraining.training.run
 from corpora.documents import read_documents
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
+from corpora.foundation.files import locked
 from pretraining.architectures import ARCHITECTURES
 from pretraining.recipe import SAMPLE, LoopConfig, read_recipe
 from pretraining.run import main
 from pretraining.training.accelerator import make_accelerator
 from pretraining.training.loop import Trainer
 from pretraining.training.metrics import read_metrics
-from pretraining.training.run import Run
+from pretraining.training.run import LOCK_FILE, Run
 from pretraining.training.trial import TrialTrainer
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
@@ -862,9 +866,40 @@ def test_a_sharded_model_trains_like_an_unsharded_one(begun: tuple[Path, Path, P
     # Steps 4 to 7, and a checkpoint after step 6.
     out = deal(tmp_path / "out", recipe, (str(script),), SHARDED | {"STOP_AT": "7"})
     assert out.count("2 processes, DTensor") == 2
+    # Each process has written its part, and one process continues from both.
+    checkpoint = tmp_path / "out" / "checkpoints" / "checkpoint-00000006"
+    assert len(list(checkpoint.glob("shard-*.safetensors"))) == 2
+    assert not (checkpoint / "model.safetensors").exists()
     Run(read_recipe(recipe, DEALT), tmp_path / "out", cpu=True).train()
     assert_lines_are_near(tmp_path / "out", whole, is_of_one_process)
     assert_weights_are_near(tmp_path / "out", whole)
+
+
+def test_the_data_is_ready_before_the_processes_form_a_group(
+    write_recipe: WriteRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a group nobody waits for longer than its time limit, and tokens of a large corpus take hours."""
+    run, rows = Run(read_recipe(write_recipe()), tmp_path / "out", cpu=True), []
+
+    class GroupError(Exception):
+        pass
+
+    def form(*_: object, **__: object) -> None:
+        rows.extend((tmp_path / "out" / "data").glob("rows-*/*.arrow"))
+        raise GroupError
+
+    monkeypatch.setattr(pretraining.training.accelerator, "make_accelerator", form)
+    with pytest.raises(GroupError):
+        run.train()
+    assert rows
+    # A second process of the same run waits for the first one's files, and makes none.
+    monkeypatch.setattr(pretraining.training.dataset, "run_jobs", lambda _, jobs, **__: never() if jobs else None)
+    again = Run(read_recipe(write_recipe()), tmp_path / "out", cpu=True)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, locked(again.cache / LOCK_FILE):
+        waiting = pool.submit(lambda: again.data.digest)
+        with pytest.raises(concurrent.futures.TimeoutError):
+            waiting.result(timeout=0.3)
+    assert waiting.result() == run.data.digest
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take the GPUs there are")
