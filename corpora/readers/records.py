@@ -36,6 +36,8 @@ from corpora.readers.workbook import read_sheet
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 TABLES = {".csv": ",", ".tsv": "\t"}
 PAGES = (".html", ".htm", ".xml", ".hwpx")
+CONVERTED = {".hwp": "save it as .hwpx in Hancom Office; "}
+"""Advice on formats that are not read."""
 CONTAINERS = (".warc", ".zip")
 COLUMNS = (".xlsx", ".parquet", ".arrow")
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt", *COLUMNS, *PAGES, *CONTAINERS)
@@ -84,7 +86,8 @@ def check_format(path: Path) -> str:
     """
     suffix = format_of(path)
     if suffix not in formats():
-        fix = f"use one of {', '.join(formats())}, or .gz or .zst of these"
+        advice = CONVERTED.get(suffix, "")
+        fix = f"{advice}use one of {', '.join(formats())}, or .gz or .zst of these"
         raise DataError(path, f"unknown format '{suffix}'", fix)
     return suffix
 
