@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import ModernBertConfig, ModernBertForMaskedLM
 
-from pretraining.unpadded import encode_unpadded, group_length, use_unpadded_attention
+from pretraining.unpadded import encode_unpadded, text_layout, use_unpadded_attention
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -85,8 +85,23 @@ def test_a_context_of_8192_is_computed_in_blocks() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
 
 
-def test_sequences_of_similar_length_are_computed_together() -> None:
-    assert [group_length(n) for n in (1, 8, 9, 16, 17, 24, 25, 33, 49, 65, 97, 513)] == [
-        *(8, 8, 16, 16, 24, 24, 32, 48, 64, 96, 128, 768)
-    ]
-    assert all(n <= group_length(n) <= max(8, 2 * n) for n in range(1, 3000))
+def test_the_layout_of_a_batch_is_where_its_sequences_are() -> None:
+    numbers = torch.tensor([[1, 1, 2, 0], [1, 2, 2, 2], [0, 0, 0, 0], [1, 1, 1, 0]])
+    positions, borders = text_layout(numbers)
+    assert positions.tolist() == [0, 1, 2, 4, 5, 6, 7, 12, 13, 14]
+    assert borders.tolist() == [0, 2, 3, 4, 7, 10]
+    assert [part.tolist() for part in text_layout(torch.zeros(1, 3, dtype=torch.long))] == [[], [0, 0]]
+
+
+def test_the_probabilities_of_attention_are_dropped_in_blocks_and_in_whole_sequences() -> None:
+    own = network()
+    use_unpadded_attention(own)
+    for lengths in ([300, 200], [12, 9]):
+        ids, positions, mask = padded(lengths)
+        torch.manual_seed(0)
+        before = encode_unpadded(own.model.eval(), ids, positions, mask)
+        for layer in own.model.layers:
+            layer.attn.attention_dropout = 0.5
+        after = encode_unpadded(own.model.train(), ids, positions, mask)
+        assert not torch.allclose(before, after)
+        assert after.isfinite().all()
