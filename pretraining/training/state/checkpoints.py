@@ -12,6 +12,7 @@ from pretraining.training.state.folder import (
     checkpoint_folder,
     find_checkpoint,
     finish_checkpoint,
+    part_folder,
 )
 from pretraining.training.state.sharded import read_shards
 
@@ -27,14 +28,14 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    part = begin_checkpoint(folder, checkpoint.step)
     try:
+        part = begin_checkpoint(folder, checkpoint.step)
         for name, tensors in zip(FILES, (checkpoint.model, checkpoint.optimizer), strict=True):
             save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, part / f"{name}.safetensors")
         digests = {name: sha256(part / f"{name}.safetensors") for name in FILES}
         return finish_checkpoint(part, {"files": digests}, checkpoint.step, checkpoint.state, keep=keep)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(part_folder(folder, checkpoint.step), ignore_errors=True)
         raise cannot_write(checkpoint_folder(folder, checkpoint.step), error) from error
 
 

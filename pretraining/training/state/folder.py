@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corpora.foundation.errors import CheckpointError, cannot_write
+from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import fingerprint, sha256
 
 if TYPE_CHECKING:
@@ -44,15 +44,17 @@ def begin_checkpoint(folder: Path, step: int) -> Path:
     """Make the folder in which the files of a checkpoint are written, and return it.
 
     Raises:
-        ResultError: it cannot be made.
+        OSError: it cannot be made.
     """
-    part = folder / f".{checkpoint_folder(folder, step).name}.part"
-    try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-    except OSError as error:
-        raise cannot_write(checkpoint_folder(folder, step), error) from error
+    part = part_folder(folder, step)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
     return part
+
+
+def part_folder(folder: Path, step: int) -> Path:
+    """Return the name of a checkpoint's folder until it is finished."""
+    return folder / f".{checkpoint_folder(folder, step).name}.part"
 
 
 def finish_checkpoint(

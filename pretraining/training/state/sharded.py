@@ -7,7 +7,7 @@ processes share.
 
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +39,17 @@ def save_sharded(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
     Raises:
         ResultError: it cannot be written; the older ones are left as they are.
     """
-    is_main, step = _number() == 0, checkpoint.step
-    part = begin_checkpoint(folder, step) if is_main else Path()
-    part = Path(_from_main(str(part)))
+    step, final = checkpoint.step, checkpoint_folder(folder, checkpoint.step)
+    part = Path(_on_main(lambda: begin_checkpoint(folder, step), final))
     try:
         writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
         dcp.save(_named(checkpoint.model, checkpoint.optimizer), storage_writer=writer)
         digests = _gathered({path.name: sha256(path) for path in _own_files(part)})
-        if is_main:
-            finish_checkpoint(part, {"shards": digests}, step, checkpoint.state, keep=keep)
     except (OSError, SafetensorError, CheckpointException) as error:
-        if is_main:
-            shutil.rmtree(part, ignore_errors=True)
-        raise cannot_write(checkpoint_folder(folder, step), _cause(error)) from error
-    _from_main("")  # nobody goes on before the checkpoint has its name
+        shutil.rmtree(part, ignore_errors=True)
+        raise cannot_write(final, _cause(error)) from error
+    # Nobody goes on before the checkpoint has its name.
+    _on_main(lambda: finish_checkpoint(part, {"shards": digests}, step, checkpoint.state, keep=keep), final)
 
 
 def load_shards(path: Path, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
@@ -99,12 +96,25 @@ def _own_files(part: Path) -> list[Path]:
     return sorted(part.glob(f"shard-{_number() + 1:05d}-*.safetensors"))
 
 
-def _from_main(value: str) -> str:
-    """Return the main process's VALUE."""
-    box = [value]
+def _on_main(action: Callable[[], object], path: Path) -> str:
+    """Run what writes PATH on the main process, and return its result as text; if it fails there, it fails everywhere.
+
+    Raises:
+        ResultError: it has failed.
+    """
+    result = reason = ""
+    if _number() == 0:
+        try:
+            result = str(action())
+        except OSError as error:
+            reason = error.strerror or str(error)
+    box = [result, reason]
     if dist.is_initialized():
         dist.broadcast_object_list(box)
-    return box[0]
+    result, reason = box
+    if reason:
+        raise cannot_write(path, OSError(0, reason))
+    return result
 
 
 def _gathered(own: dict[str, str]) -> dict[str, str]:

@@ -179,10 +179,21 @@ def test_a_write_that_fails_is_one_line_and_leaves_the_older_checkpoints(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("torch.distributed.checkpoint.filesystem.FileSystemWriter._write_data", full)
-    with fails(ResultError, written / "checkpoint-00000004", "No space left on device"):
-        save(state, written, 4)
-    assert sorted(path.name for path in written.iterdir()) == ["checkpoint-00000001", "checkpoint-00000003"]
+    for where in (
+        "pretraining.training.state.folder.Path.mkdir",
+        "torch.distributed.checkpoint.filesystem.FileSystemWriter._write_data",
+        "pretraining.training.state.folder.Path.write_text",
+        "pretraining.training.state.folder.Path.rename",
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, full)
+            with fails(ResultError, written / "checkpoint-00000004", "No space left on device"):
+                save(state, written, 4)
+        found = find_checkpoint(written)
+        assert found is not None
+        assert found.step == 3, where
+    save(state, written, 4)
+    assert sorted(path.name for path in written.iterdir()) == ["checkpoint-00000003", "checkpoint-00000004"]
 
 
 PROGRAM = """
