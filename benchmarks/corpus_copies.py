@@ -138,9 +138,9 @@ def make_pairs(data: Path, num_documents: int, archive: Path) -> list[Pair]:
         # A text can have a number, a name and a negation; its other pairs would be exact copies of it.
         made = {first: second for _, first, second in minimal_pairs(pool, names, NUM_MINIMAL, seed=3)}
         for number, (first, second) in enumerate(made.items()):
-            ids = [f"{kind}, {number}{side}" for side in "ab"]
-            texts += zip(ids, (first, second), strict=True)
-            pairs.append(Pair(*ids, kind))
+            pair = Pair(f"{kind}, {number}a", f"{kind}, {number}b", kind)
+            texts += [(pair.first, first), (pair.second, second)]
+            pairs.append(pair)
     archive.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(archive, "wt", encoding="utf-8", compresslevel=1) as file:
         for id_, text in texts:
@@ -168,8 +168,12 @@ def table(pairs: Sequence[Pair], kept: set[str]) -> str:
         counted = counts.setdefault(pair.kind, [0, 0])
         counted[0] += 1
         counted[1] += not {pair.first, pair.second} <= kept
-    for name, is_meant in (("copies", lambda kind: float(kind) >= LIMIT), ("others", lambda kind: float(kind) < LIMIT)):
-        chosen = [counted for kind, counted in counts.items() if kind[0].isdigit() and is_meant(kind)]
+    for name in ("copies", "others"):
+        chosen = [
+            counted
+            for kind, counted in counts.items()
+            if kind[0].isdigit() and (float(kind) >= LIMIT) == (name == "copies")
+        ]
         counts[name] = [sum(counted[k] for counted in chosen) for k in (0, 1)]
     titles = {"copies": f"all from {LIMIT:.2f}", "others": f"all below {LIMIT:.2f}"}
     ends = {f"{low:.2f}": f"copies, Jaccard index {low:.2f} to {high:.2f}" for low, high in itertools.pairwise(BINS)}

@@ -97,7 +97,7 @@ def attend(
         mask = attention_mask.block_mask(reach, query.dtype)
         return _attend_in_blocks(query, key, value, mask, scaling, dropout, reach).transpose(1, 2), None
     parts = []
-    for q, k, v in zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True):
+    for q, k, v in zip(*(torch.split(tensor, lengths, dim=2) for tensor in (query, key, value)), strict=True):
         parts.append(F.scaled_dot_product_attention(q, k, v, _near(q, reach), dropout, scale=scaling))
     return torch.cat(parts, dim=2).transpose(1, 2), None
 

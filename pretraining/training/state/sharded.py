@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from corpora.foundation.errors import cannot_write
 from corpora.foundation.files import sha256
@@ -43,7 +44,7 @@ def save_sharded(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
     part = Path(_on_main(lambda: begin_checkpoint(folder, step), final))
     try:
         writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
-        dcp.save(_named(checkpoint.model, checkpoint.optimizer), storage_writer=writer)
+        save(_named(checkpoint.model, checkpoint.optimizer), storage_writer=writer)
         digests = _gathered({path.name: sha256(path) for path in _own_files(part)})
     except (OSError, SafetensorError, CheckpointException) as error:
         shutil.rmtree(part, ignore_errors=True)
@@ -54,7 +55,7 @@ def save_sharded(folder: Path, checkpoint: Checkpoint, *, keep: int) -> None:
 
 def load_shards(path: Path, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor]) -> None:
     """Fill tensors, sharded in any way, from the files of a checkpoint that was checked; every process must call it."""
-    dcp.load(_named(model, optimizer), storage_reader=HuggingFaceStorageReader(str(path)))
+    load(_named(model, optimizer), storage_reader=HuggingFaceStorageReader(str(path)))
 
 
 def read_shards(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -64,7 +65,7 @@ def read_shards(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     with warnings.catch_warnings():
         # torch warns that it takes this for a single process, which is intended: each one reads everything.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
-        dcp.load(dict(whole), storage_reader=HuggingFaceStorageReader(str(path)), no_dist=True)
+        load(dict(whole), storage_reader=HuggingFaceStorageReader(str(path)), no_dist=True)
     model, optimizer = (
         {name.removeprefix(prefix): tensor for name, tensor in whole.items() if name.startswith(prefix)}
         for prefix in (MODEL, OPTIMIZER)
