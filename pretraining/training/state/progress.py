@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 SUMS_OF_FLOATS = ("_loss", "_correct", "norm_sum")
-"""Suffixes of the sums that are no whole numbers."""
+"""Suffixes of the sums that may not be whole numbers."""
 NUM_COUNTERS = 4
 TOKENS, SKIPPED, IN_A_ROW, MOST_IN_A_ROW = range(NUM_COUNTERS)
 """Order of the counters of `StepCounters`."""
@@ -51,7 +51,7 @@ class DeviceSums:
     def set(self, values: Mapping[str, float], device: torch.device) -> None:
         """Continue with sums that were read."""
         self.values = {
-            name: torch.tensor(value, dtype=torch.float32 if _is_float(name) else torch.int64, device=device)
+            name: torch.tensor(value, dtype=torch.float32 if _is_float(name, value) else torch.int64, device=device)
             for name, value in values.items()
         }
 
@@ -59,15 +59,15 @@ class DeviceSums:
         """Return the sums; waits for the device."""
         found: dict[str, float] = {}
         for is_float in (True, False):
-            names = [name for name in self.values if _is_float(name) == is_float]
+            names = [name for name, value in self.values.items() if value.is_floating_point() == is_float]
             if names:
                 numbers = torch.stack([self.values[name] for name in names])
                 found |= zip(names, numbers.double().tolist() if is_float else numbers.tolist(), strict=True)
         return {name: found[name] for name in self.values}
 
 
-def _is_float(name: str) -> bool:
-    return name.endswith(SUMS_OF_FLOATS)
+def _is_float(name: str, value: float) -> bool:
+    return name.endswith(SUMS_OF_FLOATS) or value != int(value)
 
 
 class StepCounters:
