@@ -62,7 +62,7 @@ class DeviceSums:
             names = [name for name, value in self.values.items() if value.is_floating_point() == is_float]
             if names:
                 numbers = torch.stack([self.values[name] for name in names])
-                found |= zip(names, numbers.double().tolist() if is_float else numbers.tolist(), strict=True)
+                found |= zip(names, numbers.tolist(), strict=True)
         return {name: found[name] for name in self.values}
 
 
