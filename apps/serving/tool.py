@@ -1,7 +1,7 @@
 """Tools: what the server can do, each a Python function behind a path.
 
-A file of `apps/serving/tools` with a constant `TOOL` is served: it names the functions, and how a request for them
-looks, is computed and is answered. The arguments that a function takes are the fields of its request: they are read
+A file of a folder in `apps/serving/tools` with a constant `TOOL` is served: it names the functions, and how a request
+for them looks, is computed and is answered. The arguments that a function takes are the fields of its request: they are read
 from its signature, so an argument that is added later is an option of the server, too. A result is cached as bytes of
 JSON without any text of the request: sentences and answers are stored as offsets, and converted to text for the client
 that sent the text.
@@ -121,10 +121,11 @@ class Tool:
 
 def all_tools() -> dict[str, Tool]:
     """Return every tool by its name, those of plug-ins included."""
-    from apps.serving import tools
-    from apps.serving.tools import drafts
+    from apps.serving.tools import archives, drafts, texts, writing
 
-    own = discover(tools, "TOOL") | discover(drafts, "TOOL")
+    own = {
+        name: tool for folder in (archives, drafts, texts, writing) for name, tool in discover(folder, "TOOL").items()
+    }
     # Plug-ins of the desk are in the same group.
     added = {name: part for name, part in plugins("tools").items() if isinstance(part, Tool)}
     refuse_taken("tools", added, own)

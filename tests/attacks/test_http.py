@@ -19,7 +19,7 @@ from apps.serving.metrics import Metrics
 from apps.serving.processes import LogLimit, listen, make_config, make_server
 from apps.serving.services import Settings
 from apps.serving.tool import Service, TextItem
-from apps.serving.tools.classify import ClassifyRequest, ClassifyResponse
+from apps.serving.tools.texts.classify import ClassifyRequest, ClassifyResponse
 from apps.serving.web import Serving
 
 SETTINGS = Settings(

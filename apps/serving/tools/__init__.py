@@ -1,1 +1,1 @@
-"""The tools of the server, one file each; see `apps.serving.tool`."""
+"""The tools of the server, one file each in a folder by what they are given; see `apps.serving.tool`."""

@@ -31,8 +31,8 @@ from apps.serve import is_loopback, main
 from apps.serving.processes import Supervisor, listen
 from apps.serving.services import Settings, load_services
 from apps.serving.tool import Service, TextItem, UnsuitableError
-from apps.serving.tools.answer import AnswerRequest
-from apps.serving.tools.classify import ClassifyPairsRequest, ClassifyRequest, ClassifyTextsRequest
+from apps.serving.tools.texts.answer import AnswerRequest
+from apps.serving.tools.texts.classify import ClassifyPairsRequest, ClassifyRequest, ClassifyTextsRequest
 from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
 from downstream.embed import encode

@@ -30,8 +30,8 @@ from apps.serving.page import example
 from apps.serving.refusals import RefusalError
 from apps.serving.services import Settings
 from apps.serving.tool import KOREAN, Service, TextItem, UnsuitableError, all_tools
-from apps.serving.tools.answer import AnswerRequest, AnswerResponse
-from apps.serving.tools.classify import ClassifyRequest, ClassifyResponse, Pair
+from apps.serving.tools.texts.answer import AnswerRequest, AnswerResponse
+from apps.serving.tools.texts.classify import ClassifyRequest, ClassifyResponse, Pair
 from apps.serving.web import Serving, make_app
 
 JSON = {"content-type": "application/json"}

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from apps.clustering import LETTERS, Article, CharNgrams, Cluster, ClusteringConfig, cluster
 from apps.serving.schemas import MAX_TITLES, ArticleText, Strict, Text
 from apps.serving.tool import Service, TextItem, Tool, options_json, request_model
-from apps.serving.tools.embed import open_fast_embedder
+from apps.serving.tools.texts.embed import open_fast_embedder
 
 if TYPE_CHECKING:
     from apps.stories.space import Embedder

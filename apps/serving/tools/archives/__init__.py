@@ -1,0 +1,1 @@
+"""Tools for many articles: stories, copies, keywords."""

@@ -1,0 +1,1 @@
+"""Tools for texts by a model: classes, answers, vectors, summaries, comments."""

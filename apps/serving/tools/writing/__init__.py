@@ -1,0 +1,1 @@
+"""Tools for who writes: errors, wording, completion, blanks."""
