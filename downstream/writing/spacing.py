@@ -20,8 +20,18 @@ LONG_NOUN = 4
 """Letters of a compound that may well be a name: 광주예술의전당, 우리정책연구원."""
 BLOCK = 20_000
 """Letters that are scored together."""
-FREE_MODIFIERS = frozenset("한각본전타총제매새한양귀현구신첫온맨주부대소고저순참")
+FREE_MODIFIERS = frozenset((*"각본전타총제매새한양귀현구신첫온맨주부대소고저순참", "오른", "왼"))
 """Determiners that many words are written together with."""
+ONE_WORDS = frozenset(
+    "작은방 작은딸 작은아들 작은집 작은형 작은누나 작은아버지 작은어머니 큰방 큰딸 큰아들 큰집 큰형 큰누나 큰아버지 큰어머니 "
+    "단둘 참다못하 보다못하".split()
+)
+"""Words that look like two."""
+INSTITUTIONS = (
+    *("병원", "교회", "성당", "미술관", "박물관", "전당", "도서관", "학교", "대학", "센터", "재단", "협회", "극장"),
+    *("은행", "연대", "연합", "신문", "방송", "장터", "당"),
+)
+"""Ends of names that may hold whole phrases: 광주예술의전당."""
 SEPARATE_ADVERBS = frozenset(
     {
         "안",
@@ -135,7 +145,7 @@ def _missing(morphemes: Sequence[Morpheme], k: int, odds: float, thresholds: Thr
     if verdict == "":
         is_compound = morphemes[k - 1].tag[:2] == "NN" and morphemes[k].tag[:2] == "NN"
         need = thresholds.nouns if is_compound else thresholds.open
-    elif verdict == "modifier" and _noun_length(morphemes, k) >= LONG_NOUN:
+    elif verdict in {"modifier", "particle", "verb"} and _may_be_name(morphemes, k):
         need = thresholds.open
     if odds <= need:
         return None
@@ -150,12 +160,12 @@ def _needless(text: str, morphemes: Sequence[Morpheme], k: int, odds: float, thr
     return Edit(morphemes[k - 1].end, morphemes[k].start, "", "spacing", JOIN_REASON, certainty(-odds, asked))
 
 
-def _noun_length(morphemes: Sequence[Morpheme], k: int) -> int:
-    """Return the letters of the nouns that follow each other from a morpheme on."""
-    end = morphemes[k].start
-    for morpheme in itertools.takewhile(lambda m: m.tag[:2] in {"NN", "XS", "XP"}, morphemes[k:]):
-        end = morpheme.end
-    return end - morphemes[k].start
+def _may_be_name(morphemes: Sequence[Morpheme], k: int) -> bool:
+    """Return whether the nouns from a morpheme on are a long compound or end as names of institutions do."""
+    nouns = list(itertools.takewhile(lambda m: m.tag[:2] in {"NN", "XS", "XP"}, morphemes[k:]))
+    length = nouns[-1].end - morphemes[k].start if nouns else 0
+    is_long = length >= LONG_NOUN and morphemes[k - 1].tag in {"ETM", "MM", "MAG", "NP"}
+    return is_long or any("".join(m.form for m in nouns).endswith(end) for end in INSTITUTIONS)
 
 
 def certainty(odds: float, is_asked: bool) -> float:
@@ -189,13 +199,17 @@ def wants_blank(morphemes: Sequence[Morpheme], k: int) -> str | None:
     is_bound = behind.tag in {"VCP", "VCN"} or (behind.tag[0] in "JEXS" and behind.tag not in SEPARATE_TAGS)
     if is_bound or before.tag in {"XPN", "SS", "SO", "SW"} or before.start == behind.start:
         return None
+    if before.form + behind.form in ONE_WORDS:
+        return None
     if before.tag == "EC":
         return _after_connective(before, behind)
     if before.tag == "NNB" and behind.tag[0] == "V":
         # 할 듯하다, 할 만하다 are also written as one verb.
         return "" if before.form in LIKE_VERBS else "bound"
     if before.tag in {"ETM", "MM", "MAG"}:
-        return _after_modifier(before, behind)
+        # 원숭이두창: what seems to be a determiner inside a word.
+        is_inside = before.tag == "MM" and k > 1 and morphemes[k - 2].end == before.start
+        return "" if is_inside else _after_modifier(before, behind)
     if before.tag[0] == "J":
         # 정은남, 국민의힘: what looks like a particle in a name.
         noun = morphemes[k - 2] if k > 1 else None
@@ -206,7 +220,9 @@ def wants_blank(morphemes: Sequence[Morpheme], k: int) -> str | None:
     if before.tag == "NP" and before.form in {"우리", "저희", "누구"} and behind.tag[:2] == "NN":
         return "modifier"
     is_noun = before.tag[:2] in {"NN", "NP"} or before.tag in {"XSN", "ETN"}
-    return "bound" if is_noun and behind.tag == "NNB" and behind.form in {"때문", "등", "따위"} else ""
+    # 점등되다: a verb, and no enumeration.
+    is_verb = k + 1 < len(morphemes) and morphemes[k + 1].tag == "XSV" and morphemes[k + 1].start == behind.end
+    return "bound" if is_noun and not is_verb and behind.tag == "NNB" and behind.form in {"때문", "등", "따위"} else ""
 
 
 def _after_connective(before: Morpheme, behind: Morpheme) -> str:
@@ -244,4 +260,7 @@ def wants_joining(text: str, morphemes: Sequence[Morpheme], k: int) -> bool | No
     if before.tag == "EC" and before.form in {"어", "아", "여"} and behind.tag[:2] == "VX" and behind.form == "지":
         return True
     is_apart = before.tag in APART or before.tag[0] == "J" or behind.tag == "NNP"
-    return None if is_apart else False
+    # Nouns may be written apart, even where most write them together; a verb never joins the noun behind it.
+    are_words = all(m.tag == "NNG" and m.is_known and m.end - m.start > 1 for m in (before, behind))
+    is_verb = before.tag == "EC" and behind.tag[:2] == "NN"
+    return None if is_apart or are_words or is_verb else False

@@ -9,7 +9,7 @@ Source: the noisy channel model, Kernighan, Church and Gale 1990.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from downstream.writing.edits import Edit, Kind
@@ -93,6 +93,8 @@ TITLE = re.compile(
     r"\s(?:교수|씨|의원|대표|감독|선수|기자|박사|작가|회장|사장|장관|대통령|총리|위원장|시장|군수|양|군|모)(?![가-힣]{3})"
 )
 """Stands behind a name."""
+NEIGHBOUR_BEFORE, NEIGHBOUR_BEHIND = re.compile(r"([가-힣]{2,}) $"), re.compile(r" ([가-힣]{2,})")
+"""The eojeol beside another."""
 PARTICLES = {"을": "를", "를": "을", "은": "는", "는": "은", "이": "가", "가": "이", "과": "와", "와": "과"}
 NEEDS_FINAL = frozenset("을은이과")
 REASONS = {"spelling": "글자를 잘못 친 것으로 보입니다.", "grammar": "앞말의 받침에 맞는 조사를 씁니다."}
@@ -135,6 +137,8 @@ def typo_edits(
         slips = [*(candidates(word.group()) if is_suspect else ()), *([particle] if particle else [])]
         if not slips or TITLE.match(text, word.end()):
             continue
+        if slips != [particle] and _is_name(text, word.start(), word.end(), unknown):
+            slips = [particle] if particle else []
         found = [(int(known), slip) for known, slip in zip(lexicon.count(slips).tolist(), slips, strict=True) if known]
         found = [(known, slip) for known, slip in found if known >= (1 if slip == particle else limits.fewest)]
         if not found:
@@ -153,6 +157,16 @@ def typo_edits(
             confidence = 1 / (1 + math.exp(-(gain - 3)))
             others = tuple(slip for other, slip in ranked[1:] if other > 0)
             yield Edit(word.start(), word.end(), best, kind, REASONS[kind], confidence, others)
+
+
+def _is_name(text: str, start: int, end: int, unknown: Collection[int]) -> bool:
+    """Return whether an unknown eojeol is a name rather than a slip: it recurs, or an unknown one stands beside it."""
+    stem = text[start : max(start + 2, end - 1)]
+    if len(re.findall(rf"(?<![가-힣]){stem}", text)) > 1:
+        return True
+    before = NEIGHBOUR_BEFORE.search(text, max(0, start - CONTEXT), start)
+    behind = NEIGHBOUR_BEHIND.match(text, end)
+    return any(found is not None and not unknown.isdisjoint(range(*found.span(1))) for found in (before, behind))
 
 
 def _context(text: str, start: int, end: int) -> tuple[str, str]:
