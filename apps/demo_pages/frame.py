@@ -110,7 +110,7 @@ def choose_model(texts: Texts, kind: Kind, tasks: Sequence[str] = ()) -> ModelCh
         kind: of the models.
         tasks: official tasks whose models are offered first, in this order.
     """
-    found = [model for model in find_models(_model_folders()) if model.kind == kind]
+    found = [model for model in find_models(model_folders()) if model.kind == kind]
     if tasks:
         found.sort(key=lambda model: _rank(model, tasks))
     models = {str(model.path): model for model in found}
@@ -150,7 +150,8 @@ def _runtime_title(word: str, texts: Texts) -> str:
     return texts("sidebar.default_runtime") if word == DEFAULT else word
 
 
-def _model_folders() -> list[Path]:
+def model_folders() -> list[Path]:
+    """Return the folders that are or hold models, the bundled ones first."""
     named = [Path(name) for name in os.environ.get(MODELS, "").split(os.pathsep) if name]
     return [BUNDLED, *named, *st.session_state.get("added-folders", [])]
 

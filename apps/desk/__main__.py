@@ -17,6 +17,7 @@ from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.files import write_text
 from corpora.foundation.texts import LANGUAGES, Texts
 from corpora.readers.decoding import read_text
+from downstream.headlines.writer import HeadlineWriter
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,12 +33,14 @@ def _examine(argv: list[str]) -> int:
     parser.add_argument("draft", type=Path, help="text file")
     parser.add_argument("--title", default="", help="headline of the draft")
     parser.add_argument("--archive", type=Path, help="earlier articles: jsonl, csv …")
+    parser.add_argument("--headline-model", type=Path, help="folder of `python -m downstream.headline train`")
     parser.add_argument("--html", type=Path, help="write one HTML file")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--lang", choices=LANGUAGES, default=LANGUAGES[0], help="language of the headings")
     arguments = parser.parse(argv)
     archive = [Earlier(d.title, d.text) for d in read_documents(arguments.archive)] if arguments.archive else []
-    found = examine(read_text(arguments.draft), arguments.title, archive)
+    writer = HeadlineWriter.load(arguments.headline_model) if arguments.headline_model else None
+    found = examine(read_text(arguments.draft), arguments.title, archive, writer=writer)
     texts = Texts(arguments.lang, "demo")
     if arguments.html:
         write_text(arguments.html, to_html(found, texts))

@@ -11,6 +11,7 @@ from apps.stories.duplicates import find_duplicates
 from downstream.advertorial import advertorial
 from downstream.clickbait import clickbait
 from downstream.embed import encode
+from downstream.headlines.writer import HeadlineWriter
 from downstream.signals.finding import Findings
 from downstream.stance import stance
 from downstream.summarize import summarize
@@ -69,6 +70,8 @@ class Examined:
     """The most similar first."""
     signals: dict[str, Findings]
     """Tool → what it found."""
+    written_headlines: tuple[str, ...] = ()
+    """Of a model that writes headlines; those with numbers or names that the draft does not have are left out."""
 
     @property
     def copies(self) -> tuple[Similar, ...]:
@@ -76,13 +79,16 @@ class Examined:
         return tuple(each for each in self.similar if each.is_copy)
 
 
-def examine(text: str, title: str = "", archive: Sequence[Earlier] = ()) -> Examined:
+def examine(
+    text: str, title: str = "", archive: Sequence[Earlier] = (), *, writer: HeadlineWriter | None = None
+) -> Examined:
     """Ask every tool about a draft.
 
     Args:
         text: the draft.
         title: its headline, if it has one.
         archive: earlier articles that it is compared with.
+        writer: model of `python -m downstream.headline train`; default: headlines are parts of the draft alone.
 
     Raises:
         ValueError: an argument is no string.
@@ -104,6 +110,7 @@ def examine(text: str, title: str = "", archive: Sequence[Earlier] = ()) -> Exam
             "advertorial": advertorial(text, title),
             "clickbait": clickbait(title, text),
         },
+        written_headlines=tuple(written(text, writer)),
     )
 
 
@@ -120,6 +127,13 @@ def headlines(text: str, title: str = "") -> list[Part]:
     ranked = sorted(summarize(text, title=title, explain=True).candidates, key=lambda s: -s.score)
     found = [shortened(text, Part(s.text, s.start, s.end), LONGEST_HEADLINE) for s in ranked]
     return [part for part in found if part is not None][:NUM_HEADLINES]
+
+
+def written(text: str, writer: HeadlineWriter | None) -> list[str]:
+    """Return the headlines that a model writes; none without a model or for a text without a letter."""
+    if writer is None or not text.strip():
+        return []
+    return [found.text for found in writer.write(text, NUM_HEADLINES) if not found.is_extractive]
 
 
 def shortened(text: str, part: Part, longest: int) -> Part | None:

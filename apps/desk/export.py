@@ -18,7 +18,7 @@ def sections(found: Examined, texts: Texts) -> list[tuple[str, list[str]]]:
     named: list[tuple[str, list[str]]] = [
         ("summary", [" ".join(part.text.split()) for part in found.summary]),
         ("bullets", [f"· {part.text}" for part in found.bullets]),
-        ("headlines", [part.text for part in found.headlines]),
+        ("headlines", [*found.written_headlines, *(part.text for part in found.headlines)]),
         ("corrections", corrections),
         ("copies", [each.title for each in found.copies]),
         ("similar", similar),

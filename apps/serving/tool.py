@@ -1,10 +1,10 @@
 """Tools: what the server can do, each a Python function behind a path.
 
 A file of a folder in `apps/serving/tools` with a constant `TOOL` is served: it names the functions, and how a request
-for them looks, is computed and is answered. The arguments that a function takes are the fields of its request: they are read
-from its signature, so an argument that is added later is an option of the server, too. A result is cached as bytes of
-JSON without any text of the request: sentences and answers are stored as offsets, and converted to text for the client
-that sent the text.
+for them looks, is computed and is answered. The arguments that a function takes are the fields of its request: they
+are read from its signature, so an argument that is added later is an option of the server, too. A result is cached as
+bytes of JSON without any text of the request: sentences and answers are stored as offsets, and converted to text for
+the client that sent the text.
 """
 
 import functools

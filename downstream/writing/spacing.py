@@ -23,8 +23,8 @@ BLOCK = 20_000
 FREE_MODIFIERS = frozenset((*"각본전타총제매새한양귀현구신첫온맨주부대소고저순참", "오른", "왼"))
 """Determiners that many words are written together with."""
 ONE_WORDS = frozenset(
-    "작은방 작은딸 작은아들 작은집 작은형 작은누나 작은아버지 작은어머니 큰방 큰딸 큰아들 큰집 큰형 큰누나 큰아버지 큰어머니 "
-    "단둘 참다못하 보다못하".split()
+    {"단둘", "참다못하", "보다못하"}
+    | {size + noun for size in ("작은", "큰") for noun in ("방", "딸", "아들", "집", "형", "누나", "아버지", "어머니")}
 )
 """Words that look like two."""
 INSTITUTIONS = (

@@ -1,6 +1,8 @@
 """Page 편집 데스크: a draft, and what every tool says of it; corrections are accepted one by one and can be undone."""
 
 import functools
+from collections.abc import Iterable
+from pathlib import Path
 
 import streamlit as st
 
@@ -11,6 +13,7 @@ from apps.demo_pages.frame import (
     file_field,
     given_to,
     heading,
+    model_folders,
     run_job,
     show_refusal,
     take,
@@ -19,9 +22,11 @@ from apps.demo_pages.inputs import MAX_PASSAGE, check_text, read_upload
 from apps.demo_pages.marking import Mark, escaped, literal, marked, one_line, paper
 from apps.desk.changes import Change, changes
 from apps.desk.checkers import CHECKERS, Correction, accept
-from apps.desk.draft import Earlier, Examined, Part, examine
+from apps.desk.draft import Earlier, Examined, examine
 from apps.desk.export import to_html, to_text
 from corpora.foundation.texts import Texts
+from downstream.headlines.settings import SETTINGS_FILE
+from downstream.headlines.writer import HeadlineWriter
 from downstream.signals.finding import Findings
 
 SHOWN_CORRECTIONS = 40
@@ -58,6 +63,7 @@ def _draft(texts: Texts) -> None:
         with st.expander(texts("desk.archive"), icon=":material/inventory_2:"):
             file_field(texts, "desk", functools.partial(read_upload, "titles"))
             show_refusal("desk", texts)
+        writer = _choose_writer(texts)
         show_refusal("desk-draft", texts)
     given = given_to("desk-draft")
     if given is None:
@@ -65,7 +71,10 @@ def _draft(texts: Texts) -> None:
     title, text = given.records
     stored = given_to("desk")
     archive = [Earlier(a.title, a.text) for a in stored.records] if stored else []
-    found = run_job(texts, "desk", (title, text, id(stored)), lambda _: examine(text, title, archive))
+    job = (title, text, id(stored), writer)
+    found = run_job(
+        texts, "desk", job, lambda _: examine(text, title, archive, writer=load_writer(writer) if writer else None)
+    )
     if found is None:
         return
     with left:
@@ -76,6 +85,26 @@ def _draft(texts: Texts) -> None:
     with left, st.container(horizontal=True):
         download(texts("desk.as_text"), to_text(found, texts), "desk.txt")
         download(texts("desk.as_html"), to_html(found, texts), "desk.html")
+
+
+def _choose_writer(texts: Texts) -> str:
+    """Show the choice of a model that writes headlines, if there is one; returns its folder or nothing."""
+    found = writers_in(model_folders())
+    if not found:
+        return ""
+    return str(st.selectbox(texts("desk.writer"), ["", *map(str, found)], format_func=lambda f: Path(f).name or "–"))
+
+
+def writers_in(folders: Iterable[Path]) -> list[Path]:
+    """Return the folders that are models of `python -m downstream.headline train`, or lie in the given ones."""
+    inside = (path for folder in folders if folder.is_dir() for path in (folder, *sorted(folder.iterdir())))
+    return list(dict.fromkeys(path for path in inside if (path / SETTINGS_FILE).is_file()))
+
+
+@functools.lru_cache(maxsize=1)
+def load_writer(folder: str) -> HeadlineWriter:
+    """Load a model that writes headlines; the last one stays in memory."""
+    return HeadlineWriter.load(folder)
 
 
 def _take() -> None:
@@ -146,14 +175,14 @@ def _corrections(texts: Texts, found: Examined) -> None:
 
 
 def _beside(texts: Texts, found: Examined, *, has_archive: bool) -> None:
-    named: tuple[tuple[str, tuple[Part, ...]], ...] = (
-        ("bullets", found.bullets),
-        ("headlines", found.headlines),
-        ("summary", found.summary),
+    named = (
+        ("bullets", [part.text for part in found.bullets]),
+        ("headlines", [*found.written_headlines, *(part.text for part in found.headlines)]),
+        ("summary", [part.text for part in found.summary]),
     )
-    for name, parts in named:
+    for name, lines in named:
         st.subheader(texts(f"desk.{name}"), anchor=False)
-        items = "".join(f"<li>{escaped(' '.join(part.text.split()))}</li>" for part in parts)
+        items = "".join(f"<li>{escaped(' '.join(line.split()))}</li>" for line in lines)
         st.html(f'<ul class="pb-notes">{items}</ul>' if items else f'<p class="pb-quiet">{texts("desk.nothing")}</p>')
     st.subheader(texts("desk.signals"), anchor=False)
     rows = [

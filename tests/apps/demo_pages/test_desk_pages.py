@@ -1,12 +1,13 @@
 """The desk, the moderation of comments and the signals without a browser, in AppTest."""
 
 import time
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 import apps.demo_pages.desk
-from apps.demo_pages.desk import changes_html, marks_of
+from apps.demo_pages.desk import changes_html, marks_of, writers_in
 from apps.demo_pages.moderation import to_csv
 from apps.desk.changes import changes
 from apps.desk.checkers import Correction
@@ -32,6 +33,13 @@ def run(app: AppTest) -> AppTest:
         app.run()
     assert not app.exception, app.exception
     return app
+
+
+def test_models_that_write_headlines_are_found_in_folders(tmp_path: Path) -> None:
+    (tmp_path / "models" / "titles").mkdir(parents=True)
+    (tmp_path / "models" / "titles" / "headline.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "models" / "other").mkdir()
+    assert writers_in([tmp_path / "models", tmp_path / "missing"]) == [tmp_path / "models" / "titles"]
 
 
 def html_of(app: AppTest) -> str:

@@ -14,6 +14,7 @@ from apps.desk.checkers import Checker, Correction, accept, check
 from apps.desk.draft import LONGEST_BULLET, Earlier, Part, examine, shortened
 from apps.desk.export import to_html, to_text
 from corpora.foundation.texts import Texts
+from downstream.headlines.writer import HeadlineWriter
 
 OLD = (
     "한빛시는 3일 강변 산책로를 연다고 밝혔다. 사업비는 12억 원이다. "
@@ -145,6 +146,15 @@ def test_corrections_stand_in_the_export() -> None:
     found = examine("안되요.", "")
     shown = to_text(type(found)(**found.__dict__ | {"corrections": (correction,)}), KOREAN)
     assert "안되요 → 안 돼요" in shown
+
+
+def test_headlines_of_a_model_come_before_parts_of_the_draft() -> None:
+    writer = HeadlineWriter(lambda _body, _beams: [("한빛시 강변 산책로 3일 개장", -0.1), ("사업비 99억 원", -0.2)])
+    found = examine(OLD, "", writer=writer)
+    assert found.written_headlines == ("한빛시 강변 산책로 3일 개장",), "a number that the draft lacks is refused"
+    heading = KOREAN("desk.headlines")
+    assert f"[{heading}]\n한빛시 강변 산책로 3일 개장\n" in to_text(found, KOREAN)
+    assert examine("", "", writer=writer).written_headlines == ()
 
 
 def test_the_command_examines_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

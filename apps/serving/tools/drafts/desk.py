@@ -1,6 +1,7 @@
 """What all tools say of a draft: `apps.desk.examine`."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -8,9 +9,10 @@ from pydantic_core import to_json
 
 from apps.desk.draft import Earlier, Examined, examine
 from apps.serving.schemas import ArticleText, Strict, Text
-from apps.serving.tool import SAMPLE, Service, TextItem, Tool, describe_field
+from apps.serving.tool import BUNDLED, SAMPLE, Service, TextItem, Tool, describe_field
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import bundled
+from downstream.headlines.writer import HeadlineWriter
 
 MAX_DRAFTS, MAX_ARCHIVE = 8, 500
 
@@ -36,19 +38,24 @@ class DeskResponse(Strict):
     results: list[Examined]
 
 
-def open_desk(_source: str, _runtime: str) -> Service:
-    """Serve the desk with the bundled models."""
+def open_desk(source: str, _runtime: str) -> Service:
+    """Serve the desk with the bundled models, and a folder of a model that writes headlines.
+
+    Raises:
+        CheckpointError: it is none.
+    """
+    writer = None if source == BUNDLED else HeadlineWriter.load(source)
 
     def items(request: Any) -> list[TextItem]:
         archive = tuple(text for each in request.archive for text in (each.title, each.text))
         return [TextItem((each.text, each.title, *archive)) for each in request.articles]
 
     def compute(batch: Sequence[TextItem]) -> list[bytes]:
-        return [to_json(_examined(item)) for item in batch]
+        return [to_json(_examined(item, writer)) for item in batch]
 
     return Service(
         endpoint=TOOL.name,
-        model="desk",
+        model="desk" if source == BUNDLED else Path(source).name,
         digest=ModelFolder(bundled("embedder")).digest(),
         runtime="python",
         about={},
@@ -62,9 +69,10 @@ def open_desk(_source: str, _runtime: str) -> Service:
     )
 
 
-def _examined(item: TextItem) -> Examined:
+def _examined(item: TextItem, writer: HeadlineWriter | None) -> Examined:
     text, title, *earlier = item.texts
-    return examine(text, title, [Earlier(*pair) for pair in zip(earlier[::2], earlier[1::2], strict=True)])
+    archive = [Earlier(*pair) for pair in zip(earlier[::2], earlier[1::2], strict=True)]
+    return examine(text, title, archive, writer=writer)
 
 
 TOOL = Tool(
@@ -74,5 +82,6 @@ TOOL = Tool(
     response=DeskResponse,
     open=open_desk,
     locations={"text": "articles.text", "title": "articles.title"},
-    server_side=frozenset({"archive"}),
+    server_side=frozenset({"archive", "writer"}),
+    model="a model that writes headlines",
 )
