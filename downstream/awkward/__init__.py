@@ -10,12 +10,12 @@ The rules of `rules.toml` are opinions of editors, not errors of grammar. An unl
 masked language model does not expect between its neighbours; it may be wrong, or only new.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from corpora.characters import compose
-from corpora.sentences import Sentence, split_article
+from corpora.sentences import split_article
 from downstream.awkward.rules import all_rules
 from downstream.writing.edits import protected_spans
 from downstream.writing.likelihood import WordLikelihood, bundled_scorer
@@ -23,6 +23,8 @@ from downstream.writing.likelihood import WordLikelihood, bundled_scorer
 Kind = Literal["passive", "translationese", "nouns", "wordiness", "unlikely"]
 UNLIKELY = -18.0
 """Log-probability below which a word of one or two tokens is unlikely in its place."""
+MOST_TOKENS = 2
+"""A word of more tokens is rare anywhere."""
 LONGEST_SCORED = 200
 """Characters of a sentence whose words are scored."""
 UNLIKELY_REASON = "이 자리에서 보기 드문 말입니다."
@@ -88,17 +90,19 @@ def _unlikely(text: str) -> Iterator[Awkward]:
     sentences = [s for s in split_article(text) if len(s.text) <= LONGEST_SCORED]
     scored = bundled_scorer().words([sentence.text for sentence in sentences])
     for sentence, words in zip(sentences, scored, strict=True):
-        for start, end, word in _placed(sentence, words):
-            if len(word.tokens) <= 2 and word.log_probability < UNLIKELY:
+        for start, end, word in placed_words(sentence.text, words):
+            if word.log_probability < UNLIKELY:
+                start, end = sentence.start + start, sentence.start + end
                 yield Awkward(start, end, text[start:end], "unlikely", "unlikely", UNLIKELY_REASON)
 
 
-def _placed(sentence: Sentence, words: list[WordLikelihood]) -> Iterator[tuple[int, int, WordLikelihood]]:
-    """Yield words with their offsets in the text; those whose letters the tokenizer changed are left out."""
+def placed_words(sentence: str, words: Sequence[WordLikelihood]) -> Iterator[tuple[int, int, WordLikelihood]]:
+    """Yield words of one or two tokens with their offsets; those whose letters the tokenizer changed are left out."""
     cursor = 0
     for word in words:
         letters = "".join(token.removeprefix("##") for token in word.tokens)
-        at = sentence.text.find(letters, cursor)
+        at = sentence.find(letters, cursor)
         if at >= 0:
             cursor = at + len(letters)
-            yield sentence.start + at, sentence.start + cursor, word
+            if len(word.tokens) <= MOST_TOKENS:
+                yield at, cursor, word

@@ -1,19 +1,22 @@
 """Softer wordings of a comment: heavy words are masked, replaced by neutral ones, or left out, until it passes.
 
-The heaviest words come first; after each edit the rest is weighed again. An edit changes no other character, so line
-breaks and the words around it stay. A proposal says what remains of the comment, and whether it passes: an editor
-decides.
+The heaviest words come first; after each edit the rest is weighed again, and at the end every word is put back without
+which the comment passes all the same. An eojeol of several content words is edited in parts. An edit changes no other
+character, so line breaks and the words around it stay. A proposal says what remains of the comment, and whether it
+passes: an editor decides.
 """
 
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from corpora.foundation.config import load_toml
 from corpora.foundation.files import package_path
-from downstream.moderate.model import EOJEOL, Moderator, units_of
+from downstream.moderate.model import Moderator, Probabilities, units_of
+from downstream.writing.morphemes import analyze
 
 Manner: TypeAlias = Literal["mask", "neutral", "omit"]
 Edits: TypeAlias = Mapping[tuple[int, int], str]
@@ -23,6 +26,8 @@ MASK = "○"
 MASKED = re.compile(r"[^\W_]")
 """Letters and digits, which may stand for letters."""
 MAX_EDITS = 12
+CONTENT_TAGS = frozenset({"NNG", "NNP", "NR", "XR", "VV", "VA", "MAG"})
+"""Kiwi's tags of content words: nouns, numerals, roots, verbs, adjectives and adverbs."""
 WORDS = package_path("downstream", "moderate", "words.toml")
 BLANKS = re.compile(r"[ \t]{2,}")
 
@@ -52,7 +57,7 @@ class Softened:
     is_below: bool
     """Whether the score is below the threshold."""
     kept: float
-    """Share of the words that are unchanged."""
+    """Share of the content words (`CONTENT_TAGS`) that are unchanged; 1 for a text without any."""
 
 
 @functools.cache
@@ -74,29 +79,42 @@ def soften_with(
 
 
 def _soften(moderator: Moderator, text: str, headline: str | None, threshold: float, manner: Manner) -> Softened:
-    units = units_of(text)
+    words = content_words(text)
+    units = [part for unit in units_of(text) for part in parts_of(unit, words)]
     edits: dict[tuple[int, int], str] = {}
-    current = text
-    [row] = moderator.probabilities([current], [headline])
+    [row] = moderator.probabilities([text], [headline])
     for _ in range(MAX_EDITS):
         tried = list(_next_edits(text, units, edits, manner))
         if float(row @ moderator.severities()) < threshold or not tried:
             break
-        texts = [apply(text, each, manner) for each in tried]
-        rows = moderator.probabilities(texts, [headline] * len(tried))
-        best = int(moderator.scores(rows).argmin())
-        edits, row, current = tried[best], rows[best], texts[best]
+        best, row = _mildest(moderator, text, headline, manner, tried)
+        edits = tried[best]
+    while len(edits) > 1 and float(row @ moderator.severities()) < threshold:
+        fewer = [{unit: new for unit, new in edits.items() if unit != left_out} for left_out in edits]
+        best, other = _mildest(moderator, text, headline, manner, fewer)
+        if float(other @ moderator.severities()) >= threshold:
+            break
+        edits, row = fewer[best], other
     score = float(row @ moderator.severities())
     ordered = sorted(edits.items())
     return Softened(
         manner=manner,
-        text=current,
+        text=apply(text, edits, manner),
         edits=tuple(Edit(s, e, text[s:e], new) for (s, e), new in ordered),
         probabilities=dict(zip(moderator.labels, map(float, row), strict=True)),
         score=score,
         is_below=score < threshold,
-        kept=share_kept(text, [unit for unit, _ in ordered]),
+        kept=share_kept(words, [unit for unit, _ in ordered]),
     )
+
+
+def _mildest(
+    moderator: Moderator, text: str, headline: str | None, manner: Manner, tried: Sequence[Edits]
+) -> tuple[int, Probabilities]:
+    """Return which of some edits leaves the lowest score, and the probabilities after it."""
+    rows = moderator.probabilities([apply(text, each, manner) for each in tried], [headline] * len(tried))
+    best = int(moderator.scores(rows).argmin())
+    return best, rows[best]
 
 
 def _next_edits(
@@ -131,8 +149,21 @@ def apply(text: str, edits: Edits, manner: Manner) -> str:
     return BLANKS.sub(" ", edited).strip() if manner == "omit" else edited
 
 
-def share_kept(text: str, edited: Sequence[tuple[int, int]]) -> float:
-    """Return the share of the words with letters that no edit touches; 1 for a text without any."""
-    words = [found.span() for found in EOJEOL.finditer(text) if any(map(str.isalnum, found[0]))]
+def content_words(text: str) -> list[tuple[int, int]]:
+    """Return the content words of a text as offsets, in order."""
+    [morphemes] = analyze([(0, text)])
+    tagged = ((m.start, m.end) for m in morphemes if m.tag.partition("-")[0] in CONTENT_TAGS)
+    return sorted({(start, end) for start, end in tagged if start < end})
+
+
+def parts_of(unit: tuple[int, int], words: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Divide a unit before each but the first of its content words."""
+    start, end = unit
+    cuts = [start, *[first for first, _ in words if start <= first < end][1:], end]
+    return [(a, b) for a, b in pairwise(cuts) if a < b]
+
+
+def share_kept(words: Sequence[tuple[int, int]], edited: Sequence[tuple[int, int]]) -> float:
+    """Return the share of words that no edit touches; 1 if there are none."""
     touched = sum(any(start < e and s < end for s, e in edited) for start, end in words)
     return 1 - touched / len(words) if words else 1.0

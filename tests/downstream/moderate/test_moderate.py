@@ -124,7 +124,8 @@ def test_softened_comments_pass_and_keep_the_rest(moderator: Moderator) -> None:
         assert apply(text, {(e.start, e.end): e.replacement for e in each.edits}, each.manner) == each.text
     assert "○" in proposals[0].text
     assert soften_with(moderator, "연기가 좋았다") == ()
-    assert share_kept("하나 둘 셋 넷", [(0, 2)]) == 0.75
+    assert share_kept([(0, 2), (3, 4), (5, 6), (7, 8)], [(0, 2)]) == 0.75
+    assert share_kept([], [(0, 2)]) == 1
 
 
 def test_hostile_comments_neither_crash_nor_shift_offsets(moderator: Moderator) -> None:
