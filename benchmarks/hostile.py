@@ -26,9 +26,11 @@ from downstream.task import SAMPLE_ROOT
 Place: TypeAlias = tuple[int, int, str, str]
 """Start, end, what should stand there, and the text that holds it."""
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "hostile.md"
-LONGEST = 160
+LONGEST = 80
 """Characters of most texts; one in `EVERY_LONG` has up to `VERY_LONG`."""
-EVERY_LONG, VERY_LONG = 100, 3_000
+EVERY_LONG, VERY_LONG = 200, 3_000
+LONGEST_SCORED = 40
+"""Characters of a text in which unlikely words are looked for, which takes long."""
 HANGUL = "가나다라되돼안않을를이가은는과와의것수있없다요죠까ㅋㅎㅠㅏㅣㄱㄹ각힣"
 DECOMPOSED = "".join(map(chr, (*range(0x1100, 0x1113), *range(0x1161, 0x1176), *range(0x11A8, 0x11C3))))
 BLANKS = " \t\n\r\f\v\x00\x1b\x85\xa0\u200b\u200d\u2028\u2029\u202e\u2060\u3000\u3164\ufeff\ufffe\U000e0001"
@@ -89,7 +91,7 @@ def awkward_places(text: str) -> Iterator[Place]:
     """Yield the places of awkward wording, unlikely words included."""
     from downstream.awkward import awkward
 
-    for found in awkward(text, unlikely=len(text) <= LONGEST, quotations=True):
+    for found in awkward(text, unlikely=len(text) <= LONGEST_SCORED, quotations=True):
         yield found.start, found.end, found.text, text
 
 

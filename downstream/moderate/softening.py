@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, get_args
 
 from corpora.foundation.config import load_toml
 from corpora.foundation.files import package_path
-from downstream.moderate.model import Moderator, Probabilities, units_of
+from downstream.moderate.model import MAX_OCCLUSIONS, Moderator, Probabilities, units_of
 from downstream.writing.morphemes import analyze
 
 Manner: TypeAlias = Literal["mask", "neutral", "omit"]
@@ -80,7 +80,7 @@ def soften_with(
 
 def _soften(moderator: Moderator, text: str, headline: str | None, threshold: float, manner: Manner) -> Softened:
     words = content_words(text)
-    units = [part for unit in units_of(text) for part in parts_of(unit, words)]
+    units = _heaviest(moderator, text, [p for unit in units_of(text) for p in parts_of(unit, words)], headline)
     edits: dict[tuple[int, int], str] = {}
     [row] = moderator.probabilities([text], [headline])
     for _ in range(MAX_EDITS):
@@ -106,6 +106,19 @@ def _soften(moderator: Moderator, text: str, headline: str | None, threshold: fl
         is_below=score < threshold,
         kept=share_kept(words, [unit for unit, _ in ordered]),
     )
+
+
+def _heaviest(
+    moderator: Moderator, text: str, units: Sequence[tuple[int, int]], headline: str | None
+) -> list[tuple[int, int]]:
+    """Return at most `MAX_OCCLUSIONS` units: those of the heaviest groups of neighbours."""
+    size = -(-len(units) // MAX_OCCLUSIONS)
+    if size <= 1:
+        return list(units)
+    groups = [units[k : k + size] for k in range(0, len(units), size)]
+    weights = moderator.weigh(text, [(group[0][0], group[-1][1]) for group in groups], headline)
+    heavy = [unit for k in (-weights).argsort() for unit in groups[int(k)]]
+    return sorted(heavy[:MAX_OCCLUSIONS])
 
 
 def _mildest(

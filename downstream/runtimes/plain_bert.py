@@ -9,6 +9,7 @@ The weights are read by `downstream.runtimes.weights` and run by `downstream.run
 """
 
 import json
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 TOKENIZER_FILE = "tokenizer.json"
+SURROGATES = re.compile("[\ud800-\udfff]")
 INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 PLAIN_NORMALIZER = {"type": "BertNormalizer", "strip_accents": False, "lowercase": False}
 """What every tokenizer of ours does to composed text, besides `clean_text` and spaces around Chinese characters."""
@@ -113,9 +115,9 @@ class PlainTokenizer:
             max_length: tokens from which on it is cut, special ones included; default: what the model reads.
             add_special_tokens: put [CLS] and [SEP] around.
         """
-        rows: list[Any] = [nfc(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        rows: list[Any] = [_readable(text) for text in ([texts] if isinstance(texts, str) else texts)]
         if pairs is not None:
-            rows = list(zip(rows, map(nfc, pairs), strict=True))
+            rows = list(zip(rows, map(_readable, pairs), strict=True))
         with self._lock:  # truncation is a setting of the one tokenizer
             if truncation:
                 self._tokenizer.enable_truncation(max_length or self.model_max_length, strategy="longest_first")
@@ -134,3 +136,8 @@ class PlainTokenizer:
     def convert_ids_to_tokens(self, id_: int) -> str:
         """Return the subword of an id."""
         return str(self._tokenizer.id_to_token(id_))
+
+
+def _readable(text: str) -> str:
+    """Return a text in composed form; lone surrogates, which tokenizers refuses, become replacement marks."""
+    return nfc(SURROGATES.sub("\ufffd", text))

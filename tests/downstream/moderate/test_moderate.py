@@ -124,6 +124,8 @@ def test_softened_comments_pass_and_keep_the_rest(moderator: Moderator) -> None:
         assert apply(text, {(e.start, e.end): e.replacement for e in each.edits}, each.manner) == each.text
     assert "○" in proposals[0].text
     assert soften_with(moderator, "연기가 좋았다") == ()
+    for each in soften_with(moderator, "쓰레기 " + "연기가 좋았다 " * 300 + "멍청한 놈들"):
+        assert "연기가 좋았다" in each.text, "of a long comment, the heavy parts are edited"
     assert share_kept([(0, 2), (3, 4), (5, 6), (7, 8)], [(0, 2)]) == 0.75
     assert share_kept([], [(0, 2)]) == 1
 

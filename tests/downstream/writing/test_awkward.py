@@ -41,6 +41,9 @@ def test_hostile_texts_are_survived_with_exact_slices() -> None:
     for text in texts:
         for found in awkward(text, quotations=True):
             assert text[found.start : found.end] == found.text
+    for text in ("\ud800", "그는 \ud83d 고양을 발표했다.", "👨\u200d👩\u200d👧 발표했다."):
+        for found in awkward(text, unlikely=True, quotations=True):
+            assert text[found.start : found.end] == found.text, text
 
 
 def test_the_command_names_place_and_reason(
