@@ -195,8 +195,8 @@ def page(root: Path, part: Role, flags: Path | None) -> str:
             *clean_rows,
             "",
             f"The flags were judged by eye (`{JUDGED}`): is the text wrong there, and the first suggestion right? The "
-            "others are false alarms. WikiTree's sentences are those of KLUE-NER; none of them chose anything. After the "
-            "flags had been read, two rules that made three of the false alarms were mended (그뿐만, 터널뿐만).",
+            "others are false alarms. WikiTree's sentences are those of KLUE-NER; none of them chose anything. After "
+            "the flags had been read, two rules that made three of the false alarms were mended (그뿐만, 터널뿐만).",
             "",
             "## Cost, on one core",
             "",
