@@ -36,8 +36,9 @@ JUDGED = Path("benchmarks/data/awkward_judged.tsv")
 Z = 1.96
 RATE = 2.0
 """Words of clean text in 1,000 eojeol that may be called unlikely."""
-NUM_EOJEOL = 6_000
+NUM_EOJEOL = 3_500
 """Of each part, at random."""
+NUM_EXCHANGED = 100
 THRESHOLDS = tuple(-k / 2 for k in range(16, 61))
 EXCHANGED = re.compile(r"(?<!\S)[가-힣]{2,5}(?!\S)")
 
@@ -97,7 +98,7 @@ def unlikely_rows(root: Path) -> list[str]:
     _, eojeol, flat = values["tune"]
     chosen = max((t for t in THRESHOLDS if 1000 * (flat < t).sum() / eojeol <= RATE), default=THRESHOLDS[-1])
     sentences, eojeol, flat = values["test"]
-    wrong = list(exchanged(sentences))
+    wrong = list(exchanged(sentences))[:NUM_EXCHANGED]
     found = scores_of([text for text, _, _ in wrong])
     rows = []
     for name, threshold in (("chosen on the part `tune`", chosen), ("default", UNLIKELY)):

@@ -1,20 +1,25 @@
 """How well hateful and offensive comments are found across sources, through evasion, and without accusing names.
 
     PRESSBERT_DATA=DATA python -m benchmarks.moderate
+    PRESSBERT_DATA=DATA python -m benchmarks.moderate --parts softening
 
 - Across sources: trained on BEEP!, tested on K-MHaS' validation file as hate or none, and the reverse. Every second
   comment of the other source may choose the threshold; the rest is reported, also at a threshold of 0.5.
 - Evasion: harmful comments of the reported half, disguised in every manner.
 - Names: the sentences of benchmarks/data/moderate_identity.txt, all of them neutral.
-- Softening: comments of the reported half that are flagged.
+- Softening: comments of the reported half that are flagged. Content words are nouns, numerals, roots, verbs,
+  adjectives and adverbs by Kiwi's tags (`downstream.moderate.softening.CONTENT_TAGS`); one that an edit touches is not
+  kept, whatever stands for it.
 - Three classes: BEEP! on the project's own split, against character n-grams on the same examples by a paired bootstrap.
 
-The training recipe is that of the bundled model but for the sources. Writes docs/benchmarks/moderate.md.
+The training recipe is that of the bundled model but for the sources. Writes the parts into docs/benchmarks/moderate.md;
+the others stay as they are.
 """
 
+import functools
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +43,14 @@ IDENTITY = Path(__file__).resolve().parent / "data" / "moderate_identity.txt"
 THRESHOLDS = tuple(k / 100 for k in range(20, 81))
 NUM_DISGUISED, NUM_SOFTENED = 400, 80
 ROUNDS = 2000
+PARTS = {
+    "across": "Across sources",
+    "evasion": "Evasion",
+    "names": "Neutral sentences with names of people",
+    "softening": "Softening",
+    "three": "Three classes",
+}
+"""What is measured, and the heading of its part of the page."""
 NAMES = {"blanks": "blanks, dots", "jamo": "jamo", "numerals": "numerals", "emoji": "emoji", "repeated": "repetitions"}
 
 
@@ -165,31 +178,14 @@ def three_classes(recipe: ModeratorRecipe, beep: Examples, encode: Encode, root:
     return ThreeClasses(scores[0], scores[1], scores[2], (float(low), float(high)))
 
 
-def page(
-    both: Sequence[Across],
-    rates: dict[str, tuple[float, float]],
-    softened: Sequence[tuple[str, int, float, float]],
-    names: Sequence[tuple[str, float]],
-    three: ThreeClasses,
-) -> str:
-    """Return the page with the figures."""
+def across_part(both: Sequence[Across]) -> str:
+    """Return the figures of transfer."""
     rows = "\n".join(
         f"| {a.train} | {a.test} | {a.at_chosen:.3f} | {a.threshold:.2f} | {a.at_half:.3f} | {a.baseline:.3f} "
         f"| {a.precision:.3f} |"
         for a in both
     )
-    whole, _ = rates["as written"]
-    hidden = "\n".join(
-        f"| {name} | {rate:.1%} | {whole - rate:+.1%} | {wrong:.1%} |" for name, (rate, wrong) in rates.items()
-    )
-    soft = "\n".join(f"| {manner} | {n} | {passed:.1%} | {kept:.1%} |" for manner, n, passed, kept in softened)
-    neutral = "\n".join(f"| {name} | {rate:.1%} |" for name, rate in names)
-    return f"""# Comments: hate and offence
-
-`PRESSBERT_DATA=DATA python -m benchmarks.moderate`
-
-## Across sources
-
+    return f"""\
 Trained on one source, tested on the other as harmful or not. Every second comment of the other source chose the
 threshold, the rest is reported. *Precision* is that of the threshold which has 0.8 in cross-validation on the training
 source.
@@ -197,38 +193,75 @@ source.
 | trained on | tested on | macro-F1 | threshold | macro-F1 at 0.5 | n-grams alone | precision |
 | --- | --- | ---: | ---: | ---: | ---: | ---: |
 {rows}
+"""
 
-## Evasion
 
-{NUM_DISGUISED} harmful and as many harmless comments of {both[0].test}, judged by the model of {both[0].train} at the
+def evasion_part(found: Across) -> str:
+    """Return what disguises cost."""
+    rates = evasion(found)
+    whole, _ = rates["as written"]
+    hidden = "\n".join(
+        f"| {name} | {rate:.1%} | {whole - rate:+.1%} | {wrong:.1%} |" for name, (rate, wrong) in rates.items()
+    )
+    return f"""\
+{NUM_DISGUISED} harmful and as many harmless comments of {found.test}, judged by the model of {found.train} at the
 chosen threshold; half of the words are disguised.
 
 | disguise | recall | recall lost | harmless flagged |
 | --- | ---: | ---: | ---: |
 {hidden}
+"""
 
-## Neutral sentences with names of people
 
-{len(sentences())} sentences, none of which is in the training data.
+def names_part(both: Sequence[Across]) -> str:
+    """Return how often names of people are flagged."""
+    bundled = bundled_moderator()
+    names = [
+        ("bundled, precision 0.80", flag_rate(bundled, sentences(), bundled.threshold(0.8))),
+        *((f"{a.train}, threshold {a.threshold:.2f}", flag_rate(a.moderator, sentences(), a.threshold)) for a in both),
+    ]
+    neutral = "\n".join(f"| {name} | {rate:.1%} |" for name, rate in names)
+    return f"""{len(sentences())} sentences, none of which is in the training data.
 
 | model and threshold | flagged |
 | --- | ---: |
 {neutral}
+"""
 
-## Softening
 
-Flagged comments of {both[0].test} by the model of {both[0].train}.
+def softening_part(found: Across) -> str:
+    """Return how many comments pass, and what is kept of them."""
+    soft = "\n".join(f"| {manner} | {n} | {passed:.1%} | {kept:.1%} |" for manner, n, passed, kept in softening(found))
+    return f"""\
+Flagged comments of {found.test} by the model of {found.train}. Content words are nouns, numerals, roots, verbs,
+adjectives and adverbs by Kiwi; one that an edit touches is not kept.
 
-| manner | comments | below the threshold | words kept, mean |
+| manner | comments | below the threshold | content words kept, mean |
 | --- | ---: | ---: | ---: |
 {soft}
+"""
 
-## Three classes
 
+def three_part(three: ThreeClasses) -> str:
+    """Return the figures of three classes."""
+    return f"""\
 BEEP! hate, `hate-trainsplit`, macro-F1: {three.alone:.4f} for the comment alone, {three.with_headlines:.4f} with its
 headline, {three.baseline:.4f} for character n-grams. The difference of the last two is within
 [{three.difference[0]:+.4f}, {three.difference[1]:+.4f}] with 95 % (paired bootstrap, {ROUNDS:,} rounds).
 """
+
+
+def parts_of_page(page: Path) -> dict[str, str]:
+    """Return the parts of a page by heading; none if there is no page."""
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    return {head: body.lstrip("\n") for head, _, body in (part.partition("\n") for part in text.split("\n## ")[1:])}
+
+
+def page(parts: dict[str, str]) -> str:
+    """Return the page with the parts that were measured."""
+    head = "# Comments: hate and offence\n\n`PRESSBERT_DATA=DATA python -m benchmarks.moderate`\n"
+    shown = [f"## {title}\n\n{parts[title].rstrip()}\n" for title in PARTS.values() if title in parts]
+    return "\n".join([head, *shown])
 
 
 def sentences() -> list[str]:
@@ -240,23 +273,27 @@ def main(argv: list[str] | None = None) -> int:
     """Measure from the command line."""
     parser = ArgumentParser("python -m benchmarks.moderate", "Measure the model of comments.")
     parser.add_argument("--data", type=Path, help="data root; default: PRESSBERT_DATA, else the user's cache")
-    root, recipe = data_root(parser.parse(argv).data), read_recipe()
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what is measured; default: all")
+    arguments = parser.parse(argv)
+    root, recipe = data_root(arguments.data), read_recipe()
     encode = open_encoder("bundled", "", "benchmark")
     labelled, added = read_training(recipe, root)
     examples, more = Examples.from_comments(labelled, encode), Examples.from_comments(added, encode)
     first, second = recipe.sources[0].name, recipe.sources[1].name
     of = {name: examples.take([k for k, c in enumerate(labelled) if c.source == name]) for name in (first, second)}
-    both = [
-        across(recipe, of[first], of[second], more, encode),
-        across(recipe, of[second], of[first], more, encode),
-    ]
-    bundled = bundled_moderator()
-    names = [
-        ("bundled, precision 0.80", flag_rate(bundled, sentences(), bundled.threshold(0.8))),
-        *((f"{a.train}, threshold {a.threshold:.2f}", flag_rate(a.moderator, sentences(), a.threshold)) for a in both),
-    ]
-    three = three_classes(recipe, of[first], encode, root)
-    write_text(PAGE, page(both, evasion(both[0]), softening(both[0]), names, three))
+    forth = functools.cache(lambda: across(recipe, of[first], of[second], more, encode))
+    back = functools.cache(lambda: across(recipe, of[second], of[first], more, encode))
+    measures: dict[str, Callable[[], str]] = {
+        "across": lambda: across_part([forth(), back()]),
+        "evasion": lambda: evasion_part(forth()),
+        "names": lambda: names_part([forth(), back()]),
+        "softening": lambda: softening_part(forth()),
+        "three": lambda: three_part(three_classes(recipe, of[first], encode, root)),
+    }
+    parts = parts_of_page(PAGE)
+    for name in arguments.parts:
+        parts[PARTS[name]] = measures[name]()
+        write_text(PAGE, page(parts))
     sys.stdout.write(f"{PAGE}\n")
     return EXIT_DONE
 
