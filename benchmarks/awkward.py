@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.files import write_text
@@ -79,7 +80,7 @@ def exchanged(sentences: Sequence[str]) -> Iterator[tuple[str, int, int]]:
 
 def scores_of(sentences: Sequence[str]) -> list[list[tuple[int, int, float]]]:
     """Return the words of each sentence that can be called unlikely: places and log-probabilities."""
-    scored = []
+    scored: list[list[tuple[int, int, float]]] = []
     for sentence, words in zip(sentences, bundled_scorer().words(sentences), strict=True):
         spans = protected_spans(sentence, with_quotations=True)
         placed = [(start, end, word.log_probability) for start, end, word in placed_words(sentence, words)]
@@ -89,8 +90,9 @@ def scores_of(sentences: Sequence[str]) -> list[list[tuple[int, int, float]]]:
 
 def unlikely_rows(root: Path) -> list[str]:
     """Choose the threshold on one part and report on another."""
-    values = {}
-    for role in ("tune", "test"):
+    values: dict[Role, tuple[list[str], int, NDArray[np.float64]]] = {}
+    parts: tuple[Role, ...] = ("tune", "test")
+    for role in parts:
         sentences = sentences_of(root, role)
         eojeol = sum(len(sentence.split()) for sentence in sentences)
         flat = np.array([value for words in scores_of(sentences) for _, _, value in words])

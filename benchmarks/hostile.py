@@ -173,7 +173,8 @@ TOOLS: Mapping[str, Callable[[str], Iterator[Place]]] = {
 
 def judge(tool: str, texts: Sequence[str]) -> tuple[int, list[str]]:
     """Return the number of places that a tool names, and what went wrong, with the text."""
-    number, faults = 0, []
+    number = 0
+    faults: list[str] = []
     for text in texts:
         try:
             for start, end, stated, whole in TOOLS[tool](text):
@@ -224,7 +225,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse(argv)
     if unknown := [name for name in arguments.tools if name not in TOOLS]:
         raise UsageError("--tools", f"unknown tool '{unknown[0]}'", suggest(unknown[0], TOOLS))
-    rows, faults = rows_of(arguments.out), []
+    rows = rows_of(arguments.out)
+    faults: list[str] = []
     for tool in arguments.tools:
         rows[tool], found = row_of(tool, arguments.number)
         faults += found

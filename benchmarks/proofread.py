@@ -121,7 +121,8 @@ def shown(text: str, found: Correction) -> str:
 def clean_row(name: str, texts: Sequence[str], proofreader: Proofreader, listed: list[str]) -> str:
     """Return what is flagged in clean text of a genre, and how much of it is right; every flag is added to LISTED."""
     judged = {flag: verdict for _, (verdict, flag) in read_tsv_rows(JUDGED, "verdict", "flag")}
-    eojeol, flags = sum(len(text.split()) for text in texts), []
+    eojeol = sum(len(text.split()) for text in texts)
+    flags: list[tuple[str, str]] = []
     for text in texts:
         flags += [(found.kind, shown(text, found)) for found in proofreader.proofread(text)]
     listed += [f"{judged.get(flag, 'new')}\t{name}\t{kind}\t{flag}" for kind, flag in flags]
