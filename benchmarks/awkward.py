@@ -88,18 +88,18 @@ def scores_of(sentences: Sequence[str]) -> list[list[tuple[int, int, float]]]:
     return scored
 
 
+def measured(root: Path, role: Role) -> tuple[list[str], int, NDArray[np.float64]]:
+    """Return sentences of a part, their eojeol, and the log-probabilities of their words."""
+    sentences = sentences_of(root, role)
+    values = np.array([value for words in scores_of(sentences) for _, _, value in words])
+    return sentences, sum(len(sentence.split()) for sentence in sentences), values
+
+
 def unlikely_rows(root: Path) -> list[str]:
     """Choose the threshold on one part and report on another."""
-    values: dict[Role, tuple[list[str], int, NDArray[np.float64]]] = {}
-    parts: tuple[Role, ...] = ("tune", "test")
-    for role in parts:
-        sentences = sentences_of(root, role)
-        eojeol = sum(len(sentence.split()) for sentence in sentences)
-        flat = np.array([value for words in scores_of(sentences) for _, _, value in words])
-        values[role] = sentences, eojeol, flat
-    _, eojeol, flat = values["tune"]
+    _, eojeol, flat = measured(root, "tune")
     chosen = max((t for t in THRESHOLDS if 1000 * (flat < t).sum() / eojeol <= RATE), default=THRESHOLDS[-1])
-    sentences, eojeol, flat = values["test"]
+    sentences, eojeol, flat = measured(root, "test")
     wrong = list(exchanged(sentences))[:NUM_EXCHANGED]
     found = scores_of([text for text, _, _ in wrong])
     rows = []
