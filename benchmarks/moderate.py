@@ -33,7 +33,7 @@ from downstream.finetuning.ngrams import NgramClassifier
 from downstream.metrics import macro_f1
 from downstream.moderate.evasion import disguise
 from downstream.moderate.model import Encode, Moderator, bundled_moderator, open_encoder
-from downstream.moderate.softening import soften_with
+from downstream.moderate.softening import content_words, soften_with
 from downstream.moderate.sources import LABELS
 from downstream.moderate.training import Examples, ModeratorRecipe, fit, judge_examples, read_recipe, read_training
 from downstream.task import get_task
@@ -129,18 +129,37 @@ def evasion(found: Across) -> dict[str, tuple[float, float]]:
     return rates
 
 
-def softening(found: Across) -> list[tuple[str, int, float, float]]:
-    """Return for each manner the number of flagged comments, the share that passes, and the share of words kept."""
+@dataclass(frozen=True)
+class Softening:
+    """What the proposals of one manner do to flagged comments."""
+
+    manner: str
+    number: int
+    passed: float
+    """Share below the threshold."""
+    kept: float
+    """Share of content words that no edit touches, mean over comments."""
+    kept_together: float
+    """The same over all words of all comments."""
+    one_each: float
+    """What `kept` would be if a single content word were edited in each comment."""
+
+
+def softening(found: Across) -> list[Softening]:
+    """Return what each manner does."""
     draw = random.Random(1)  # noqa: S311
     chosen = draw.sample(found.harmful, min(4 * NUM_SOFTENED, len(found.harmful)))
     settings = found.moderator.settings.model_copy(update={"thresholds": {"0.80": found.threshold}})
     model = replace(found.moderator, settings=settings)
-    proposals = [made for text in chosen if (made := soften_with(model, text))][:NUM_SOFTENED]
-    rows: list[tuple[str, int, float, float]] = []
-    for k, first in enumerate(proposals[0]):
-        each = [proposal[k] for proposal in proposals]
-        passed = float(np.mean([proposal.is_below for proposal in each]))
-        rows.append((first.manner, len(each), passed, float(np.mean([proposal.kept for proposal in each]))))
+    pairs = [(text, made) for text in chosen if (made := soften_with(model, text))][:NUM_SOFTENED]
+    sizes = np.array([len(content_words(text)) for text, _ in pairs])
+    rows: list[Softening] = []
+    for k, first in enumerate(pairs[0][1]):
+        kept = np.array([made[k].kept for _, made in pairs])
+        passed = float(np.mean([made[k].is_below for _, made in pairs]))
+        together = float((kept * sizes).sum() / sizes.sum())
+        one_each = float(np.where(sizes > 0, 1 - 1 / np.maximum(sizes, 1), 1).mean())
+        rows.append(Softening(first.manner, len(pairs), passed, float(kept.mean()), together, one_each))
     return rows
 
 
@@ -231,13 +250,17 @@ def names_part(both: Sequence[Across]) -> str:
 
 def softening_part(found: Across) -> str:
     """Return how many comments pass, and what is kept of them."""
-    soft = "\n".join(f"| {manner} | {n} | {passed:.1%} | {kept:.1%} |" for manner, n, passed, kept in softening(found))
+    rows = softening(found)
+    soft = "\n".join(
+        f"| {row.manner} | {row.number} | {row.passed:.1%} | {row.kept:.1%} | {row.kept_together:.1%} |" for row in rows
+    )
     return f"""\
 Flagged comments of {found.test} by the model of {found.train}. Content words are nouns, numerals, roots, verbs,
-adjectives and adverbs by Kiwi; one that an edit touches is not kept.
+adjectives and adverbs by Kiwi; one that an edit touches is not kept, whatever stands for it. Comments are short: if one
+content word were edited in each, {rows[0].one_each:.1%} would be kept on the mean.
 
-| manner | comments | below the threshold | content words kept, mean |
-| --- | ---: | ---: | ---: |
+| manner | comments | below the threshold | content words kept, mean of comments | of all words |
+| --- | ---: | ---: | ---: | ---: |
 {soft}
 """
 

@@ -70,13 +70,10 @@ class NgramSpace:
         self.keys, self.idf = keys, idf
 
     @classmethod
-    def fit(cls, texts: Sequence[Hashes], min_frequency: int, max_number: int | None = None) -> "NgramSpace":
-        """Know the n-grams that occur in at least MIN_FREQUENCY texts, at most MAX_NUMBER, the most frequent ones."""
+    def fit(cls, texts: Sequence[Hashes], min_frequency: int) -> "NgramSpace":
+        """Know the n-grams that occur in at least MIN_FREQUENCY texts."""
         keys, counts = np.unique(np.concatenate([np.unique(text) for text in texts]), return_counts=True)
         is_kept = counts >= min_frequency
-        if max_number is not None and is_kept.sum() > max_number:
-            # All n-grams that are as frequent as the last one are in or out together.
-            is_kept &= counts > np.sort(counts)[-max_number - 1]
         idf = np.log((1 + len(texts)) / (1 + counts[is_kept])) + 1
         return cls(keys[is_kept], idf.astype(np.float16).astype(np.float32))
 

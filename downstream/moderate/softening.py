@@ -10,8 +10,11 @@ import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from corpora.foundation.config import load_toml
 from corpora.foundation.files import package_path
@@ -26,6 +29,8 @@ MASK = "○"
 MASKED = re.compile(r"[^\W_]")
 """Letters and digits, which may stand for letters."""
 MAX_EDITS = 12
+LARGEST_SEARCH = (MAX_OCCLUSIONS, 14, 9)
+"""Units of which all sets of one, two and three are tried, before edits are added one by one."""
 CONTENT_TAGS = frozenset({"NNG", "NNP", "NR", "XR", "VV", "VA", "MAG"})
 """Kiwi's tags of content words: nouns, numerals, roots, verbs, adjectives and adverbs."""
 WORDS = package_path("downstream", "moderate", "words.toml")
@@ -81,9 +86,9 @@ def soften_with(
 def _soften(moderator: Moderator, text: str, headline: str | None, threshold: float, manner: Manner) -> Softened:
     words = content_words(text)
     units = _heaviest(moderator, text, [p for unit in units_of(text) for p in parts_of(unit, words)], headline)
-    edits: dict[tuple[int, int], str] = {}
     [row] = moderator.probabilities([text], [headline])
-    for _ in range(MAX_EDITS):
+    edits, row = _fewest(moderator, text, headline, threshold, manner, units) or ({}, row)
+    for _ in range(MAX_EDITS - len(edits)):
         tried = list(_next_edits(text, units, edits, manner))
         if float(row @ moderator.severities()) < threshold or not tried:
             break
@@ -106,6 +111,36 @@ def _soften(moderator: Moderator, text: str, headline: str | None, threshold: fl
         is_below=score < threshold,
         kept=share_kept(words, [unit for unit, _ in ordered]),
     )
+
+
+def _fewest(
+    moderator: Moderator,
+    text: str,
+    headline: str | None,
+    threshold: float,
+    manner: Manner,
+    units: Sequence[tuple[int, int]],
+) -> tuple[dict[tuple[int, int], str], NDArray[np.float64]] | None:
+    """Return the edits of one, two or three units that suffice, with the probabilities after them; None if none do.
+
+    Pairs and triples are made of the units that weigh most, so many as there is time for.
+    """
+    alone = [unit for unit in units if replacement(text[slice(*unit)], manner) != text[slice(*unit)]]
+    for size, most in enumerate(LARGEST_SEARCH, start=1):
+        tried = [
+            {unit: replacement(text[slice(*unit)], manner) for unit in chosen}
+            for chosen in combinations(alone[:most], size)
+        ]
+        if not tried:
+            return None
+        rows = moderator.probabilities([apply(text, each, manner) for each in tried], [headline] * len(tried))
+        scores = moderator.scores(rows)
+        best = int(scores.argmin())
+        if scores[best] < threshold:
+            return tried[best], rows[best]
+        if size == 1:
+            alone = [alone[k] for k in scores.argsort()]
+    return None
 
 
 def _heaviest(

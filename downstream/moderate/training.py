@@ -1,10 +1,9 @@
 """Train a model of comments: `python -m downstream.moderate train --data ROOT --out FOLDER`.
 
-Comments of all sources are trained on together, then unlabelled comments as well, with the shares of labels that the
-first model gives them (self-training): so n-grams learn from words that no labelled comment has. A source has a bias of
-its own, of which the mean is used afterwards, because sources draw the line elsewhere. Comments that are harmful
-without a grade count as offensive and hateful in the proportion that a model of the graded ones gives them. Thresholds
-and scores come from cross-validation, in which comments with the same text stay together.
+Comments of all sources are trained on together. A source has a bias of its own, of which the mean is used afterwards,
+because sources draw the line elsewhere. Comments that are harmful without a grade count as offensive and hateful in the
+proportion that a model of the graded ones gives them. Thresholds and scores come from cross-validation, in which
+comments with the same text stay together.
 """
 
 import hashlib
@@ -65,12 +64,6 @@ class ModeratorRecipe(Config):
 
     sources: list[CommentSource] = Field(min_length=1)
     neutral: list[NeutralSource] = Field(default_factory=list)
-    unlabelled: list[NeutralSource] = Field(default_factory=list)
-    """Comments without labels."""
-    unlabelled_weight: float = Field(default=0.5, ge=0)
-    """Weight of an unlabelled comment beside a labelled one."""
-    max_ngrams: int | None = Field(default=None, ge=1)
-    """N-grams of comments that are known, the most frequent ones; None: all."""
     encoder: str | None = "bundled"
     """`bundled`, a folder, or None for n-grams only."""
     min_frequency: int = Field(default=3, ge=1)
@@ -145,18 +138,6 @@ def read_training(recipe: ModeratorRecipe, root: Path) -> tuple[list[Comment], l
     return labelled, [*added, *identity_sentences()]
 
 
-def read_unlabelled(recipe: ModeratorRecipe, root: Path, known: Sequence[Comment]) -> list[Comment]:
-    """Return the unlabelled comments of a recipe, without those that are known.
-
-    Raises:
-        DataError: a file is missing or malformed.
-    """
-    draw = random.Random(recipe.seed + 1)  # noqa: S311
-    texts = {"".join(comment.text.split()) for comment in known}
-    found = [comment for source in recipe.unlabelled for comment in read_neutral(source, root, draw)]
-    return [replace(comment, label="") for comment in found if "".join(comment.text.split()) not in texts]
-
-
 def train_moderator(recipe: ModeratorRecipe, root: Path) -> Moderator:
     """Train a model by a recipe.
 
@@ -176,15 +157,14 @@ def train_moderator(recipe: ModeratorRecipe, root: Path) -> Moderator:
         encode = open_encoder(recipe.encoder, digest, "recipe")
     logger.info("%d labelled comments, %d added texts", len(labelled), len(added))
     examples, more = Examples.from_comments(labelled, encode), Examples.from_comments(added, encode)
-    others = Examples.from_comments(read_unlabelled(recipe, root, labelled), encode)
     files = [s.path for s in recipe.sources] + [s.headlines for s in recipe.sources if s.headlines]
-    files += [s.path for s in (*recipe.neutral, *recipe.unlabelled)]
+    files += [s.path for s in recipe.neutral]
     record = {
         **recipe.model_dump(),
         "files": {name: sha256(root / name) for name in files},
         "versions": versions("scikit-learn", "numpy"),
     }
-    return fit(recipe, examples, more, encode, unlabelled=others, encoder_sha256=digest, record=record)
+    return fit(recipe, examples, more, encode, encoder_sha256=digest, record=record)
 
 
 def fit(
@@ -193,7 +173,6 @@ def fit(
     added: Examples,
     encode: Encode | None,
     *,
-    unlabelled: Examples | None = None,
     encoder_sha256: str = "",
     record: Mapping[str, Any] | None = None,
 ) -> Moderator:
@@ -204,7 +183,6 @@ def fit(
         examples: labelled comments.
         added: texts that are trained on in every fold and not scored.
         encode: the encoder of both, if any.
-        unlabelled: comments that are trained on with the shares of labels that a first model gives them.
         encoder_sha256: digest of the encoder.
         record: what the model is to say of its training.
 
@@ -222,10 +200,10 @@ def fit(
         rest, part = np.flatnonzero(fold_of != number).tolist(), np.flatnonzero(fold_of == number).tolist()
         if part:
             parts = (examples.take(rest), added)
-            model = _fit_twice(recipe, labels, parts, np.vstack([targets[rest], more]), encode, unlabelled)
+            model = _fit_targets(recipe, labels, parts, np.vstack([targets[rest], more]), encode)
             held_out[part] = judge_examples(model, examples.take(part))
             logger.info("fold %d of %d", number + 1, FOLDS)
-    model = _fit_twice(recipe, labels, (examples, added), np.vstack([targets, more]), encode, unlabelled)
+    model = _fit_targets(recipe, labels, (examples, added), np.vstack([targets, more]), encode)
     settings = ModeratorSettings(
         schema=1,
         labels=list(labels),
@@ -303,38 +281,20 @@ def _one_hot(label: str, labels: Sequence[str]) -> list[float]:
     return [float(k == at) for k in range(len(labels))]
 
 
-def _fit_twice(
-    recipe: ModeratorRecipe,
-    labels: Sequence[str],
-    parts: tuple[Examples, ...],
-    targets: Probabilities,
-    encode: Encode | None,
-    unlabelled: Examples | None,
-) -> Moderator:
-    """Fit both regressions to shares of labels (N, C), then the n-grams to those of unlabelled comments as well."""
-    first = _fit_targets(recipe, labels, parts, targets, encode)
-    if not unlabelled or not recipe.unlabelled_weight:
-        return first
-    shares = judge_examples(first, unlabelled)
-    whole = _fit_targets(recipe, labels, (*parts, unlabelled), np.vstack([targets, shares]), encode)
-    # The vector has learnt nothing from words that it saw already in pretraining.
-    return replace(whole, of_vector=first.of_vector, centre=first.centre, scale=first.scale)
-
-
 def _fit_targets(
     recipe: ModeratorRecipe,
     labels: Sequence[str],
-    parts: tuple[Examples, ...],
+    parts: tuple[Examples, Examples],
     targets: Probabilities,
     encode: Encode | None,
 ) -> Moderator:
-    """Fit both regressions to shares of labels, (N, C); of unlabelled comments the weight is less."""
+    """Fit both regressions to shares of labels, (N, C)."""
     from scipy.sparse import csr_array, hstack, vstack
 
     comments = tuple(comment for part in parts for comment in part.comments)
     hashes = tuple(h for part in parts for h in part.hashes)
     above = tuple(h for part in parts for h in part.headlines)
-    words = NgramSpace.fit(hashes, recipe.min_frequency, recipe.max_ngrams)
+    words = NgramSpace.fit(hashes, recipe.min_frequency)
     with_headline = [h for h in above if len(h)]
     headlines = NgramSpace.fit(with_headline or [np.empty(0, np.uint32)], recipe.min_frequency)
     names = sorted({comment.source for comment in comments} - {""})
@@ -347,7 +307,6 @@ def _fit_targets(
     empty = csr_array((len(comments), headline_table.shape[1]))
     both = vstack([empty, headline_table[has_headline]]).tocsr()
     weight = np.where([len(h) > 0 for h in above], 0.5, 1.0)[rows]
-    weight *= np.where([comment.label == "" for comment in comments], recipe.unlabelled_weight, 1.0)[rows]
     fitted = _regress(
         hstack([table[rows], both, sources[rows]]).tocsr(), targets[rows], recipe.strength, weight, recipe.balance
     )

@@ -9,7 +9,7 @@ Source: the noisy channel model, Kernighan, Church and Gale 1990.
 
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from downstream.writing.edits import Edit, Kind
@@ -159,7 +159,7 @@ def typo_edits(
             yield Edit(word.start(), word.end(), best, kind, REASONS[kind], confidence, others)
 
 
-def _is_name(text: str, start: int, end: int, unknown: Collection[int]) -> bool:
+def _is_name(text: str, start: int, end: int, unknown: Set[int]) -> bool:
     """Return whether an unknown eojeol is a name rather than a slip: it recurs, or an unknown one stands beside it."""
     stem = text[start : max(start + 2, end - 1)]
     if len(re.findall(rf"(?<![가-힣]){stem}", text)) > 1:

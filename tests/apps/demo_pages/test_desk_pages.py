@@ -46,7 +46,7 @@ def html_of(app: AppTest) -> str:
     return "".join(element.proto.body for element in app.get("html"))
 
 
-def with_a_mistake(text: str, title: str = "", *_: object) -> Examined:
+def with_a_mistake(text: str, title: str = "", *_: object, **__: object) -> Examined:
     """Examine a draft with a checker that knows one mistake."""
     at = text.find("안되요")
     found = (Correction(at, at + 3, "안되요", ("안 돼요",), "spelling", "", 1.0, "ours"),) if at >= 0 else ()

@@ -187,28 +187,6 @@ def test_comments_without_a_grade_are_divided_as_the_graded_ones_are() -> None:
     assert row.argmax() == 1
 
 
-def test_words_of_unlabelled_comments_are_learnt_from_their_neighbours() -> None:
-    comments = [
-        Comment(f"{text} {k}", label, "ours")
-        for label, texts in (("none", PRAISE), ("hate", ABUSE))
-        for k, text in enumerate(texts * 4)
-    ]
-    source = CommentSource(name="ours", path="x", layout="beep")
-    recipe = ModeratorRecipe(sources=[source], encoder=None, min_frequency=2, max_ngrams=400)
-    labelled = Examples.from_comments(comments, None)
-    others = [f"{text} {word}" for texts, word in ((ABUSE, "딸기코"), (PRAISE, "산들바람")) for text in texts]
-    unlabelled = Examples.from_comments([Comment(text, "") for text in others], None)
-    without = fit(recipe, labelled, labelled.take([]), None)
-    model = fit(recipe, labelled, labelled.take([]), None, unlabelled=unlabelled)
-    assert len(model.words.keys) <= 400
-    gaps = []
-    for each in (without, model):
-        bad, good = each.scores(each.probabilities(["딸기코", "산들바람"]))
-        gaps.append(bad - good)
-    assert abs(gaps[0]) < 0.05, "no labelled comment has the words"
-    assert gaps[1] > 0.1
-
-
 def test_sources_are_read_and_wrong_ones_refused(tmp_path: Path) -> None:
     (tmp_path / "beep.tsv").write_text(
         "comments\tcontain_gender_bias\tbias\thate\n좋다\tFalse\tnone\tnone\n나쁜 놈\tFalse\tothers\thate\n",
