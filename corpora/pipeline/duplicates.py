@@ -31,8 +31,8 @@ BANDS, ROWS = 18, 6
 FUNCTIONS = 256
 MARGIN = 2.0
 MIN_LETTERS = 120
-"""Fewest letters of a text that has near-duplicates. A shorter one is a headline or a sentence, and another word makes it
-another message: 98 % of the sentences of press releases are shorter."""
+"""Fewest letters of a text that has near-duplicates. A shorter one is a headline or a sentence, and another word makes
+it another message: 98 % of the sentences of press releases are shorter."""
 RANGE_KEYS = 8_000_000
 """Keys that a task of a later stage sorts at a time, about; 40 bytes of memory each."""
 BLOCK_LETTERS = 1 << 15
