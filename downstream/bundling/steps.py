@@ -377,8 +377,15 @@ class Bundle:
             "device": past["device"] + [run["device"] for run in runs],
             "precision": past["precision"] + [run["precision"] for run in runs],
             "stored_after": stored,
-            "held_out": evaluate_mlm(self._out / "encoder", self.corpus),
+            "attribution": self._attribution(self.phases),
+            "corpus": Path(self.phases[-1].corpus).stem,
+            "held_out": evaluate_mlm(self._out / "encoder", self._materials.corpus(self.phases[-1].corpus)),
         }
+
+    def _attribution(self, phases: Sequence[Phase]) -> str:
+        """Return the line that names the teacher of PHASES; empty without one."""
+        teacher = self.recipe.teacher if any(phase.has_teacher for phase in phases) else None
+        return teacher.attribution if teacher else ""
 
     def _classifier_facts(self) -> dict[str, Any]:
         task = get_task(self.recipe.classifier.task)
@@ -403,12 +410,11 @@ class Bundle:
             return facts
         folders = [self._embedder_phase_folder(number) for number in range(len(self.embedder_phases))]
         runs = [read_json(folder / "manifest.json") for folder in folders]
-        teacher = self.recipe.teacher if any(phase.has_teacher for phase in self.embedder_phases) else None
         return facts | {
             "num_positions": runs[-1]["num_positions"],
             "tokens": sum(run["tokens"] for run in runs),
             "elapsed_s": round(sum(run["elapsed_s"] for run in runs), 1),
             "device": [run["device"] for run in runs],
-            "attribution": teacher.attribution if teacher else "",
+            "attribution": self._attribution(self.embedder_phases),
             "sources": self._sources([], self.embedder_phases),
         }

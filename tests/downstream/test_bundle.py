@@ -332,6 +332,24 @@ def test_an_embedder_may_have_phases_vocabulary_and_teacher_of_its_own(
 
 
 @pytest.mark.slow
+def test_an_encoder_may_learn_from_a_teacher_in_another_vocabulary(made: Path, elsewhere: Path) -> None:
+    (elsewhere / "sentences.toml").write_text(CORPUS.replace("invented news", "more news"), encoding="utf-8")
+    recipe = elsewhere / "recipe.toml"
+    own = OWN_PHASE.format(corpus=(elsewhere / "sentences.toml").as_posix()).replace("embedder_phases", "encoder")
+    recipe.write_text(recipe.read_text(encoding="utf-8") + own, encoding="utf-8")
+    assert make(elsewhere, "--continue", "--teacher", str(made / "out" / "embedder")) == 0
+    before, after = told(made), told(elsewhere)
+    assert (before["encoder"]["attribution"], before["encoder"]["corpus"]) == ("", "corpus")
+    assert after["encoder"]["attribution"] == "sentence vectors of a published encoder (MIT)"
+    assert after["encoder"]["corpus"] == "sentences"
+    assert before["encoder"]["vocabulary_sha256"] != after["encoder"]["vocabulary_sha256"]
+    for name in MODELS:
+        cards = [(folder / "out" / name / "README.md").read_text(encoding="utf-8") for folder in (made, elsewhere)]
+        assert ["learnt the sentence vectors" in card for card in cards] == [False, True], name
+        assert "sentence vectors of a published encoder (MIT)" in cards[1]
+
+
+@pytest.mark.slow
 def test_models_that_cannot_be_left_out_are_named(elsewhere: Path, fails: Fails) -> None:
     def begin(models: tuple[str, ...], *, resume: bool) -> None:
         recipe = read_bundle_recipe(elsewhere / "recipe.toml")
