@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Processes that run tests; the tests of a file share what they prepare.
+# Processes that run tests; the tests of a file share what they prepare. In the order of their names, files that take
+# long begin before the last ones.
 JOBS ?= 2
 # Versions to install.
 CONSTRAINTS ?= constraints.txt
@@ -21,13 +22,13 @@ demo: $(VENV)/demo  ## Open the demo in a browser; it listens on this machine al
 	$(BIN)/python -m streamlit run apps/demo.py
 
 test: $(VENV)/dev  ## Run the tests that are not marked slow
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(VENV)/dev  ## Run every test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 coverage: $(VENV)/dev  ## Run every test and print the share of lines that they execute
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered
 
 check: $(VENV)/dev  ## Format, lint, types, spelling
 	$(BIN)/ruff format --check $(SOURCES)

@@ -1,6 +1,7 @@
 """The shape of the source, proven from its syntax trees: imports point left, none go round, importing does nothing."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections import Counter
@@ -21,6 +22,12 @@ KNOWN_CYCLES: list[set[str]] = []
 KNOWN_LONG_FILES: set[str] = set()
 KNOWN_LONG_FUNCTIONS: set[str] = set()
 FORBIDDEN_STEMS = {"utils", "util", "helpers", "helper", "common"}
+
+
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Parse a file once for all tests."""
+    return ast.parse(source)
 
 
 def sources() -> dict[str, str]:
@@ -67,7 +74,7 @@ def imports_to_the_right(modules: Mapping[str, str]) -> list[str]:
     return [
         f"{module} → {name}"
         for module, source in modules.items()
-        for name in imported(ast.walk(ast.parse(source)), module)
+        for name in imported(ast.walk(parsed(source)), module)
         if name.split(".")[0] in PACKAGES[PACKAGES.index(module.split(".")[0]) + 1 :]
     ]
 
@@ -92,7 +99,7 @@ def import_cycles(modules: Mapping[str, str]) -> list[set[str]]:
     edges = [
         (number[module], number[target])
         for module, source in modules.items()
-        for name in imported(not_for_types_alone(ast.parse(source)), module)
+        for name in imported(not_for_types_alone(parsed(source)), module)
         if (target := resolve(name)) and target != module
     ]
     rows, columns = zip(*edges, strict=True) if edges else ((), ())
@@ -105,7 +112,7 @@ def import_cycles(modules: Mapping[str, str]) -> list[set[str]]:
 def prints_at_import(source: str) -> bool:
     return any(
         isinstance(node, ast.Call) and ast.unparse(node.func) in {"print", "sys.stdout.write"}
-        for node in run_at_import(ast.parse(source))
+        for node in run_at_import(parsed(source))
     )
 
 
@@ -133,7 +140,7 @@ def test_functions_are_short() -> None:
     lengths = [
         (node.end_lineno - node.lineno + 1, f"{module}.{node.name}")
         for module, source in sources().items()
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
     ]
     assert [name for length, name in lengths if length > 80 and name not in KNOWN_LONG_FUNCTIONS] == []
@@ -154,7 +161,7 @@ def test_one_class_reads_the_config_of_model_folders() -> None:
     """`pretraining.folders` reads config.json, and `ModelFolder` shows it; others ask whether it is there."""
     named, asked = set(), set()
     for module, source in sources().items():
-        nodes = list(ast.walk(ast.parse(source)))
+        nodes = list(ast.walk(parsed(source)))
         if not any(map(is_config_file, nodes)):
             continue
         named.add(module)
@@ -175,7 +182,7 @@ def test_no_kind_of_model_is_asked_for_outside_contestants() -> None:
         f"{name}: {ast.unparse(node)}"
         for name, source in sources().items()
         if name.startswith("eval.") and not name.startswith(("eval.contestants.", "eval.contamination."))
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.Compare | ast.Subscript | ast.Match)
         for part in ast.iter_child_nodes(node)
         if isinstance(part, ast.Attribute) and part.attr == "kind" and "all_kinds()" not in ast.unparse(node)
@@ -275,7 +282,7 @@ SWITCHES = {"SentenceTransformer": "trust_remote_code", "load": "allow_pickle"}
 def raw_calls(module: str, source: str) -> list[str]:
     """Return what a module does with foreign files that it must leave to their openers."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             for raw, allowed in OPENERS.items():
@@ -289,7 +296,7 @@ def raw_calls(module: str, source: str) -> list[str]:
                 switch = SWITCHES[name.split(".")[-1]]
                 if f"{switch}=False" not in ast.unparse(node):
                     found.append(f"{module}: {name} without {switch}")
-    names = {name.split(".")[0] for name in imported(not_for_types_alone(ast.parse(source)), module)}
+    names = {name.split(".")[0] for name in imported(not_for_types_alone(parsed(source)), module)}
     return found + [f"{module}: imports {name}" for name in names & UNPACKERS.keys() if module not in UNPACKERS[name]]
 
 
