@@ -29,7 +29,7 @@ MASK = "○"
 MASKED = re.compile(r"[^\W_]")
 """Letters and digits, which may stand for letters."""
 MAX_EDITS = 12
-LARGEST_SEARCH = (MAX_OCCLUSIONS, 14, 9)
+LARGEST_SEARCH = (MAX_OCCLUSIONS, 10, 7)
 """Units of which all sets of one, two and three are tried, before edits are added one by one."""
 CONTENT_TAGS = frozenset({"NNG", "NNP", "NR", "XR", "VV", "VA", "MAG"})
 """Kiwi's tags of content words: nouns, numerals, roots, verbs, adjectives and adverbs."""
