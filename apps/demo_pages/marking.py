@@ -112,3 +112,18 @@ def bars(rows: Sequence[tuple[str, float, str]], largest: float) -> str:
             f'<span class="pb-value">{escaped(shown)}</span></li>'
         )
     return f'<ul class="pb-bars">{"".join(lines)}</ul>'
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as HTML whose lines break where the window is narrow; the first column names the rows.
+
+    Args:
+        headings: of the columns.
+        rows: a text for each column; texts are escaped.
+    """
+    head = "".join(f'<th scope="col">{escaped(heading)}</th>' for heading in headings)
+    lines = "".join(
+        f'<tr><th scope="row">{escaped(row[0])}</th>{"".join(f"<td>{escaped(text)}</td>" for text in row[1:])}</tr>'
+        for row in rows
+    )
+    return f'<table class="pb-changes"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'

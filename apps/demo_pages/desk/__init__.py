@@ -19,7 +19,7 @@ from apps.demo_pages.frame import (
     take,
 )
 from apps.demo_pages.inputs import MAX_PASSAGE, check_text, read_upload
-from apps.demo_pages.marking import Mark, escaped, literal, marked, one_line, paper
+from apps.demo_pages.marking import Mark, escaped, literal, marked, one_line, paper, table
 from apps.desk.changes import Change, changes
 from apps.desk.checkers import CHECKERS, Correction, accept
 from apps.desk.draft import Earlier, Examined, examine
@@ -241,10 +241,6 @@ def _compare() -> None:
 
 def changes_html(texts: Texts, found: list[Change]) -> str:
     """Return changes as a table."""
-    head = "".join(f'<th scope="col">{escaped(texts(f"desk.{name}"))}</th>' for name in ("kind", "old", "new"))
-    rows = "".join(
-        f'<tr><th scope="row">{escaped(texts(f"desk.change_{each.kind}"))}</th>'
-        f"<td>{escaped(each.old_text or '–')}</td><td>{escaped(each.new_text or '–')}</td></tr>"
-        for each in found
-    )
-    return f'<table class="pb-changes"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>' if found else ""
+    headings = [texts(f"desk.{name}") for name in ("kind", "old", "new")]
+    rows = [(texts(f"desk.change_{each.kind}"), each.old_text or "–", each.new_text or "–") for each in found]
+    return table(headings, rows) if rows else ""

@@ -4,7 +4,7 @@ import streamlit as st
 
 from apps.demo_pages.frame import Given, PageContext, given_to, heading, show_refusal, take
 from apps.demo_pages.inputs import MAX_PASSAGE, check_text
-from apps.demo_pages.marking import Mark, literal, marked, one_line, paper
+from apps.demo_pages.marking import Mark, literal, marked, one_line, paper, table
 from corpora.foundation.texts import Texts
 from downstream.awkward import awkward
 from downstream.complete import complete
@@ -68,20 +68,16 @@ def _show_found(texts: Texts, text: str, found: list[Correction]) -> None:
         st.html(paper(marked(text, marks), title=texts("writing.before")))
     with after:
         st.html(paper(marked(apply(text, found), []), title=texts("writing.after")))
-    st.dataframe(
-        [
-            {
-                texts("writing.number"): number,
-                texts("writing.word"): one.text,
-                texts("writing.suggestion"): " / ".join(one.suggestions),
-                texts("writing.kind"): texts(f"writing.kind_{one.kind}"),
-                texts("writing.reason"): one.reason,
-                texts("writing.confidence"): round(one.confidence, 2),
-            }
-            for number, one in enumerate(found, start=1)
-        ],
-        hide_index=True,
-    )
+    headings = [texts(f"writing.{name}") for name in ("word", "suggestion", "reason")]
+    rows = [
+        (
+            f"{number} {one_line(one.text)}",
+            " / ".join(one.suggestions),
+            f"{texts(f'writing.kind_{one.kind}')}: {one.reason} ({texts('writing.confidence')} {one.confidence:.2f})",
+        )
+        for number, one in enumerate(found, start=1)
+    ]
+    st.html(table(headings, rows))
     st.caption(texts("writing.note"))
 
 
@@ -91,17 +87,9 @@ def _show_awkward(texts: Texts, text: str, *, quotations: bool) -> None:
     if not found:
         st.caption(texts("writing.no_awkward"))
         return
-    st.dataframe(
-        [
-            {
-                texts("writing.word"): one.text,
-                texts("writing.kind"): texts(f"writing.kind_{one.kind}"),
-                texts("writing.reason"): one.reason,
-            }
-            for one in found
-        ],
-        hide_index=True,
-    )
+    headings = [texts(f"writing.{name}") for name in ("word", "kind", "reason")]
+    rows = [(one_line(one.text), texts(f"writing.kind_{one.kind}"), one.reason) for one in found]
+    st.html(table(headings, rows))
 
 
 def _completion(texts: Texts) -> None:

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.demo_pages.marking import AROUND, LONGEST_SHOWN, Mark, bars, escaped, literal, marked, one_line, paper
+from apps.demo_pages.marking import AROUND, LONGEST_SHOWN, Mark, bars, escaped, literal, marked, one_line, paper, table
 
 HOSTILE = "<script>alert('x')</script> & <img src=x onerror=alert(1)> \u202e 가\u1161 😀"
 
@@ -57,3 +57,10 @@ def test_markdown_of_a_name_is_shown_as_it_is() -> None:
 def test_a_negative_bar_has_a_pattern() -> None:
     assert 'class="pb-bar pb-minus" style="width:50%"' in bars([("가", -0.5, "−0.50")], 1.0)
     assert 'class="pb-bar pb-plus" style="width:100%"' in bars([("가", 3.0, "3")], 1.0)
+
+
+def test_a_table_names_its_rows_and_escapes_every_text() -> None:
+    shown = table(["말", "<까닭>"], [["<b>몇일</b>", "‘며칠’ & 그 밖"]])
+    assert shown.count('<th scope="col">') == 2
+    assert '<th scope="row">&lt;b&gt;몇일&lt;/b&gt;</th><td>‘며칠’ &amp; 그 밖</td>' in shown
+    assert "&lt;까닭&gt;" in shown
