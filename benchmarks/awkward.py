@@ -149,7 +149,7 @@ def page(root: Path | None) -> str:
         *rows,
         "",
     ]
-    return "\n".join([*head, *table, *(unlikely_rows(root) if root else [])]).rstrip("\n") + "\n"
+    return "\n".join([*head, *table[:-1], *(unlikely_rows(root) if root else [""])])
 
 
 def main(argv: list[str] | None = None) -> int:

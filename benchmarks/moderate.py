@@ -17,6 +17,7 @@ the others stay as they are.
 """
 
 import functools
+import itertools
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -151,7 +152,8 @@ def softening(found: Across) -> list[Softening]:
     chosen = draw.sample(found.harmful, min(4 * NUM_SOFTENED, len(found.harmful)))
     settings = found.moderator.settings.model_copy(update={"thresholds": {"0.80": found.threshold}})
     model = replace(found.moderator, settings=settings)
-    pairs = [(text, made) for text in chosen if (made := soften_with(model, text))][:NUM_SOFTENED]
+    flagged = ((text, made) for text in chosen if (made := soften_with(model, text)))
+    pairs = list(itertools.islice(flagged, NUM_SOFTENED))
     sizes = np.array([len(content_words(text)) for text, _ in pairs])
     rows: list[Softening] = []
     for k, first in enumerate(pairs[0][1]):
