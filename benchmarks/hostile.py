@@ -205,10 +205,11 @@ def page(rows: Mapping[str, str]) -> str:
     shown = "\n".join(rows[name] for name in TOOLS if name in rows)
     return f"""# Hostile texts
 
-`python -m benchmarks.hostile --number 10000`
+`python -m benchmarks.hostile --number NUMBER --tools NAME …`
 
 Characters of all planes, lone surrogates, decomposed syllables, marks without an end, tags, blanks of all sorts, and
-broken sentences; every tool gets the same texts. *Faults* are crashes, and places that are not exact.
+broken sentences; every tool gets the same texts, slow tools the first of them. *Faults* are crashes, and places that
+are not exact.
 
 | tool | texts | places named | faults | s |
 | --- | ---: | ---: | ---: | ---: |

@@ -29,6 +29,8 @@ MASK = "○"
 MASKED = re.compile(r"[^\W_]")
 """Letters and digits, which may stand for letters."""
 MAX_EDITS = 12
+SCORED_CHARACTERS, FEWEST_UNITS = 12_000, 4
+"""Characters that are scored in a step, which keeps the time for a long comment within seconds."""
 LARGEST_SEARCH = (MAX_OCCLUSIONS, 10, 7)
 """Units of which all sets of one, two and three are tried, before edits are added one by one."""
 CONTENT_TAGS = frozenset({"NNG", "NNP", "NR", "XR", "VV", "VA", "MAG"})
@@ -131,7 +133,7 @@ def _fewest(
             {unit: replacement(text[slice(*unit)], manner) for unit in chosen}
             for chosen in combinations(alone[:most], size)
         ]
-        if not tried:
+        if not tried or (size > 1 and len(tried) * len(text) > SCORED_CHARACTERS):
             return None
         rows = moderator.probabilities([apply(text, each, manner) for each in tried], [headline] * len(tried))
         scores = moderator.scores(rows)
@@ -146,14 +148,15 @@ def _fewest(
 def _heaviest(
     moderator: Moderator, text: str, units: Sequence[tuple[int, int]], headline: str | None
 ) -> list[tuple[int, int]]:
-    """Return at most `MAX_OCCLUSIONS` units: those of the heaviest groups of neighbours."""
-    size = -(-len(units) // MAX_OCCLUSIONS)
+    """Return at most `MAX_OCCLUSIONS` units, fewer of a long text: those of the heaviest groups of neighbours."""
+    most = max(FEWEST_UNITS, min(MAX_OCCLUSIONS, SCORED_CHARACTERS // max(1, len(text))))
+    size = -(-len(units) // most)
     if size <= 1:
         return list(units)
     groups = [units[k : k + size] for k in range(0, len(units), size)]
     weights = moderator.weigh(text, [(group[0][0], group[-1][1]) for group in groups], headline)
     heavy = [unit for k in (-weights).argsort() for unit in groups[int(k)]]
-    return sorted(heavy[:MAX_OCCLUSIONS])
+    return sorted(heavy[:most])
 
 
 def _mildest(
