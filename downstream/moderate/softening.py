@@ -2,9 +2,8 @@
 
 Single words, pairs and triples of the heaviest are tried first. Where they do not suffice, words are edited one by one,
 the rest weighed again after each, and every word is put back without which the comment passes all the same. An eojeol
-of several content words is edited in parts. An edit changes no other
-character, so line breaks and the words around it stay. A proposal says what remains of the comment, and whether it
-passes: an editor decides.
+of several content words is edited in parts. An edit changes no other character, so line breaks and the words around it
+stay. A proposal says what remains of the comment, and whether it passes: an editor decides.
 """
 
 import functools
