@@ -38,7 +38,7 @@ from apps.stories.clusters import (
 from apps.stories.duplicates import DuplicateConfig, DuplicateGroup, find_duplicates
 from apps.stories.files import write_report
 from apps.stories.keywords import Keyword
-from apps.stories.records import STATE_FILE, lock_stories
+from apps.stories.records import STATE_FILE, has_stories, lock_stories
 from apps.stories.report import Report
 from apps.stories.space import CharNgrams, Embedder, EmbeddingCache
 from apps.stories.state import Stories
@@ -73,6 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     """Find the stories of a file and write them; returns the exit code."""
     arguments = _parser().parse(argv)
     config = validate(ClusteringConfig, _overrides(arguments), "--set")
+    _check_folders(arguments.out, arguments.stories)
     # Fails now rather than after the embedding.
     with atomic_file(arguments.out / ".probe"):
         pass
@@ -108,6 +109,14 @@ def main(argv: list[str] | None = None) -> int:
     else:
         sys.stdout.write(f"{files[0]}\n")
     return EXIT_DONE
+
+
+def _check_folders(out: Path, stories: Path | None) -> None:
+    """Refuse to write the report over stories that are kept: both have a `stories.json`."""
+    if stories is not None and out.resolve() == stories.resolve():
+        raise UsageError("--stories", f"{stories} is the folder of the report", "give another folder with --out")
+    if has_stories(out):
+        raise UsageError("--out", f"{out} holds stories that are kept", "give another folder")
 
 
 def _parser() -> ArgumentParser:

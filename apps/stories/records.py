@@ -19,6 +19,7 @@ from corpora.foundation.errors import DataError
 from corpora.foundation.files import LOCK_FILE, atomic_file, locked, parse_signed, sha256, write_signed
 
 STATE_FILE = "stories.json"
+VECTORS = "vectors-*.safetensors"
 SCHEMA = 1
 READ_ATTEMPTS = 5
 """How often a folder is read again whose vectors another process has replaced meanwhile."""
@@ -76,6 +77,11 @@ def lock_stories(folder: Path) -> AbstractContextManager[None]:
     return locked(folder / LOCK_FILE, f"stories in {folder}", is_kept=False)
 
 
+def has_stories(folder: Path) -> bool:
+    """Whether stories are kept in a folder: their vectors lie there, which a report has not."""
+    return any(folder.glob(VECTORS))
+
+
 def write_state(folder: Path, state: StateFile, arrays: Arrays) -> None:
     """Write state and vectors; a reader sees either the old or the new ones.
 
@@ -91,7 +97,7 @@ def write_state(folder: Path, state: StateFile, arrays: Arrays) -> None:
         file.write(data)
     state = state.model_copy(update={"vectors": name, "vectors_sha256": digest})
     write_signed(folder / STATE_FILE, state.model_dump(by_alias=True), indent=None)
-    for old in folder.glob("vectors-*.safetensors"):
+    for old in folder.glob(VECTORS):
         if old.name != name:
             old.unlink(missing_ok=True)
 
