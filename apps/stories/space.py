@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from corpora.foundation.arrays import read_arrays, write_arrays
 from corpora.foundation.errors import CheckpointError
-from corpora.foundation.files import atomic_file
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -208,18 +208,15 @@ class EmbeddingCache:
 
     def __init__(self, folder: Path, embedder: Embedder) -> None:
         """Read the vectors of this embedder in FOLDER; texts of damaged files are embedded again."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         self._embedder = embedder
         self._folder = folder / embedder.sha256[:16]
         self._vectors: dict[bytes, Vectors] = {}
         for file in sorted(self._folder.glob("*.safetensors")):
             try:
-                tensors = load_file(file)
+                tensors = read_arrays(file)
                 pairs = zip(tensors["keys"], tensors["vectors"], strict=True)
                 self._vectors.update({key.tobytes(): vector for key, vector in pairs})
-            except (SafetensorError, OSError, KeyError, ValueError) as error:
+            except (CheckpointError, KeyError, ValueError) as error:
                 logger.warning("%s is damaged (%s): its texts are embedded again", file, error)
 
     @property
@@ -244,12 +241,9 @@ class EmbeddingCache:
         return np.stack([self._vectors[key] for key in keys])
 
     def _write(self, keys: Sequence[bytes], vectors: Vectors) -> None:
-        from safetensors.numpy import save
-
         rows = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)
         name = hashlib.blake2b(b"".join(keys), digest_size=8).hexdigest()
-        with atomic_file(self._folder / f"{name}.safetensors", "wb") as file:
-            file.write(save({"keys": rows, "vectors": np.ascontiguousarray(vectors)}))
+        write_arrays(self._folder / f"{name}.safetensors", {"keys": rows, "vectors": vectors})
 
 
 def _digest(text: str) -> bytes:

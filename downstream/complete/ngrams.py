@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from corpora.foundation.arrays import read_arrays, write_arrays
+
 BACKOFF = 0.4
 FEWEST = {1: 3, 2: 2, 3: 2}
 """Occurrences from which on an n-gram is kept, by its length."""
@@ -58,18 +60,14 @@ class EojeolNgrams:
     @classmethod
     def load(cls, path: Path) -> "EojeolNgrams":
         """Read what `save` wrote."""
-        from safetensors.numpy import load_file
-
-        tensors = load_file(path)
+        tensors = read_arrays(path, is_required=True)
         words = tensors["words"].tobytes().decode("utf-8").split("\n")
         return cls(words, tensors["counts"], tensors["pairs"], tensors["triples"])
 
     def save(self, path: Path) -> None:
         """Write words and counts."""
-        from safetensors.numpy import save_file
-
         words = np.frombuffer("\n".join(self.words).encode("utf-8"), dtype=np.uint8)
-        save_file({"words": words, "counts": self.counts, "pairs": self.pairs, "triples": self.triples}, path)
+        write_arrays(path, {"words": words, "counts": self.counts, "pairs": self.pairs, "triples": self.triples})
 
     def find(self, word: str) -> int:
         """Return the number of an eojeol, or `NO_WORD`."""

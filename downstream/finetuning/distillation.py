@@ -21,6 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from corpora.documents import read_documents
+from corpora.foundation.arrays import read_arrays, write_arrays
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
 from corpora.foundation.files import sha256
@@ -217,7 +218,6 @@ class TeacherEnsemble:
     def _cached_logits(self, path: Path, folder: Path, examples: Sequence[TextExample]) -> "npt.NDArray[np.float32]":
         """Return one teacher's logits (N, C), from the file if it exists."""
         import torch
-        from safetensors.numpy import load_file, save_file
 
         if not path.is_file():
             model, tokenizer, task = load_finetuned(folder)
@@ -225,11 +225,8 @@ class TeacherEnsemble:
             max_length = min(self._config.max_length, tokenizer.model_max_length)
             features = task.family.featurize(examples, tokenizer, max_length, with_labels=False)
             rows = compute_logits(model, tokenizer, task.family, features, title=f"teacher {folder.name}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Renamed when complete.
-            save_file({TEACHER_LOGITS: np.stack(rows).astype(np.float32)}, path.with_suffix(".part"))
-            path.with_suffix(".part").replace(path)
-        return load_file(path)[TEACHER_LOGITS]
+            write_arrays(path, {TEACHER_LOGITS: np.stack(rows).astype(np.float32)})
+        return read_arrays(path)[TEACHER_LOGITS]
 
 
 class _OutputRecorder:

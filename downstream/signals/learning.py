@@ -8,7 +8,6 @@ answering the most frequent label.
 """
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from corpora.foundation.arrays import read_arrays, write_arrays
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, DataError
-from corpora.foundation.files import sha256, write_json
+from corpora.foundation.files import parse_signed, sha256, write_signed
 from corpora.readers.records import read_records
 from downstream.metrics import macro_f1
 from downstream.signals.finding import Findings
@@ -81,16 +81,13 @@ class Judge:
         Raises:
             CheckpointError: it is missing or damaged, or belongs to another tool.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         path = Path(folder)
         fix = f"give a folder of python -m downstream.{tool} train"
         try:
-            settings = JudgeSettings.model_validate(json.loads((path / SETTINGS).read_text(encoding="utf-8")))
-            arrays = load_file(path / WEIGHTS)
+            settings = JudgeSettings.model_validate(parse_signed((path / SETTINGS).read_text(encoding="utf-8")))
+            arrays = read_arrays(path / WEIGHTS)
             centre, scale, weights, bias = (arrays[name] for name in ("centre", "scale", "weights", "bias"))
-        except (OSError, SafetensorError, ValueError, KeyError, ValidationError) as error:
+        except (OSError, ValueError, KeyError) as error:
             raise CheckpointError(path, f"the model cannot be read ({error})", fix) from error
         if settings.tool != tool:
             raise CheckpointError(path, f"it was trained for {settings.tool}", fix)
@@ -98,12 +95,10 @@ class Judge:
 
     def save(self, folder: Path) -> None:
         """Write the model to a folder."""
-        from safetensors.numpy import save_file
-
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {"centre": self.centre, "scale": self.scale, "weights": self.weights, "bias": self.bias}
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / WEIGHTS)
-        write_json(folder / SETTINGS, self.settings.model_dump(by_alias=True))
+        write_arrays(folder / WEIGHTS, arrays)
+        write_signed(folder / SETTINGS, self.settings.model_dump(by_alias=True))
 
     def probabilities(self, articles: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
         """Return the probabilities of the labels of N articles, each title and text, (N, C)."""

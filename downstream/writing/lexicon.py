@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from corpora.foundation.arrays import read_arrays, write_arrays
+
 LARGEST_COUNT = 255
 
 
@@ -23,16 +25,12 @@ class Lexicon:
     @classmethod
     def load(cls, path: Path) -> "Lexicon":
         """Read what `save` wrote."""
-        from safetensors.numpy import load_file
-
-        tensors = load_file(path)
+        tensors = read_arrays(path, is_required=True)
         return cls(tensors["hashes"], tensors["counts"])
 
     def save(self, path: Path) -> None:
         """Write hashes and counts."""
-        from safetensors.numpy import save_file
-
-        save_file({"hashes": self.hashes, "counts": self.counts}, path)
+        write_arrays(path, {"hashes": self.hashes, "counts": self.counts})
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> "Lexicon":

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from corpora.foundation.arrays import read_arrays, write_arrays
+
 logger = logging.getLogger(__name__)
 
 WIDTH = 6
@@ -96,17 +98,13 @@ class GapModel:
     @classmethod
     def load(cls, path: Path) -> "GapModel":
         """Read the weights of a file that `save` wrote."""
-        from safetensors.numpy import load_file
-
-        tensors = load_file(path)
+        tensors = read_arrays(path, is_required=True)
         return cls(tensors["weights"], float(tensors["scale"][0]), float(tensors["bias"][0]))
 
     def save(self, path: Path) -> None:
         """Write the weights."""
-        from safetensors.numpy import save_file
-
         numbers = {"scale": np.array([self.scale], np.float32), "bias": np.array([self.bias], np.float32)}
-        save_file({"weights": self.weights, **numbers}, path)
+        write_arrays(path, {"weights": self.weights, **numbers})
 
     def log_odds(self, letters: Letters) -> NDArray[np.float32]:
         """Return the log-odds of a blank before each letter, (N,)."""

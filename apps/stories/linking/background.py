@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from apps.stories.articles import clean_title, read_articles
 from apps.stories.linking.words import words_of
 from apps.stories.space import NUM_HASHES, ngram_counts
+from corpora.foundation.arrays import read_arrays, write_arrays
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
-from corpora.foundation.files import atomic_file, package_path
+from corpora.foundation.files import package_path
 
 FILE = package_path("apps", "stories", "linking", "background.safetensors")
 NUM_WORDS = 1 << 17
@@ -65,9 +66,7 @@ def hash_word(word: str) -> int:
 @functools.cache
 def background() -> Background:
     """Load the bundled numbers."""
-    from safetensors.numpy import load_file
-
-    arrays = load_file(FILE)
+    arrays = read_arrays(FILE, is_required=True)
     ngrams, words = (_restore(arrays[name]) for name in ("ngrams", "words"))
     return Background(int(arrays["num_titles"][0]), ngrams, words)
 
@@ -83,8 +82,6 @@ def _compress(counts: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 def main(argv: list[str] | None = None) -> int:
     """Count the letters and words of headlines; returns the exit code."""
-    from safetensors.numpy import save
-
     parser = ArgumentParser("python -m apps.stories.linking.background", "Count letters and words of headlines.")
     parser.add_argument("file", type=Path, metavar="TITLES", help="headlines")
     parser.add_argument("--out", type=Path, default=FILE, help="file (default: the bundled one)")
@@ -98,8 +95,7 @@ def main(argv: list[str] | None = None) -> int:
         "words": _compress(words),
         "num_titles": np.array([len(texts)], np.int64),
     }
-    with atomic_file(arguments.out, "wb") as file:
-        file.write(save(arrays))
+    write_arrays(arguments.out, arrays)
     return EXIT_DONE
 
 
