@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from corpora.foundation.command import ArgumentParser, run_command
 from corpora.foundation.errors import ResultError, cannot_write
-from corpora.foundation.files import atomic_file, package_path, write_json
+from corpora.foundation.files import atomic_file, package_path, write_signed
 from downstream.finetuning.search import GRIDS
 from eval import run_all
 from eval.board import model_index
@@ -81,7 +81,7 @@ def restore_pairs(out: Path, work: Path) -> None:
         target = pair_path(work, pair.task, pair.corpus)
         if pair.status == "ok" and not target.is_file():
             write_hits(hits_path(work, pair.task, pair.corpus), read_hits(hits_path(out, pair.task, pair.corpus)))
-            write_json(target, pair.model_dump(by_alias=True))
+            write_signed(target, pair.model_dump(by_alias=True))
 
 
 def refuse_mixed_states(work: Path) -> None:

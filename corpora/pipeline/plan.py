@@ -1,6 +1,7 @@
 """What a build is to do: its settings, its sources, and the units in which they are read."""
 
 import functools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from corpora.cleaning import CleaningConfig
 from corpora.corpus import PROGRESS, SourceFile
 from corpora.foundation.config import Config
 from corpora.foundation.errors import DataError
-from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.files import fingerprint, parse_signed, write_signed
 from corpora.pipeline.workspace import Workspace
 from corpora.readers.decoding import Encoding
 from corpora.readers.records import TextUnit
@@ -119,7 +120,7 @@ class Build:
     @classmethod
     def begin(cls, out: Path, plan: Plan) -> "Build":
         """Write the plan into the workspace of OUT."""
-        write_text(out / PROGRESS / PLAN, plan.model_dump_json(by_alias=True))
+        write_signed(out / PROGRESS / PLAN, plan.model_dump(mode="json", by_alias=True))
         return cls(out, plan)
 
     @classmethod
@@ -131,6 +132,6 @@ class Build:
         """
         path = out / PROGRESS / PLAN
         try:
-            return cls(out, Plan.model_validate_json(path.read_bytes()))
+            return cls(out, Plan.model_validate_json(json.dumps(parse_signed(path.read_text(encoding="utf-8")))))
         except (OSError, ValueError) as error:
             raise DataError(path, "no plan of a build", "run the whole command again") from error

@@ -8,17 +8,16 @@ contains safetensors alone.
 Tools for sentence-transformers accept the finished folder: `mteb run -m DIR -t KorSTS KLUE-STS`.
 """
 
-import contextlib
 import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from corpora.foundation.errors import RecipeError, ResultError, UsageError, cannot_write
-from corpora.foundation.files import fingerprint, sha256, write_json, write_text
+from corpora.foundation.files import fingerprint, parse_signed, scratch_folder, sha256, write_signed, write_text
 from corpora.foundation.machine import cpu_name, quiet_transformers, training_precision, versions
 from corpora.official import data_root
 from downstream.embeddings.cards import embedder_card
@@ -39,6 +38,8 @@ logger = logging.getLogger(__name__)
 WORK = "stages"
 """Folder of finished stages and of checkpoints; removed at the end of the run."""
 STAGE_FILE = "stage.json"
+NEW = ".new."
+"""Beginning of the name of a folder that is not complete."""
 MANIFEST_FILE = "manifest.json"
 METRICS_FILE = "metrics.jsonl"
 SEED_STEP = 1_000_003
@@ -173,9 +174,9 @@ def _prepare(folder: Path, target: Path, recipe: EmbedRecipe, suite: EvaluationS
 
 def _save(model: Any, target: Path, record: dict[str, Any], suite: EvaluationSuite) -> Path:
     """Save and score the model of a stage; its folder appears only when it is complete."""
-    with _new_folder(target.parent) as folder:
+    with scratch_folder(target.parent, NEW) as folder:
         _write_model(model, folder)
-        write_json(folder / STAGE_FILE, record | {"scores": suite.score(folder)})
+        write_signed(folder / STAGE_FILE, record | {"scores": suite.score(folder)})
         folder.rename(target)
     return target
 
@@ -188,25 +189,11 @@ def _write_model(model: Any, folder: Path) -> None:
         file.chmod(0o755 if file.is_dir() else 0o644)
 
 
-@contextlib.contextmanager
-def _new_folder(parent: Path) -> Iterator[Path]:
-    """Create a folder that is deleted afterwards unless it was renamed; delete those that killed runs have left."""
-    parent.mkdir(parents=True, exist_ok=True)
-    for leftover in parent.glob(".new.*"):
-        shutil.rmtree(leftover)
-    folder = Path(tempfile.mkdtemp(prefix=".new.", dir=parent))
-    folder.chmod(0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _read_record(path: Path) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ResultError(path, f"not valid JSON ({error})", "delete the folder that contains it") from error
+        record: dict[str, Any] = parse_signed(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ResultError(path, f"damaged ({error})", "delete the folder that contains it") from error
     return record
 
 
@@ -254,7 +241,7 @@ def _finish(
         log = record.pop("log", [])
         lines += [{"stage": number} | line for line in log]
         record["losses"] = [line["loss"] for line in log[:1] + log[-1:]]
-    with _new_folder(out) as folder:
+    with scratch_folder(out, NEW) as folder:
         _write_model(model, folder)
         if recipe.storage == "float16":
             halve_weights(folder)
@@ -279,7 +266,7 @@ def _finish(
             if (out / path.name).is_dir():
                 shutil.rmtree(out / path.name)
             path.replace(out / path.name)
-    write_json(out / MANIFEST_FILE, manifest)
+    write_signed(out / MANIFEST_FILE, manifest)
     shutil.rmtree(out / WORK, ignore_errors=True)
     return manifest
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from corpora.foundation.errors import UsageError
-from corpora.foundation.files import atomic_file, locked, sha256, write_json, write_text
+from corpora.foundation.files import atomic_file, locked, sha256, write_signed, write_text
 from pretraining.data.vectors import MANIFEST, SHARDS, TEXTS, StoredVectors, VectorManifest, read_vector_manifest
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def write_vectors(
         if is_other:
             raise UsageError(out, "the folder holds vectors of other texts or settings", "give another --out")
         known = _Known(manifest, reuse)
-        write_json(out / MANIFEST, manifest.model_dump())
+        write_signed(out / MANIFEST, manifest.model_dump())
 
         def encode(part: Sequence[str]) -> NDArray[np.float16]:
             new = [text for text in part if text not in known]
@@ -124,4 +124,4 @@ def _write_shards(texts: Sequence[str], encode: Callable[[Sequence[str]], NDArra
                 with atomic_file(path, "wb") as file:
                     np.save(file, vectors, allow_pickle=False)
             bar.update(len(part))
-    write_json(out / SHARDS, {path.name: sha256(path) for path in names})
+    write_signed(out / SHARDS, {path.name: sha256(path) for path in names})

@@ -1,12 +1,13 @@
 """Settings of a headline model, and the file that holds them."""
 
-import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import CheckpointError
+from corpora.foundation.files import parse_signed
 from downstream.encoders.folder import ModelFolder
 
 SETTINGS_FILE = "headline.json"
@@ -36,4 +37,17 @@ def read_settings(folder: Path) -> HeadlineConfig:
     if not path.is_file() or not ModelFolder(folder).has_config:
         fix = "train one: python -m downstream.headline train PAIRS… --model FOLDER --out DIR"
         raise CheckpointError(folder, "not a headline model", fix)
-    return validate(HeadlineConfig, json.loads(path.read_text(encoding="utf-8"))["settings"], path)
+    return validate(HeadlineConfig, read_facts(folder).get("settings", {}), path)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return what a headline model was trained on, and with which settings.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    path = folder / SETTINGS_FILE
+    try:
+        return parse_signed(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(path, f"damaged ({error})", "train the model again") from error

@@ -4,9 +4,7 @@ The loss is that of the titles; AdamW with a linear warm-up and decay. The folde
 `headline.json` and a model card.
 """
 
-import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,12 @@ import numpy as np
 from corpora.foundation.cards import render_card
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError, cannot_write
-from corpora.foundation.files import fingerprint, package_path, sha256, write_json, write_text
+from corpora.foundation.files import fingerprint, package_path, sha256, write_signed, write_text
 from corpora.foundation.machine import no_file_bars, versions
 from downstream.headlines.network import HeadlineNetwork
 from downstream.headlines.pairs import Pair, read_pairs
-from downstream.headlines.settings import SETTINGS_FILE, HeadlineConfig
+from downstream.headlines.settings import SETTINGS_FILE, HeadlineConfig, read_facts
+from pretraining.folders import model_files
 
 
 def train_headlines(
@@ -49,7 +48,7 @@ def train_headlines(
         "model_sha256": sha256(*sorted(model.glob("**/*.safetensors"))),
     }
     if (out / SETTINGS_FILE).is_file():
-        done: dict[str, Any] = json.loads((out / SETTINGS_FILE).read_text(encoding="utf-8"))
+        done = read_facts(out)
         if any(done.get(key) != value for key, value in task.items()):
             raise UsageError("--out", f"{out} holds a model of other data or settings", "give another folder")
         sys.stderr.write(f"{out}: finished already\n")
@@ -108,13 +107,9 @@ def _save(network: HeadlineNetwork, out: Path, facts: Mapping[str, Any], *, name
     from huggingface_hub import ModelCardData
 
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".model.", dir=out) as scratch, no_file_bars():
+        with model_files(out) as scratch, no_file_bars():
             network.model.save_pretrained(scratch)
             network.tokenizer.save_pretrained(scratch)
-            for file in sorted(Path(scratch).iterdir()):
-                file.chmod(0o644)
-                file.replace(out / file.name)
         head = ModelCardData(
             language="ko",
             library_name="transformers",
@@ -125,6 +120,6 @@ def _save(network: HeadlineNetwork, out: Path, facts: Mapping[str, Any], *, name
         )
         card = package_path("downstream", "templates", "card_headline.md")
         write_text(out / "README.md", render_card(card, head, name=name, facts=facts))
-        write_json(out / SETTINGS_FILE, facts)
+        write_signed(out / SETTINGS_FILE, facts)
     except OSError as error:
         raise cannot_write(out, error) from error

@@ -18,16 +18,18 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from corpora.foundation.arrays import read_arrays, write_arrays
 from corpora.foundation.cards import render_card
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError
-from corpora.foundation.files import fingerprint, package_path, write_json, write_text
+from corpora.foundation.files import fingerprint, package_path, parse_signed, write_signed, write_text
 from downstream.encoders.folder import BUNDLED, ModelFolder
 from downstream.encoders.hub import bundled
 from downstream.moderate.features import HEADLINE_SALT, Hashes, NgramSpace, jamo_stream, ngram_hashes
 from downstream.moderate.normalization import Reading, read, readings
+from pretraining.folders import check_folder
 
 Probabilities = NDArray[np.float64]
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -160,8 +162,6 @@ class Moderator:
 
     def save(self, folder: Path) -> None:
         """Write the model to a folder, weights in half precision."""
-        from safetensors.numpy import save_file
-
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {
             "words.keys": self.words.keys,
@@ -175,8 +175,8 @@ class Moderator:
             "centre": self.centre,
             "scale": self.scale,
         }
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / WEIGHTS)
-        write_json(folder / SETTINGS, self.settings.model_dump(by_alias=True))
+        write_arrays(folder / WEIGHTS, arrays)
+        write_signed(folder / SETTINGS, self.settings.model_dump(by_alias=True))
         write_text(folder / "README.md", self.card())
 
     def card(self) -> str:
@@ -358,16 +358,14 @@ def _check(texts: Sequence[str], headlines: Sequence[str | None]) -> None:
 
 
 def _read(folder: Path) -> tuple[ModeratorSettings, dict[str, NDArray[Any]]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
     fix = "give a folder of python -m downstream.moderate train"
+    check_folder(folder)
     try:
-        settings = ModeratorSettings.model_validate(json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
-        arrays = load_file(folder / WEIGHTS)
+        settings = ModeratorSettings.model_validate(parse_signed((folder / SETTINGS).read_text(encoding="utf-8")))
+        arrays = read_arrays(folder / WEIGHTS)
     except FileNotFoundError as error:
         raise CheckpointError(folder, f"no {Path(error.filename).name} in it", fix) from error
-    except (SafetensorError, OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(folder, f"the model cannot be read ({error})", fix) from error
     wide = {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in arrays.items()}
     names = {"words.keys", "words.idf", "headlines.keys", "headlines.idf", "ngrams.weights", "ngrams.bias"}

@@ -10,6 +10,7 @@ timed alone, as a request of its own. The choice is remembered for this network,
 package versions.
 """
 
+import json
 import logging
 import time
 from collections.abc import Sequence
@@ -18,11 +19,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import ValidationError
 
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, ResultError, SuiteError
-from corpora.foundation.files import fingerprint, write_text
+from corpora.foundation.files import fingerprint, parse_signed, write_signed
 from corpora.foundation.machine import cpu_name
 from corpora.official import cache_root
 from downstream.runtimes.backends import (
@@ -137,10 +137,11 @@ def choose(
     if choice is None:
         choice = _measure(network, word, threads=threads)
         try:
-            write_text(path, choice.model_dump_json(indent=1) + "\n")
+            write_signed(path, choice.model_dump(mode="json"))
         except ResultError as error:
             raise ResultError(path, error.what, "set XDG_CACHE_HOME to a folder that can be written") from error
-        logger.info("%s\n%s", network.where, choice.table())
+        for line in choice.table().splitlines():
+            logger.info("%s: %s", network.where, line)
     return choice, open_backend(choice.chosen, network, threads=threads)
 
 
@@ -169,10 +170,10 @@ def _key(network: Network, word: str, threads: int) -> str:
 def _remembered(path: Path) -> Choice | None:
     """Read a choice; one that cannot be read is made again."""
     try:
-        choice = Choice.model_validate_json(path.read_text(encoding="utf-8"))
+        choice = Choice.model_validate_json(json.dumps(parse_signed(path.read_text(encoding="utf-8"))))
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         logger.warning("%s cannot be read (%s); the backends are measured again", path, type(error).__name__)
         return None
     if choice.chosen not in backends_for(choice.word):

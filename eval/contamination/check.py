@@ -18,7 +18,7 @@ from corpora.characters import nfc
 from corpora.cleaning import letters_of
 from corpora.corpus import MANIFEST, corpus_files, read_corpus, read_manifest
 from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError, UsageError
-from corpora.foundation.files import code_digest, fingerprint, sha256, write_json
+from corpora.foundation.files import code_digest, fingerprint, sha256, write_signed
 from corpora.foundation.machine import versions
 from corpora.near_duplicates import SimilarSets
 from corpora.overlap import MEASURES, EvaluationIndex, Match, Measure
@@ -276,7 +276,7 @@ class ContaminationCheck:
             num_hits=len(all_hits),
             positions=positions_of(all_hits),
         )
-        write_json(pair_path(self.out, task.name, source.name), pair.model_dump(by_alias=True))
+        write_signed(pair_path(self.out, task.name, source.name), pair.model_dump(by_alias=True))
         return pair
 
     def _record_failure(self, task: Task, corpus: str, kind: Literal["corpus", "split"], error: SuiteError) -> None:

@@ -15,9 +15,9 @@ from pydantic import Field, ValidationError
 
 from corpora.foundation.config import Config
 from corpora.foundation.errors import ResultError
-from corpora.foundation.files import sha256, write_text
+from corpora.foundation.files import parse_signed, sha256, write_text
 from corpora.overlap import MEASURES, Measure
-from eval.cells.files import Status
+from eval.cells.files import PART, Status
 
 SCHEMA: Literal[1] = 1
 FOLDER = "contamination"
@@ -124,13 +124,24 @@ HIT_COLUMNS: Mapping[str, str] = {
 
 
 def pair_path(out: Path, task: str, corpus: str) -> Path:
-    """Return the path of a finished pair."""
-    return out / FOLDER / task / f"{corpus}.json"
+    """Return the path of a finished pair.
+
+    Raises:
+        ResultError: the names would lead elsewhere.
+    """
+    return _inside(out, task, corpus) / f"{corpus}.json"
+
+
+def _inside(out: Path, task: str, corpus: str) -> Path:
+    for part in (task, corpus):
+        if not PART.fullmatch(part):
+            raise ResultError(out / FOLDER, f"'{part[:60]}' is no name of a task or corpus", "give a plain name")
+    return out / FOLDER / task
 
 
 def hits_path(out: Path, task: str, corpus: str) -> Path:
     """Return the path of a pair's hits."""
-    return out / FOLDER / task / f"{corpus}.hits.tsv"
+    return _inside(out, task, corpus) / f"{corpus}.hits.tsv"
 
 
 def read_pair(path: Path) -> Pair:
@@ -140,11 +151,12 @@ def read_pair(path: Path) -> Pair:
         ResultError: the file is missing, damaged or of another schema.
     """
     try:
-        return Pair.model_validate_json(path.read_bytes())
+        return Pair.model_validate(parse_signed(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ResultError(path, error.strerror or str(error), FIRST) from error
-    except ValidationError as error:
-        raise ResultError(path, f"not a pair of schema {SCHEMA} ({error.errors()[0]['msg']})", AGAIN) from error
+    except ValueError as error:
+        detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
+        raise ResultError(path, f"not a pair of schema {SCHEMA} ({detail})", AGAIN) from error
 
 
 def find_pairs(out: Path) -> tuple[list[Pair], list[ResultError]]:
@@ -152,7 +164,10 @@ def find_pairs(out: Path) -> tuple[list[Pair], list[ResultError]]:
     pairs, errors = [], []
     for path in sorted((out / FOLDER).glob("*/*.json")):
         try:
-            pairs.append(read_pair(path))
+            pair = read_pair(path)
+            if pair_path(out, pair.task, pair.corpus) != path:
+                raise ResultError(path, f"it is the pair of {pair.task} and {pair.corpus}", "put it where it belongs")
+            pairs.append(pair)
         except ResultError as error:
             errors.append(error)
     return in_order(pairs), errors

@@ -5,7 +5,6 @@ candidate spans for questions; the n-grams around each character for tags. Deter
 """
 
 import collections
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from corpora.foundation.files import fingerprint, write_json
+from corpora.foundation.files import fingerprint, parse_signed, write_signed
 from downstream.families.classification import Regression
 from downstream.families.dependency import Dependency
 from downstream.families.multiple_choice import MultipleChoice
@@ -102,12 +101,12 @@ class Tfidf(Baseline):
         model = self.model_copy(update={"regularisation": strength, "choice": {}})
         path = out / f"{fingerprint(model.recipe(task, data))[:16]}.json"
         if path.is_file():
-            found = json.loads(path.read_text(encoding="utf-8"))["value"]
+            found = parse_signed(path.read_text(encoding="utf-8"))["value"]
             return None if found is None else float(found)
         fitted = model.fit(task, data.train.examples)
         value = task.metrics[0](list(fitted.predict(data.eval.examples)), data.eval.golds)
         score = None if np.isnan(value) else float(value)
-        write_json(path, {"regularisation": strength, "value": score})
+        write_signed(path, {"regularisation": strength, "value": score})
         return score
 
     def libraries(self) -> tuple[str, ...]:

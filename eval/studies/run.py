@@ -5,7 +5,6 @@ finished one is never made again, and an interrupted one is resumed.
 """
 
 import contextlib
-import json
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
 from corpora.foundation.config import validate
 from corpora.foundation.errors import SuiteError
-from corpora.foundation.files import fingerprint, locked, write_json
+from corpora.foundation.files import fingerprint, locked, parse_signed, write_signed
 from corpora.sources import read_corpus_recipe
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
@@ -130,7 +129,7 @@ class StudyRun:
             recipe=_without_paths(plan.recipe),
             **facts,
         )
-        write_json(self.out / ARMS / f"{arm}.json", record.model_dump())
+        write_signed(self.out / ARMS / f"{arm}.json", record.model_dump())
         return record
 
     def made(self, arm: str) -> ArmRecord | None:
@@ -174,7 +173,7 @@ class StudyRun:
                 continue
             record = record.model_copy(update={"arm": arm})
             if self._is_scored(record):
-                write_json(self.out / ARMS / f"{arm}.json", record.model_dump())
+                write_signed(self.out / ARMS / f"{arm}.json", record.model_dump())
                 return record
         return None
 
@@ -284,7 +283,7 @@ class StudyRun:
             is_scored = has_head and any(corpus_files(corpus, "held-out"))
             max_length = validate(DataConfig, self.study.pretraining.get("data", {}), "data").max_length
             max_length = min(max_length, ModelFolder(encoder).max_positions or max_length)
-            write_json(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_scored else {})
+            write_signed(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_scored else {})
         return _read(path)
 
     def entries(self, records: Sequence[ArmRecord]) -> list[Encoder]:
@@ -336,5 +335,4 @@ def _read_record(path: Path) -> ArmRecord | None:
 
 def _read(path: Path) -> dict[str, Any]:
     """Read the JSON file of a finished part."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+    return parse_signed(path.read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import DataError
-from corpora.foundation.files import fingerprint, sha256
+from corpora.foundation.files import fingerprint, parse_signed, sha256
 
 MANIFEST, TEXTS, SHARDS = "manifest.json", "texts.jsonl", "shards.json"
 MEAN_ROWS = 20_000
@@ -101,6 +101,6 @@ def read_vector_manifest(folder: Path) -> VectorManifest:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_signed(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(path, f"unreadable ({error})", "compute the folder again") from error

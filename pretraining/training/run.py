@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.config import validate
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
-from corpora.foundation.files import alone, fingerprint, locked, parse_signed, write_json, write_signed, write_text
+from corpora.foundation.files import alone, fingerprint, locked, parse_signed, write_signed, write_text
 from corpora.foundation.machine import no_file_bars, versions
 from pretraining.architectures import ARCHITECTURES
 from pretraining.data.positions import row_length
@@ -194,6 +194,7 @@ class Run:
         from pretraining.training.metrics import open_reporter
 
         self._check_recipe()
+        self._check_records()
         # Before the processes form a group, in which nobody waits for hours.
         digest = self.data.digest
         accelerator = make_accelerator(self.recipe.loop, cpu=self.cpu)
@@ -245,17 +246,32 @@ class Run:
         try:
             return parse_signed(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            what = f"damaged ({str(error).partition(chr(10))[0]})"
-            raise CheckpointError(path, what, "restore it, or delete the folder to start from the beginning") from error
+            raise self._damaged(name, str(error).partition("\n")[0]) from error
+
+    def _damaged(self, name: str, reason: str) -> CheckpointError:
+        fix = "restore it, or delete the folder to start from the beginning"
+        return CheckpointError(self.out / name, f"damaged ({reason})", fix)
+
+    def _check_records(self) -> None:
+        """Look at what an earlier process has written before data are prepared, which may take hours."""
+        manifest, begun = self._read(MANIFEST_FILE), self._read(DATA_FILE)
+        if manifest and not (isinstance(manifest.get("held_out"), dict) and isinstance(manifest.get("tokens"), int)):
+            raise self._damaged(MANIFEST_FILE, "no tokens and held-out scores in it")
+        if begun and not (isinstance(begun.get("sha256"), str) and isinstance(begun.get(MICRO_BATCH, 1), int)):
+            raise self._damaged(DATA_FILE, "no digest of the data in it")
+
+    def _their_recipe(self) -> dict[str, Any]:
+        """Return the recipe of the run in the folder; settings that are newer than the folder have their defaults."""
+        theirs = self._read(RECIPE_FILE)
+        if not theirs:
+            return {}
+        recipe: dict[str, Any] = json.loads(json.dumps(validate(Recipe, theirs, self.out / RECIPE_FILE).model_dump()))
+        return recipe
 
     def _check_recipe(self) -> None:
-        theirs, own = self._read(RECIPE_FILE), json.loads(json.dumps(self.recipe.model_dump()))
-        if theirs:
-            theirs = validate(
-                Recipe, theirs, self.out / RECIPE_FILE
-            ).model_dump()  # settings that are newer than the folder have their defaults
-            if own["loop"]["extendable"] and theirs["loop"]["extendable"]:
-                theirs["loop"]["steps"] = own["loop"]["steps"]
+        theirs, own = self._their_recipe(), json.loads(json.dumps(self.recipe.model_dump()))
+        if theirs and own["loop"]["extendable"] and theirs["loop"]["extendable"]:
+            theirs["loop"]["steps"] = own["loop"]["steps"]
         difference = theirs and _first_difference(_without_reporting(theirs), _without_reporting(own))
         if difference:
             raise UsageError("--out", f"{self.out} holds a run of another recipe ({difference})", "give another folder")
@@ -268,7 +284,7 @@ class Run:
         Raises:
             UsageError: the folder has no such step.
         """
-        theirs, loop = self._read(RECIPE_FILE), self.recipe.loop
+        theirs, loop = self._their_recipe(), self.recipe.loop
         if not theirs or theirs["loop"]["steps"] == loop.steps:
             return
         from pretraining.training.loop import CHECKPOINTS, STABLE
@@ -286,15 +302,15 @@ class Run:
             if step > shared:
                 shutil.rmtree(checkpoint_folder(self.out / CHECKPOINTS, step))
         (self.out / MANIFEST_FILE).unlink(missing_ok=True)
-        write_json(self.out / RECIPE_FILE, self.recipe.model_dump())
+        write_signed(self.out / RECIPE_FILE, self.recipe.model_dump())
 
     def _begin(self) -> None:
         """Write recipe and digest of the data, and delete temporary files of a killed process."""
         for leftover in [*self.out.glob(".model.*"), *self.out.glob("*/.model.*"), *self.out.glob(".*.part")]:
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-        write_json(self.out / RECIPE_FILE, self.recipe.model_dump())
+        write_signed(self.out / RECIPE_FILE, self.recipe.model_dump())
         chosen = {key: value for key, value in self._read(DATA_FILE).items() if key == MICRO_BATCH}
-        write_json(self.out / DATA_FILE, {"sha256": self.data.digest} | chosen)
+        write_signed(self.out / DATA_FILE, {"sha256": self.data.digest} | chosen)
 
     def _choose_micro_batch_size(self, trainer: "TrialTrainer", begun: Mapping[str, Any]) -> None:
         """Compute as many rows at a time as fit; a resumed run computes as many as before, or dropout would differ."""
@@ -303,7 +319,7 @@ class Run:
             raise trainer.does_not_fit(0)
         trainer.micro_batch_size = number
         if trainer.accelerator.is_main_process:
-            write_json(self.out / DATA_FILE, {"sha256": self.data.digest, MICRO_BATCH: number})
+            write_signed(self.out / DATA_FILE, {"sha256": self.data.digest, MICRO_BATCH: number})
 
     def _export(self, trainer: "TrialTrainer", step: int) -> None:
         """Save the model of an intermediate step."""
@@ -315,7 +331,7 @@ class Run:
             self._save(exported, {}, folder)
             self._save_variants(trainer.model.variants(exported, state), folder)
             facts = {"steps": step, "tokens": trainer.progress.tokens}
-            write_json(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
+            write_signed(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
         trainer.accelerator.wait_for_everyone()
 
     def _finish(self, trainer: "TrialTrainer", state: "Mapping[str, Tensor]") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """A vocabulary from a corpus: documents split into training and held-out text, training, report and manifest."""
 
 import itertools
-import json
 import logging
 import platform
 import time
@@ -18,7 +17,7 @@ from corpora.corpus import MANIFEST as CORPUS_MANIFEST
 from corpora.corpus import Split, corpus_files, corpus_texts, read_manifest
 from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError, UsageError, cannot_write
-from corpora.foundation.files import LOCK_FILE, sha256, write_json
+from corpora.foundation.files import LOCK_FILE, parse_signed, sha256, write_signed
 from corpora.readers.records import TextUnit
 from pretraining.vocabulary.report import analyse_held_out, write_report
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, save_tokenizer
@@ -166,7 +165,7 @@ def is_finished(out: Path, settings: Mapping[str, Any]) -> bool:
     """
     fix = "give another folder with --out"
     try:
-        manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        manifest = parse_signed((out / MANIFEST).read_text(encoding="utf-8"))
         found, finished = dict(manifest[MADE_BY]), bool(manifest["finished"])
     except (FileNotFoundError, NotADirectoryError) as error:
         if out.is_dir() and any(path.name != LOCK_FILE for path in out.iterdir()):
@@ -209,7 +208,7 @@ def build_vocabulary(
         ResultError: OUT cannot be written.
     """
     manifest = {MADE_BY: dict(settings), "finished": False}
-    write_json(out / MANIFEST, manifest)  # fails now rather than after an hour of training
+    write_signed(out / MANIFEST, manifest)  # fails now rather than after an hour of training
     started = time.perf_counter()
     tokenizer, counts = train_vocabulary(corpus, config, allow_smaller=allow_smaller)
     train_s = time.perf_counter() - started
@@ -243,7 +242,7 @@ def build_vocabulary(
         "held_out": {m.name: m.shares() for m in measures},
         "train_s": round(train_s, 1),
     }
-    write_json(out / MANIFEST, manifest)
+    write_signed(out / MANIFEST, manifest)
 
 
 def _facts(corpus: Corpus, config: VocabConfig, counts: WordCounts, num_entries: int, num_held_out: int) -> list[str]:
