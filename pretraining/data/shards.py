@@ -7,12 +7,13 @@ number of processes, with the same bytes.
 
 import concurrent.futures
 import contextlib
+import hashlib
 import logging
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IntArray = npt.NDArray[Any]
+TRAILER = b"sha256 of the above:"
+"""Stands behind the bytes of a shard, before their digest."""
+SHA256_BYTES = 32
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,57 @@ def write_shard(path: Path, columns: Mapping[str, Ragged]) -> None:
 
     # One batch even for no rows, so that a file without a batch is recognised as truncated.
     batch = pa.record_batch({name: _list_array(column) for name, column in columns.items()})
-    with atomic_file(path, "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
-        writer.write_batch(batch)
+    with atomic_file(path, "wb") as file:
+        digested = _Digested(file)
+        with pa.ipc.new_stream(pa.PythonFile(digested, "w"), batch.schema) as writer:
+            writer.write_batch(batch)
+        # Readers of Arrow stop before it.
+        file.write(TRAILER + digested.digest.digest())
+
+
+class _Digested:
+    """A file that is written to, and the digest of its bytes."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.digest = file, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        """Write bytes."""
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Do nothing: the file is flushed at its end."""
+
+    def tell(self) -> int:
+        """Return the number of written bytes."""
+        return self._file.tell()
+
+
+def _check_digest(path: Path) -> None:
+    """Compare the bytes of a shard with the digest behind them; shards of earlier versions have none.
+
+    Raises:
+        CheckpointError: they were changed.
+    """
+    size = path.stat().st_size - len(TRAILER) - SHA256_BYTES
+    with path.open("rb") as file:
+        file.seek(max(0, size))
+        trailer, stored = file.read(len(TRAILER)), file.read()
+        num_other = sum(a != b for a, b in zip(trailer, TRAILER, strict=False))
+        if size < 0 or num_other > 1:
+            return
+        file.seek(0)
+        digest = hashlib.sha256()
+        while size > 0:
+            block = file.read(min(size, BLOCK))
+            digest.update(block)
+            size -= len(block)
+    if num_other or digest.digest() != stored:
+        what = "changed since it was written: its digest is another one"
+        raise CheckpointError(path, what, "delete it and run the same command again")
 
 
 def _list_array(column: Ragged) -> "pa.Array":
@@ -86,6 +140,7 @@ def read_shard(path: Path) -> dict[str, Ragged]:
     from datasets import Dataset
 
     try:
+        _check_digest(path)
         table = Dataset.from_file(str(path)).data.table
         columns = {name: table.column(name).chunk(0) for name in table.column_names}
     except (pa.ArrowInvalid, OSError, IndexError) as error:
