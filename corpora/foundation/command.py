@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from corpora.foundation.errors import SuiteError, UsageError, suggest
+from corpora.foundation.errors import MORE_FILES, SuiteError, UsageError, printable, suggest
 from corpora.foundation.floors import DISTRIBUTIONS, MissingPackageError, extras
 
 EXHAUSTED = {errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EROFS}
@@ -40,6 +40,15 @@ def program_name(prog: str) -> str:
         if prog == program or prog.startswith(f"{program} "):
             return typed + prog[len(program) :]
     return prog
+
+
+class LineFormatter(logging.Formatter):
+    """Writes a message as one line: a name in it that has line breaks forges no other line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
+        """Return the line; a traceback follows it."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -73,12 +82,18 @@ class ArgumentParser(argparse.ArgumentParser):
         if unknown:
             options = [option for action in self._actions for option in action.option_strings]
             raise UsageError(self.prog, f"unknown option '{unknown[0]}'", suggest(unknown[0], options))
-        logging.basicConfig(
-            level=logging.INFO if known.verbose else logging.WARNING,
-            stream=sys.stderr,
-            format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        )
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        logging.basicConfig(level=logging.INFO if known.verbose else logging.WARNING, handlers=[handler])
         return known
+
+
+def _with_limit(error: SuiteError) -> SuiteError:
+    """Return an error with what to do where it comes from a lack of descriptors, wherever that was noticed."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
+        return SuiteError(error.where, error.what, MORE_FILES)
+    return error
 
 
 def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
@@ -88,7 +103,7 @@ def run_command(main: Callable[[list[str] | None], int]) -> NoReturn:
     try:
         code = main(None)
     except SuiteError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{_with_limit(error)}\n")
         code = EXIT_USER_MUST_FIX
     except ModuleNotFoundError as error:
         name = (error.name or "").split(".")[0]

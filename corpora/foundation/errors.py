@@ -1,8 +1,29 @@
 """Errors that a user can fix, each one line: where, what is wrong, what to do."""
 
 import difflib
+import errno
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
+
+MORE_FILES = "raise the limit of open files (ulimit -n)"
+DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that reorder those around them."""
+
+
+def printable(text: str) -> str:
+    """Return a text in one line for a terminal or a log; what would steer either of them is written as its number.
+
+    Names of files and words of records come from others.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_shown, " ".join(text.splitlines())))
+
+
+def _shown(character: str) -> str:
+    is_steering = unicodedata.category(character) in {"Cc", "Cs"} or character in DIRECTIONS
+    return ascii(character)[1:-1] if is_steering else character
 
 
 class SuiteError(Exception):
@@ -17,7 +38,7 @@ class SuiteError(Exception):
             fix: what to do about it.
         """
         self.where, self.what, self.fix = str(where), what, fix
-        super().__init__(" ".join(f"{where}: {what}; {fix}".split()))
+        super().__init__(printable(" ".join(f"{where}: {what}; {fix}".split())))
 
     def __reduce__(self) -> tuple[type["SuiteError"], tuple[str, str, str]]:
         """Keep the three parts when the error comes from another process."""
@@ -58,4 +79,7 @@ def suggest(name: str, choices: Iterable[str]) -> str:
 def cannot_write(path: Path, error: Exception) -> ResultError:
     """Return a failed write as a `ResultError`; safetensors reports a full disk by its own exception."""
     reason = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
-    return ResultError(path, f"cannot write ({reason})", "free some space or give another folder with --out")
+    fix = "free some space or give another folder with --out"
+    if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+        fix = MORE_FILES
+    return ResultError(path, f"cannot write ({reason})", fix)

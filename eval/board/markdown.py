@@ -1,6 +1,7 @@
 """A report as GitHub Markdown in one language: two tables of scores, and everything else folded below them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import quote
 
 from corpora.foundation.texts import Language, Texts
 from corpora.overlap import MEASURES
@@ -44,13 +45,12 @@ def to_markdown(report: Report, language: Language) -> str:
     texts = Texts(language, "report")
     lines = [f"# {texts('title')}", "", texts("how_to_read"), ""]
     if notice := report.state_notice(language):
-        lines += [f"> {notice}", ""]
+        lines += [f"> {_harmless(notice)}", ""]
     for key, board in report.boards.items():
         lines += [f"## {texts(key)}", "", texts(f"{key}_text"), "", *_brief_lines(board, texts)]
         if board.footnotes:
             notes = (
-                f"{number}. {_without_tags(note.text(language))}"
-                for number, note in enumerate(board.footnotes, start=1)
+                f"{number}. {_harmless(note.text(language))}" for number, note in enumerate(board.footnotes, start=1)
             )
             lines += _folded(texts("notes"), notes)
     sections = {
@@ -76,13 +76,24 @@ def _folded(title: str, lines: Iterable[str]) -> list[str]:
     return ["<details>", f"<summary><b>{title}</b></summary>", "", *lines, "", "</details>", ""]
 
 
+class _Link(str):
+    """A cell that is a link of ours."""
+
+    __slots__ = ()
+
+
 def _escaped(text: str) -> str:
-    """Return a text of a cell: names and reasons may come from others, and no page may run what is in them."""
-    return _without_tags(text).replace("|", "\\|").replace("\n", " ")
+    """Return a text of a cell: names and reasons may come from others, and no page may run what is in them.
+
+    It stays in its cell.
+    """
+    return text if isinstance(text, _Link) else _harmless(text).replace("|", "\\|")
 
 
-def _without_tags(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+def _harmless(text: str) -> str:
+    """Return a text in one line without tags, links and pictures."""
+    plain = " ".join(text.splitlines()).replace("&", "&amp;").replace("<", "&lt;")
+    return plain.replace("\\", "\\\\").replace("](", "]\\(")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
@@ -236,7 +247,7 @@ def _contamination_lines(report: Report, texts: Texts) -> Iterator[str]:
             corpus_title(pair, language),
             f"{pair.num_examples:,}",
             *touched_cells(pair),
-            f"[tsv]({pair.hits})",
+            _Link(f"[tsv]({quote(pair.hits)})"),
         ]
         for pair in pairs
     ]

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, TypeVar
 from pydantic import ValidationError
 
 from corpora.foundation.config import Config
-from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError
+from corpora.foundation.errors import DataUnavailableError, ResultError, SuiteError, printable
 from corpora.foundation.files import parse_signed, write_signed, write_text
 from downstream.encoders.hub import EncoderUnavailableError
 from downstream.finetuning.result import Result, read_result, whole_date
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 NOT_MEASURED = "not measured"
 """Reason of a cell that is planned and that nobody has run."""
-PART = re.compile(r"(?!\.)[^/\\\0-\x1f]{1,200}")
-"""A name of a task or model as a folder's: no way up, none to another root."""
+PART = re.compile(r"(?!\.)[^/\\\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,200}")
+"""A name of a task or model as a folder's: no way up, none to another root, nothing that steers a terminal."""
 WRITE_ATTEMPTS = 100
 """How often a file is written again whose folder another process removes meanwhile."""
 
@@ -183,7 +183,7 @@ def read_failure(path: Path) -> FailedCell:
     except (ValueError, TypeError) as error:
         detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
         raise ResultError(path, f"not the record of a failed cell ({detail})", "delete it") from error
-    return failed
+    return failed.model_copy(update={"reason": printable(failed.reason)})
 
 
 def find_failures(out: Path) -> list[FailedCell]:
