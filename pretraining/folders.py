@@ -10,13 +10,12 @@ import itertools
 import json
 import logging
 import math
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import CheckpointError, cannot_write
-from corpora.foundation.files import package_path, sha256, write_json
+from corpora.foundation.files import package_path, scratch_folder, sha256, write_json
 from corpora.foundation.machine import no_file_bars
 
 if TYPE_CHECKING:
@@ -202,11 +201,10 @@ def model_files(out: Path) -> Iterator[Path]:
     from safetensors import SafetensorError
 
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".model.", dir=out) as scratch:
-            yield Path(scratch)
-            seal(Path(scratch))
-            for file in sorted(Path(scratch).iterdir()):
+        with scratch_folder(out, ".model.") as scratch:
+            yield scratch
+            seal(scratch)
+            for file in sorted(scratch.iterdir()):
                 file.chmod(0o644)
                 file.replace(out / file.name)
     except (OSError, SafetensorError) as error:

@@ -9,9 +9,10 @@ import importlib.util
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -23,6 +24,10 @@ logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 """Name of the lock of an output folder."""
+PART = ".part"
+"""Suffix of temporary files."""
+LONGEST_PREFIX = 60
+"""Characters of a file's name in that of its temporary file; Hangul has three bytes, and a name at most 255."""
 
 
 def package_path(package: str, *names: str) -> Path:
@@ -92,19 +97,85 @@ def atomic_file(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     scratch: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        scratch = Path(name)
+        _remove_orphans(path.parent)
+        handle, scratch = _open_scratch(path)
         with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        scratch.chmod(0o644)
-        scratch.replace(path)
+            scratch.chmod(0o644)
+            # Before it is closed, which ends its lock.
+            scratch.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from error
     finally:
         if scratch is not None:
             scratch.unlink(missing_ok=True)
+
+
+def _open_scratch(path: Path) -> tuple[int, Path]:
+    """Create a temporary file beside PATH; while it is open it is locked, which says that its writer lives."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:LONGEST_PREFIX]}.", suffix=PART, dir=path.parent)
+        if not _try_lock(handle) or os.fstat(handle).st_nlink:
+            return handle, Path(name)
+        os.close(handle)  # taken for an orphan before it was locked
+
+
+@functools.cache
+def _remove_orphans(folder: Path) -> None:
+    """Remove temporary files that killed processes have left in a folder; once a process."""
+    for path in folder.glob(f".*{PART}"):
+        _remove_orphan(path, Path.unlink)
+
+
+def _remove_orphan(path: Path, remove: Callable[[Path], object]) -> None:
+    """Remove a temporary file or folder unless a living process writes to it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            if _try_lock(handle):
+                remove(path)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """Create a folder that is deleted at the end unless it was renamed; those that killed processes left go first.
+
+    Args:
+        parent: where it lies; created if missing.
+        prefix: of its name, e.g. `.model.`; the same for the same use.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    for path in parent.glob(f"{prefix}*"):
+        _remove_orphan(path, shutil.rmtree)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        handle = os.open(folder, os.O_RDONLY)
+        if not _try_lock(handle) or os.fstat(handle).st_nlink:
+            break
+        os.close(handle)  # taken for an orphan before it was locked
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        os.close(handle)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock an open file; returns whether that works: not if another process holds it, or where there are no locks."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def write_text(path: Path, text: str) -> None:
@@ -146,9 +217,15 @@ def parse_signed(text: str, *, is_required: bool = False) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"a {type(content).__name__}, not an object")
     digest = content.pop(DIGEST_KEY, None)
-    if (digest is None and is_required) or (digest is not None and digest != fingerprint(content)):
+    is_missing = digest is None and (is_required or any(map(_is_almost_digest, content)))
+    if is_missing or (digest is not None and digest != fingerprint(content)):
         raise ValueError("changed since it was written: its digest is another one")
     return content
+
+
+def _is_almost_digest(key: str) -> bool:
+    """Whether one changed byte makes a key of the digest's, which would pass for a file without one."""
+    return len(key) == len(DIGEST_KEY) and sum(a != b for a, b in zip(key, DIGEST_KEY, strict=True)) == 1
 
 
 def _refuse_constant(name: str) -> NoReturn:
