@@ -12,6 +12,8 @@ from apps.serving.services import Settings
 DISCARD_FACTOR = 4
 """Bodies up to this multiple of the limit are read before they are refused; larger ones are not read at all."""
 CLOSE = {"connection": "close"}
+MOST_MEMBERS = 64
+"""Of a gzip stream; clients send one, and each further one copies what is left."""
 GZIP = ("gzip", "x-gzip")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -80,10 +82,13 @@ def unpack(packed: bytes, limit: int) -> bytes:
 
 def _members(packed: bytes, limit: int) -> Iterator[bytes]:
     """Yield the content of each member of a gzip stream, at most one byte over the limit each."""
-    while packed:
+    for _ in range(MOST_MEMBERS):
+        if not packed:
+            return
         member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         content = member.decompress(packed, limit + 1)
         yield content
         if len(content) <= limit and not member.eof:
             raise zlib.error("truncated")
         packed = member.unused_data
+    raise zlib.error("too many members")
