@@ -15,13 +15,11 @@ import pyarrow as pa
 
 from apps.clustering import main as find_stories
 from apps.demo_pages.inputs import read_title_file, read_upload
-from apps.stories.__main__ import main as edit_stories
 from apps.summarize import main as summarize
 from corpora.build import main as build
 from downstream.finetuning.result import Result
 from eval.cells.archive import restore
 from eval.run_all import main as leaderboard
-from pretraining.run import main as pretrain
 from tests.attacks.attack import Attack, Entry
 
 DEEP = "[" * 1_000_000
@@ -58,20 +56,12 @@ def titles(path: Path, _out: Path) -> None:
     read_title_file(path.name, path.read_bytes())
 
 
-def edited(path: Path, _out: Path) -> int:
-    return edit_stories([str(path), "list"])
-
-
 def merged(path: Path, out: Path) -> int:
     return leaderboard(["--merge", str(path), "--out", str(out / "board")])
 
 
 def restored(path: Path, out: Path) -> None:
     restore(path, out / "cells")
-
-
-def recipe(path: Path, out: Path) -> int:
-    return pretrain([str(path), "--out", str(out / "model")])
 
 
 # ---- articles and compressed text ----------------------------------------------------------------------------------
@@ -412,54 +402,3 @@ def write_board(text: str) -> Make:
         return folder / "board"
 
     return make
-
-
-# ---- stories and settings ------------------------------------------------------------------------------------------
-
-
-def changed_state(base: Path, change: Callable[[dict[str, Any]], Any]) -> Make:
-    """Return what writes stories whose state was changed and has no digest, as in earlier versions."""
-
-    def make(folder: Path) -> Path:
-        for file in base.iterdir():
-            (folder / file.name).write_bytes(file.read_bytes())
-        state = json.loads((folder / "stories.json").read_text())
-        del state["digest"]
-        change(state)
-        (folder / "stories.json").write_text(json.dumps(state))
-        return folder
-
-    return make
-
-
-def deep_state(folder: Path) -> Path:
-    (folder / "stories.json").write_text(DEEP)
-    return folder
-
-
-def state_attacks(base: Path) -> list[Attack]:
-    """Return attacks by stories and TOML; BASE is a folder of stories."""
-    changes: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
-        ("stories with a column too short", lambda state: state["story_of"].pop()),
-        ("an article in an unknown story", lambda state: state.update(story_of=["s99"] * len(state["story_of"]))),
-        ("a title out of range", lambda state: state.update(of_article=[10**6] * len(state["of_article"]))),
-        ("stories of another form", lambda state: state.update(articles=[{"x": "y"}] * len(state["articles"]))),
-        ("vectors elsewhere", lambda state: state.update(vectors="../../../etc/passwd")),
-        (
-            "an edit out of range",
-            lambda state: state.update(edits=[{"kind": "merge", "story": "s1", "moved": {"s2": [10**6]}}]),
-        ),
-    ]
-    attacks = [
-        Attack(name, changed_state(base, change), (edited,), "stories.json" if "elsewhere" not in name else "passwd")
-        for name, change in changes
-    ]
-    settings = [
-        ("a table a hundred thousand deep", "a." * 100_000 + "b = 1\n"),
-        ("lists a hundred thousand deep", "a = " + "[" * 100_000 + "\n"),
-        ("a number of five thousand digits in a recipe", "seed = " + "9" * 5_000 + "\n"),
-    ]
-    attacks.append(Attack("stories a million deep", deep_state, (edited,), "stories.json"))
-    return attacks + [
-        Attack(name, write("recipe.toml", text.encode()), (recipe,), "recipe.toml", max_s=5) for name, text in settings
-    ]

@@ -156,6 +156,37 @@ def header(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
 
 
+def heads(content: bytes, extra: int = 0) -> Change:
+    """Return what writes weights with a head of its own."""
+    data = (len(content) + extra).to_bytes(8, "little") + content + bytes(8)
+    return lambda folder: (folder / "model.safetensors").write_bytes(data) and None
+
+
+def entry(**changes: Any) -> bytes:
+    """Return the head of a file of one tensor."""
+    one = {"dtype": "F32", "shape": [2], "data_offsets": changes.pop("offsets", [0, 8])} | changes
+    return json.dumps({"bert.embeddings.word_embeddings.weight": one}).encode()
+
+
+def many_tensors() -> bytes:
+    return json.dumps(
+        {f"t{k}": {"dtype": "F32", "shape": [0], "data_offsets": [8, 8]} for k in range(100_000)}
+    ).encode()
+
+
+def a_folder(name: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return change
+
+
+def large_tokenizer(folder: Path) -> None:
+    with (folder / "tokenizer.json").open("a", encoding="utf-8") as file:
+        file.write(" " * (100 << 20))
+
+
 def pipeline(modules: Any, **settings: Any) -> Change:
     def change(folder: Path) -> None:
         (folder / "modules.json").write_text(modules if isinstance(modules, str) else json.dumps(modules))
@@ -195,6 +226,22 @@ def _of_config() -> list[tuple[str, Change, str]]:
         ("layers in words", config(num_hidden_layers="four"), "num_hidden_layers"),
         ("labels by name", config(id2label={"one": "a"}), "id2label"),
         ("an infinite rate", config(layer_norm_eps=float("inf")), "layer_norm_eps"),
+        (
+            "a width of four hundred digits",
+            edit("config.json", lambda old: old | {"hidden_size": 10**400}),
+            "hidden_size",
+        ),
+        ("a rate that is NaN", config(initializer_range=float("nan")), "initializer_range"),
+        ("a rate of three hundred digits", config(hidden_dropout_prob=10**300), "hidden_dropout_prob"),
+        ("a dropout of two", config(hidden_dropout_prob=2.0), ""),
+        ("an activation of its own", config(hidden_act="evil.Act"), ""),
+        ("kinds of layers without end", config(layer_types=["full"] * 100_000), "layer_types"),
+        ("labels without end", config(id2label={str(k): "a" for k in range(200_000)}), "id2label"),
+        ("a task that leads up", config(finetuning_task="../../x"), ""),
+        ("a padding id out of range", config(pad_token_id=10**8), ""),
+        ("a negative padding id", config(pad_token_id=-5), ""),
+        ("a config that is a folder", a_folder("config.json"), "config.json"),
+        ("weights that are a folder", a_folder("model.safetensors"), "safetensors"),
         ("a config a million deep", text("config.json", DEEP), "not valid JSON"),
         ("a config of five megabytes", text("config.json", " " * (5 << 20)), "more than settings have"),
         ("a config that is a list", text("config.json", "[]"), "not an object"),
@@ -205,6 +252,15 @@ def _of_config() -> list[tuple[str, Change, str]]:
         ("code for the tokenizer", tokenizer_code, "auto_map"),
         ("a flipped bit in sealed weights", flipped, "changed since it was written"),
         ("a header of 2^62 bytes", header, "cannot be read"),
+        ("a header that is longer than the file", heads(b"{}", extra=500), "cannot be read"),
+        ("a header a million deep", heads(DEEP.encode()), "cannot be read"),
+        ("a tensor beyond the file", heads(entry(offsets=[0, 1 << 40])), "cannot be read"),
+        ("a tensor of more elements than bytes", heads(entry(shape=[1 << 40])), "cannot be read"),
+        ("a tensor whose size overflows", heads(entry(shape=[1 << 62, 1 << 62])), "cannot be read"),
+        ("a tensor of negative size", heads(entry(shape=[-2])), "cannot be read"),
+        ("a tensor that ends before it begins", heads(entry(offsets=[8, 0])), "cannot be read"),
+        ("a tensor of an unknown type", heads(entry(dtype="EVIL")), "cannot be read"),
+        ("a hundred thousand tensors", heads(many_tensors()), ""),
         ("pickled weights", pickled, "only pickled weights"),
         (
             "an index of files elsewhere",
@@ -229,8 +285,24 @@ def _of_config() -> list[tuple[str, Change, str]]:
             ),
             "tokenizer",
         ),
+        (
+            "a pattern that backtracks without end",
+            edit("tokenizer.json", lambda t: t | {"pre_tokenizer": _split("(이|이)*(나|나)*(a|aa)+$")}),
+            "",
+        ),
+        ("a vocabulary of a million subwords", edit("tokenizer.json", _large_vocabulary), ""),
+        ("a tokenizer of a hundred megabytes", large_tokenizer, "tokenizer.json"),
         ("a template with an id out of range", edit("tokenizer.json", lambda t: _with_ids(t)), "tokenizer"),
     ]
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def _large_vocabulary(tokenizer: Any) -> Any:
+    more = {f"x{k}": 20_000 + k for k in range(1_000_000)}
+    return _with_model(tokenizer, vocab=tokenizer["model"]["vocab"] | more)
 
 
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"

@@ -6,6 +6,8 @@ import json
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from downstream.encoders.__main__ import main as convert
 from downstream.finetune import main as finetune
 from downstream.trainer_checkpoints import MANIFEST, last_checkpoint
 from eval.cells.files import clear_failure, find_failures, record_failure
+from eval.run_all import main as leaderboard
 from pretraining.run import main as pretrain
 from pretraining.vocab import main as train_vocabulary
 from tests.attacks.models import build_model
@@ -53,11 +56,16 @@ def writers(base: Path) -> dict[str, Run]:
     settings = ["--set", "epochs=0.1", "--set", "max_length=16"]
     return {
         "summaries": lambda out: summarize([articles, "--out", str(out / "summaries.jsonl")]),
-        "stories": lambda out: find_stories([articles, "--out", str(out), "--stories", str(out), "--model", "letters"]),
+        "stories": lambda out: find_stories(
+            [articles, "--out", str(out / "page"), "--stories", str(out / "state"), "--model", "letters"]
+        ),
         "corpus": lambda out: build([articles, "--out", str(out)]),
         "conversion": lambda out: convert([model, "--out", str(out)]),
         "vocabulary": lambda out: train_vocabulary([articles, "--out", str(out), "--vocab-size", "150", "--compare"]),
         "fine-tuning": lambda out: finetune(["nsmc-sample", "--model", model, "--out", str(out), *settings]),
+        "leaderboard": lambda out: leaderboard(
+            ["--models", "majority", "--tasks", "nsmc-sample", "--without", "cost", "noise", "--out", str(out)]
+        ),
         "pretraining": lambda out: pretrain(["sample", "--out", str(out), "--cpu", "--workers", "1"]),
     }
 
@@ -88,6 +96,15 @@ def limited(kind: int, soft: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, ignored)
 
 
+@contextlib.contextmanager
+def free_descriptors(number: int) -> Iterator[None]:
+    """Leave this process a number of descriptors that it may open."""
+    taken = {int(path.name) for path in Path("/proc/self/fd").iterdir()}
+    limit = next(k for k in range(1 << 16) if k - sum(one < k for one in taken) == number)
+    with limited(resource.RLIMIT_NOFILE, limit):
+        yield
+
+
 def last_line(said: str) -> str:
     """Return the last line; progress may stand before it."""
     assert "Traceback" not in said
@@ -106,6 +123,38 @@ def test_a_disk_that_is_full_is_one_line_and_leaves_no_half_file(
             assert "cannot write" in last_line(said), (name, said)
             halves = [path.name for path in out.rglob("*.safetensors") if path.stat().st_size <= 2_000]
             assert halves == [], name
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the descriptors in /proc")
+def test_no_free_descriptors_is_one_line_and_loses_nothing(
+    base: Path, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    for name, run in writers(base).items():
+        with subtests.test(name):
+            for number in (0, 2):
+                out = tmp_path / f"{name}-{number}"
+                with free_descriptors(number):
+                    code, said = outcome(run, out)
+                if code:  # a command that opens one file at a time needs no more
+                    assert code == 2, (name, number, said)
+                    assert "Too many open files" in last_line(said), (name, number, said)
+                    assert "ulimit -n" in last_line(said), (name, number, said)
+                assert code or number, (name, number)
+                if name in ("summaries", "stories", "corpus"):
+                    assert outcome(run, out)[0] == 0, (name, number)
+                    assert not [path.name for path in out.rglob("*.part")], (name, number)
+    ids = [json.loads(line)["id"] for line in (tmp_path / "summaries-0" / "summaries.jsonl").open(encoding="utf-8")]
+    assert ids == [f"a{k}" for k in range(40)]
+    for command in (["corpora.build", str(base / "a.jsonl"), "--out", str(tmp_path / "child")],):
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5)),
+        )
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert "Too many open files" in done.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(base: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
