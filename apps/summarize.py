@@ -9,11 +9,12 @@ column for the text (본문, content, …) and perhaps for title and id. The sta
 JSON object, else one article. Without arguments, an article of the embedded sample is summarized.
 
 Offsets count the code points of the text as read, whatever its Unicode form. With `--out` an interrupted run resumes
-after the last complete line. A bad record is written with its position and the reason to `….rejected.jsonl` beside the
-output, and the command ends with exit code 1.
+after the last complete line, if its input is the same or has grown. A bad record is written with its position and the
+reason to `….rejected.jsonl` beside the output, and the command ends with exit code 1.
 """
 
 import codecs
+import hashlib
 import itertools
 import json
 import sys
@@ -27,7 +28,7 @@ from tqdm import tqdm
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import DataError, ResultError, UsageError, cannot_write
-from corpora.foundation.files import locked, write_json, write_text
+from corpora.foundation.files import locked, parse_signed, write_signed, write_text
 from corpora.readers.decoding import ENCODINGS, Encoding, format_of, read_text
 from corpora.readers.fields import candidates, column_named, seen
 from corpora.readers.records import Record, formats, parse_json_object, read_records
@@ -205,18 +206,18 @@ class Batch:
         """
         self.path, self.rejected = out, out.with_name(f"{out.name}.rejected.jsonl")
         about = out.with_name(f"{out.name}.run.json")
-        run = {"files": files, "settings": dict(settings)}
+        run = {"files": {name: _state_of(name) for name in files}, "settings": dict(settings)}
         positions = {name: number for number, name in enumerate(files)}
 
         def position(record: Mapping[str, Any]) -> tuple[int, int]:
             return positions[record["source"]], int(record["line"])
 
         try:
-            if out.exists() and (not about.is_file() or json.loads(read_text(about)) != run):
+            if out.exists() and not _continues(about, run):
                 fix = "give another file with --out, or remove it"
                 raise UsageError(out, "it holds the output of another run", fix)
             out.parent.mkdir(parents=True, exist_ok=True)
-            write_json(about, run)
+            write_signed(about, run)
             last = _repair(out)
             self.start = position(json.loads(last)) if last else (0, 0)
             _repair(self.rejected)
@@ -249,6 +250,32 @@ class Batch:
                 self.rejected.unlink()
         except OSError as error:  # what the full disk has not taken before
             raise cannot_write(self.path, error) from error
+
+
+def _state_of(name: str, size: int | None = None) -> list[Any]:
+    """Return size and digest of an input file, or of its first SIZE bytes; nothing of the standard input."""
+    if name == STANDARD_INPUT:
+        return []
+    digest, left = hashlib.sha256(), Path(name).stat().st_size if size is None else size
+    size = left
+    with Path(name).open("rb") as file:
+        while left and (block := file.read(min(left, 1 << 20))):
+            digest.update(block)
+            left -= len(block)
+    return [size, digest.hexdigest()]
+
+
+def _continues(about: Path, run: Mapping[str, Any]) -> bool:
+    """Whether a run is the one in ABOUT, of the same files, which may have grown since.
+
+    Raises:
+        ValueError: ABOUT is damaged.
+    """
+    theirs = parse_signed(read_text(about)) if about.is_file() else {}
+    files = theirs.get("files")
+    if not isinstance(files, dict) or theirs.get("settings") != run["settings"] or list(files) != list(run["files"]):
+        return False
+    return all(state == _state_of(name, state[0] if state else None) for name, state in files.items())
 
 
 def _lines(path: Path) -> list[str]:

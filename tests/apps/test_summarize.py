@@ -291,6 +291,10 @@ def test_an_output_of_another_run_is_refused(write: Write, tmp_path: Path, fails
         main([str(path), "--out", str(out), "--sentences", "2"])
     with fails(UsageError, out, "another run"):
         main([str(write("b.txt", TEXT)), str(path), "--out", str(out)])
+    # Other articles under the same name: the first three would be taken for done.
+    path.write_text(jsonl(6).replace("n0", "m0"), encoding="utf-8")
+    with fails(UsageError, out, "another run"):
+        main([str(path), "--out", str(out)])
     stranger = write("mine.jsonl", "precious\n")
     with fails(UsageError, stranger, "another run"):
         main([str(path), "--out", str(stranger)])
