@@ -33,6 +33,8 @@ UNSEALED = {SEAL_FILE, "result.json", "recipe.json", "data.json", "manifest.json
 """Records beside the model, some of which are written after it."""
 LARGEST_JSON = 1 << 22
 """Bytes of a file of settings."""
+LARGEST_VOCABULARY = 1 << 26
+"""Bytes of a tokenizer's file."""
 MOST_FILES = 10_000
 AGAIN = "download the folder again"
 BUNDLED = package_path("downstream", "bundled")
@@ -126,6 +128,8 @@ def _files_of(folder: Path) -> list[Path]:
             continue
         if not path.is_file():
             raise CheckpointError(path, "neither a file nor a folder", "remove it")
+        if path.suffix in {".json", ".txt", ".model"} and (size := path.stat().st_size) > LARGEST_VOCABULARY:
+            raise CheckpointError(path, f"{size:,} bytes, more than settings or a vocabulary have", AGAIN)
         if len(paths) >= MOST_FILES:
             raise CheckpointError(folder, f"more than {MOST_FILES:,} files in it", "give the folder of one model")
         paths.append(path)

@@ -12,16 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification
 
-from downstream.classify import Classifier
-from downstream.embed import Embedder
-from downstream.encoders.__main__ import main as convert
 from downstream.encoders.folder import BUNDLED
-from downstream.encoders.tokenizers import load_tokenizer
-from downstream.encoders.weights import load_model
-from eval.run_all import main as leaderboard
-from pretraining.evaluate import main as evaluate
 from pretraining.folders import seal
 from tests.attacks.attack import Attack
+from tests.attacks.openers import EVERYWHERE, classify, compare, embed, load, perplexity, to_plain
 
 MARKER = "MARKER"
 """Name of the environment variable with the path of a file that must not appear."""
@@ -46,30 +40,6 @@ def build_model(folder: Path) -> Path:
     torch.manual_seed(0)
     BertForSequenceClassification(config).save_pretrained(folder)
     return folder
-
-
-def load(path: Path, _out: Path) -> None:
-    load_model(path, load_tokenizer(path), "AutoModelForSequenceClassification", {"num_labels": 2})
-
-
-def classify(path: Path, _out: Path) -> None:
-    Classifier.load(path, "torch").probabilities(["배우들 연기가 좋았다"])
-
-
-def embed(path: Path, _out: Path) -> None:
-    Embedder.load(path)
-
-
-def to_plain(path: Path, out: Path) -> int:
-    return convert([str(path), "--out", str(out / "converted")])
-
-
-def compare(path: Path, out: Path) -> int:
-    return leaderboard(["--validate", "--models", f"x={path}", "--tasks", "nsmc-sample", "--out", str(out)])
-
-
-def perplexity(path: Path, _out: Path) -> int:
-    return evaluate([str(path), "--corpus", str(BUNDLED.parents[1] / "corpora" / "sample" / "news.jsonl")])
 
 
 Change = Callable[[Path], None]
@@ -120,6 +90,14 @@ def tokenizer_code(folder: Path) -> None:
     edit("tokenizer_config.json", lambda old: old | {"auto_map": {"AutoTokenizer": ["evil.T", None]}})(folder)
 
 
+def both(*changes: Change) -> Change:
+    def change(folder: Path) -> None:
+        for one in changes:
+            one(folder)
+
+    return change
+
+
 def link_out(name: str) -> Change:
     def change(folder: Path) -> None:
         outside = folder.parent / f"outside-{name}"
@@ -134,14 +112,16 @@ def pipe(folder: Path) -> None:
     os.mkfifo(folder / "config.json")
 
 
-class _Evil:
+class Evil:
+    """Runs `CODE` where it is unpickled."""
+
     def __reduce__(self) -> tuple[Any, ...]:
         return exec, (CODE,)
 
 
 def pickled(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": _Evil()}))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Evil()}))
 
 
 def flipped(folder: Path) -> None:
@@ -359,5 +339,11 @@ def model_attacks(base: Path) -> list[Attack]:
         ),
     ]
     attacks += [Attack(name, maker(change), (embed,), says) for name, change, says in pipelines]
+    everywhere: list[tuple[str, Change]] = [
+        ("code and a link out", both(remote_code, link_out("vocab.txt"))),
+        ("code and pickles", both(remote_code, pickled)),
+        ("code and a million layers", both(remote_code, config(num_hidden_layers=10**6))),
+    ]
+    attacks += [Attack(f"{name}, everywhere", maker(change), EVERYWHERE, max_s=4) for name, change in everywhere]
     attacks.append(Attack("code for an embedder", maker(embedder_code), (embed,), "auto_map"))
     return attacks

@@ -1,16 +1,21 @@
 """Attacks by what a command has kept: stories, settings, a run that was begun."""
 
+import hashlib
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from apps.stories.__main__ import main as edit_stories
-from corpora.foundation.files import DIGEST_KEY
+from corpora.foundation.files import DIGEST_KEY, fingerprint
+from downstream.trainer_checkpoints import MANIFEST, last_checkpoint
 from pretraining.recipe import find_recipe, read_recipe
 from pretraining.run import main as pretrain
+from pretraining.training.state.checkpoints import FILES, load_checkpoint
 from tests.attacks.attack import Attack
 from tests.attacks.files import DEEP, Make, line, write
+from tests.attacks.models import Evil
 
 
 def edited(path: Path, _out: Path) -> int:
@@ -74,6 +79,71 @@ def write_run(name: str, content: bytes) -> Make:
         return folder / "run"
 
     return make
+
+
+def checkpoint_attacks() -> list[Attack]:
+    """Return attacks by checkpoints of pretraining and of fine-tuning."""
+    empty = hashlib.sha256(b"").hexdigest()
+    states: list[tuple[str, Any]] = [
+        ("a checkpoint that is a list", []),
+        ("a checkpoint of another form", signed_state({"schema": 1})),
+        ("a checkpoint whose step is text", signed_state({"step": "x", "state": {}, "files": dict(EMPTY)})),
+        ("a checkpoint whose files are text", signed_state({"step": 1, "state": {}, "files": "x"})),
+        ("a checkpoint whose weights are none", signed_state({"step": 1, "state": {}, "files": dict(EMPTY)})),
+    ]
+    texts = [(name, json.dumps(state)) for name, state in states] + [("a checkpoint a million deep", DEEP)]
+    attacks = [
+        Attack(name, checkpoint({"state.json": text.encode()}), (resume_pretraining,), "damaged")
+        for name, text in texts
+    ]
+    manifest = {"schema": 1, "run": "a", "step": 4, "files": {"x": empty}, "states": {}}
+    up = manifest | {"files": {"../../up": empty}}
+    cases: list[tuple[str, dict[str, bytes], str]] = [
+        ("a checkpoint of pickles", {"optimizer.pt": CODE}, "pickles"),
+        ("pickles beside a manifest", {MANIFEST: record(manifest), "x": b"", "rng_state.pth": CODE}, "not a file that"),
+        ("a checkpoint of another run", {MANIFEST: record(manifest | {"run": "b"}), "x": b""}, "another run"),
+        ("a checkpoint without its digest", {MANIFEST: line(manifest), "x": b""}, "changed since"),
+        ("a checkpoint with a way up", {MANIFEST: record(up)}, "not a file that"),
+        ("a manifest that lists nothing", {MANIFEST: record({"run": "a"})}, "lists no files"),
+        ("a manifest a million deep", {MANIFEST: DEEP.encode()}, "nested too deeply"),
+        ("a manifest that is a list", {MANIFEST: b"[]"}, "not an object"),
+    ]
+    return attacks + [Attack(name, checkpoint(files), (resume_finetuning,), says) for name, files, says in cases]
+
+
+EMPTY = {name: hashlib.sha256(b"").hexdigest() for name in FILES}
+CODE = pickle.dumps(Evil())
+
+
+def signed_state(state: dict[str, Any]) -> dict[str, Any]:
+    return state | {"sha256": fingerprint(state)}
+
+
+def record(value: dict[str, Any]) -> bytes:
+    return line(value | {DIGEST_KEY: fingerprint(value)})
+
+
+def checkpoint(files: dict[str, bytes]) -> Make:
+    """Return what writes a checkpoint with weights of no bytes, and further files."""
+
+    def make(folder: Path) -> Path:
+        path = folder / "checkpoints" / "checkpoint-4"
+        path.mkdir(parents=True)
+        if "state.json" in files:
+            files.update({f"{name}.safetensors": b"" for name in FILES})
+        for name, content in files.items():
+            (path / name).write_bytes(content)
+        return path.parent
+
+    return make
+
+
+def resume_pretraining(path: Path, _out: Path) -> None:
+    load_checkpoint(path)
+
+
+def resume_finetuning(path: Path, _out: Path) -> None:
+    last_checkpoint(path, "a")
 
 
 def state_attacks(base: Path) -> list[Attack]:

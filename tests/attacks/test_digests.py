@@ -40,7 +40,8 @@ from pretraining.training.state.checkpoints import load_checkpoint, save_checkpo
 from pretraining.training.state.folder import Checkpoint
 from pretraining.vocabulary.build import MADE_BY, is_finished
 from tests.attacks.files import cell
-from tests.attacks.models import build_model, load
+from tests.attacks.models import build_model
+from tests.attacks.openers import load
 
 FLIPS = 12
 """Bits that are flipped one after the other in each file."""
@@ -286,6 +287,24 @@ def test_what_can_be_made_again_is_made_again_where_a_bit_was_flipped(tmp_path: 
         remembered.write_bytes(other)
         assert not EmbeddingCache(tmp_path, CharNgrams())._vectors
         assert _remembered(remembered) is None
+
+
+def test_metrics_of_a_cell_are_folded_again_from_its_columns(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """With its digest, too: who edits a score can compute another digest."""
+    half = {"accuracy": [[1.0], [0.0]]}
+    for name, changes in {
+        "a better score": {"metrics": {"accuracy": 0.99}},
+        "better numbers of the examples": {"columns": {"accuracy": [[1.0], [1.0]]}},
+        "no score": {"metrics": {"accuracy": None}},
+        "fewer examples": {"columns": {"accuracy": [[1.0]]}},
+        "more examples": {"num_examples": 3},
+    }.items():
+        with subtests.test(name):
+            write_signed(tmp_path / "cell.json", cell(**{"columns": half} | changes))
+            with pytest.raises(SuiteError, match="not a result of schema 1"):
+                read_result(tmp_path / "cell.json")
+    write_signed(tmp_path / "cell.json", cell(columns=half))
+    assert read_result(tmp_path / "cell.json").metrics == {"accuracy": 0.5}
 
 
 def test_a_seal_lists_no_file_elsewhere(tmp_path: Path) -> None:

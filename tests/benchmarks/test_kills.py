@@ -1,6 +1,7 @@
 """Commands that are killed while they write, and run again: the same bytes as without a kill, and nothing left over."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,15 @@ def inputs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def unpickle_nothing(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "pickle.find_class":
+        raise AssertionError(f"a pickle is read: {arguments}")
+
+
 def save_often() -> None:
+    """Prepare a process: checkpoints after few steps, of which none is a pickle."""
     downstream.finetuning.arguments.CHECKPOINT_STEPS = 10
+    sys.addaudithook(unpickle_nothing)
 
 
 def run(command: list[str], out: Path, kill: Kill) -> int | None:

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from corpora.foundation.errors import cannot_write
+from corpora.foundation.errors import CheckpointError, cannot_write
 from corpora.foundation.files import sha256
 from pretraining.training.state.folder import (
     Checkpoint,
@@ -40,12 +40,20 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
 
 
 def read_checkpoint(found: CheckpointFolder) -> Checkpoint:
-    """Read all of a checkpoint."""
+    """Read all of a checkpoint.
+
+    Raises:
+        CheckpointError: a file has its digest and is no safetensors file.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if found.is_sharded:
-        return Checkpoint(found.step, *read_shards(found.path), found.state)
-    model, optimizer = (load_file(found.path / f"{name}.safetensors") for name in FILES)
+    try:
+        if found.is_sharded:
+            return Checkpoint(found.step, *read_shards(found.path), found.state)
+        model, optimizer = (load_file(found.path / f"{name}.safetensors") for name in FILES)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(found.path, f"damaged ({error})", "delete it to use the previous one") from error
     return Checkpoint(found.step, model, optimizer, found.state)
 
 

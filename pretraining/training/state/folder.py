@@ -134,11 +134,13 @@ def _check(path: Path, share: tuple[int, int]) -> tuple[CheckpointFolder | None,
     try:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
         digest = state.pop("sha256")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        if fingerprint(state) != digest:
+            return None, f"{STATE} was changed"
+        named = {f"{name}.safetensors": str(one) for name, one in state.get("files", {}).items()}
+        named |= dict(state.get("shards", {}))
+        step, counters = int(state["step"]), dict(state["state"])
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         return None, f"{STATE}: {error}"
-    if fingerprint(state) != digest:
-        return None, f"{STATE} was changed"
-    named = {f"{name}.safetensors": digest for name, digest in state.get("files", {}).items()} | state.get("shards", {})
     differences = sorted(named.keys() ^ {file.name for file in path.glob("*.safetensors")})
     if differences:
         return None, f"{differences[0]} {'is missing' if differences[0] in named else 'was added'}"
@@ -146,7 +148,7 @@ def _check(path: Path, share: tuple[int, int]) -> tuple[CheckpointFolder | None,
     for name in sorted(named)[number::count]:
         if sha256(path / name) != named[name]:
             return None, f"{name} was changed"
-    return CheckpointFolder(path, int(state["step"]), state["state"], "shards" in state), ""
+    return CheckpointFolder(path, step, counters, "shards" in state), ""
 
 
 def checkpoint_folder(folder: Path, step: int) -> Path:

@@ -50,6 +50,13 @@ def test_every_dependency_has_a_floor_that_this_installation_meets() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert all(re.fullmatch(r"[a-z0-9-]+>=[0-9.]+", entry) for entry in project["dependencies"])
     check_floors(project["dependencies"])
+    extras = project["optional-dependencies"]
+    assert any(entry.startswith("onnx>=") for entry in project["dependencies"])
+    assert any(entry.startswith("starlette>=") for entry in extras["serve"])
+    for extra, entries in extras.items():
+        floors = [entry for entry in entries if not entry.startswith("pressbert[")]
+        assert all(re.fullmatch(r"[a-z0-9-]+>=[0-9.]+", entry) for entry in floors), extra
+        check_floors(floors)
 
 
 def test_an_old_dependency_ends_a_command_with_one_line() -> None:
