@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from corpora.foundation.errors import CheckpointError, cannot_write
 from corpora.foundation.files import package_path, scratch_folder, sha256, write_json
 from corpora.foundation.machine import no_file_bars
+from pretraining.vocabulary.patterns import check_patterns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,6 +156,8 @@ def _checked(folder: Path, _files: tuple[tuple[str, int, int], ...]) -> None:
             raise CheckpointError(index, "it names files outside of the folder", AGAIN)
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(folder, "an adapter, whose model lies elsewhere", "merge it into its model and save that")
+    if (folder / "tokenizer.json").is_file():
+        check_patterns(folder / "tokenizer.json")
     for name, digest in _seal_of(folder).items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):

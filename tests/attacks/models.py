@@ -268,7 +268,7 @@ def _of_config() -> list[tuple[str, Change, str]]:
         (
             "a pattern that backtracks without end",
             edit("tokenizer.json", lambda t: t | {"pre_tokenizer": _split("(이|이)*(나|나)*(a|aa)+$")}),
-            "",
+            "may search without end",
         ),
         ("a vocabulary of a million subwords", edit("tokenizer.json", _large_vocabulary), ""),
         ("a tokenizer of a hundred megabytes", large_tokenizer, "tokenizer.json"),
