@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, Trainer
 
 from corpora.foundation.errors import RecipeError, ResultError, UsageError
+from corpora.foundation.files import parse_signed
 from downstream.embed import Embedder, encode, main, shorten
 from downstream.embeddings.pipeline import open_sentence_transformer
 from downstream.embeddings.recipe import STAGES, EmbedRecipe, read_embed_recipe, read_rows
@@ -303,7 +304,7 @@ def test_a_resumed_run_draws_the_same_dropout(encoder: Path, tmp_path: Path, ste
 def test_a_finished_run_is_not_run_again(finished: Path, encoder: Path, steps: Steps) -> None:
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     manifest = train_embedder(encoder, recipe_of(*SOFTMAX_THEN_COSINE), out=finished)
-    assert manifest == json.loads((finished / "manifest.json").read_text())
+    assert manifest == parse_signed((finished / "manifest.json").read_text())
     assert steps.taken == []
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 

@@ -16,6 +16,7 @@ from huggingface_hub import ModelCard
 from corpora.build import BuildConfig, build
 from corpora.corpus import corpus_files, corpus_texts
 from corpora.foundation.errors import CheckpointError, DataError, RecipeError, UsageError
+from corpora.foundation.files import parse_signed
 from downstream.embed import Embedder, encode, main
 from downstream.embeddings import vectors as vectors_module
 from downstream.embeddings.embedder import BUNDLED
@@ -204,7 +205,7 @@ def test_the_command_stores_vectors_with_weights_of_eight_bits(
     (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, TEXTS[0], " "]), encoding="utf-8")
     command = ["vectors", str(tmp_path / "texts.txt"), "--model", str(BUNDLED)]
     assert main([*command, "--int8", "--out", str(tmp_path / "int8")]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "int8" / MANIFEST).read_text())
+    assert json.loads(capsys.readouterr().out) == parse_signed((tmp_path / "int8" / MANIFEST).read_text())
     opened = StoredVectors.open(tmp_path / "int8")
     assert (list(opened.texts), opened.manifest.is_int8) == (TEXTS, True)
     exact = encode(TEXTS, model=BUNDLED)
