@@ -125,7 +125,7 @@ def finetuning(inputs: Path, out: Path) -> list[str]:
     """Return the command of a short fine-tuning."""
     given = inputs / "model"
     # More steps than are between two checkpoints; with a model of its own a few, for tests.
-    model, epochs = (str(given), 0.1) if given.is_dir() else ("pressbert-mini", 3)
+    model, epochs = (str(given), 0.1) if given.is_dir() else ("pressbert-mini", 1.5)
     settings = [part for one in (f"epochs={epochs}", "batch_size=1", "max_length=32") for part in ("--set", one)]
     return ["-m", "downstream.finetune", "nsmc-sample", "--model", model, "--out", str(out), *settings]
 

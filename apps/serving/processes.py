@@ -208,14 +208,18 @@ class Supervisor:
 
     def _replace(self, pid: int, deaths: list[float]) -> None:
         """Start a worker instead of a dead one."""
-        process, _ = self._workers.pop(pid)
+        process, pipe = self._workers.pop(pid)
         process.join()
-        log_event("worker_died", pid=pid, exit_code=process.exitcode)
+        reason = _last_error(pipe)
+        log_event("worker_died", pid=pid, exit_code=process.exitcode, **({"reason": str(reason)} if reason else {}))
         now = time.monotonic()
         deaths[:] = [at for at in deaths if now - at < RESTART_WINDOW_S] + [now]
         if len(deaths) > RESTARTS:
-            raise CheckpointError("apps.serve", f"workers died {len(deaths)} times in a minute", "see the log")
-        self._wait_ready(self._start())
+            raise reason or CheckpointError(
+                "apps.serve", f"workers died {len(deaths)} times in a minute", "see the log"
+            )
+        # Not waited for: it may die while it loads, and another one meanwhile.
+        self._start()
 
     def _stop(self) -> None:
         """Let all workers finish accepted requests."""
@@ -233,6 +237,17 @@ class Supervisor:
                 process.kill()
                 process.join()
         self._workers.clear()
+
+
+def _last_error(pipe: Connection) -> SuiteError | None:
+    """Return why a worker could not start, if it has said so."""
+    error: SuiteError | None = None
+    with contextlib.suppress(EOFError, OSError):
+        while pipe.poll():
+            word = pipe.recv()
+            error = word if isinstance(word, SuiteError) else error
+    pipe.close()
+    return error
 
 
 def run_worker(worker_config: WorkerConfig, listener: socket.socket | None, pipe: Connection) -> None:

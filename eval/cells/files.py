@@ -179,7 +179,7 @@ def read_failure(path: Path) -> FailedCell:
         datetime.datetime.fromisoformat(whole_date(failed.at))
         for one in (failed.task, failed.model.replace("/", "--")):
             if not PART.fullmatch(one):
-                raise ValueError(f"'{one[:60]}' is no name of a task or model")
+                raise ValueError(f"{one[:60]!r} is no name of a task or model")
     except (ValueError, TypeError) as error:
         detail = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error).splitlines()[0]
         raise ResultError(path, f"not the record of a failed cell ({detail})", "delete it") from error

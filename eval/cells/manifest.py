@@ -80,7 +80,7 @@ def git_commit() -> str:
     if not (root / ".git").exists() or shutil.which("git") is None:
         return ""
     done = subprocess.run(
-        ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=40"],
+        ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=40"],
         capture_output=True,
         text=True,
         check=False,

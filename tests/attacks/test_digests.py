@@ -160,7 +160,7 @@ def begun(folder: Path) -> None:
 
 def read_begun(folder: Path) -> None:
     for name in ("recipe.json", "data.json", "manifest.json"):
-        Run(Recipe(objective="dynamic_mlm"), folder)._read(name)
+        Run(Recipe(objective={"name": "dynamic_mlm"}), folder)._read(name)
 
 
 def pair(folder: Path) -> None:

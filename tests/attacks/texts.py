@@ -45,7 +45,7 @@ def text_attacks() -> list[Attack]:
         ("zero bytes in an article", line(ARTICLE | {"text": SENTENCE + "\0" + SENTENCE})),
         ("an id that leads up", line(ARTICLE | {"id": "../../../up"})),
         ("an id of a megabyte", line(ARTICLE | {"id": "i" * (1 << 20)})),
-        ("a date that is none", line(ARTICLE | {"date": "99999-99-99T99:99:99+99:99"})),
+        ("an article with a date that is none", line(ARTICLE | {"date": "99999-99-99T99:99:99+99:99"})),
         ("a title that steers a terminal", line(ARTICLE | {"title": "\x1b]0;x\x07\x1b[2J\u202e"})),
         ("a million combining marks", line({"text": SENTENCE + "가" + "\u0301" * 1_000_000})),
         ("a letter that grows in its normal form", line({"text": "\ufdfa" * 200_000})),

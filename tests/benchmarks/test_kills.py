@@ -1,15 +1,14 @@
 """Commands that are killed while they write, and run again: the same bytes as without a kill, and nothing left over."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import downstream.finetuning.arguments
 from benchmarks.kills import CASES, Kill, Outcome, check, main, page, run_forked
 from tests.attacks.models import build_model
+from tests.benchmarks.preparing import save_often
 
 NUM_KILLS = 3
 RECIPE = """
@@ -32,17 +31,6 @@ def inputs(tmp_path: Path) -> Path:
     lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     (tmp_path / "articles.jsonl").write_text(lines, encoding="utf-8")
     return tmp_path
-
-
-def unpickle_nothing(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "pickle.find_class":
-        raise AssertionError(f"a pickle is read: {arguments}")
-
-
-def save_often() -> None:
-    """Prepare a process: checkpoints after few steps, of which none is a pickle."""
-    downstream.finetuning.arguments.CHECKPOINT_STEPS = 10
-    sys.addaudithook(unpickle_nothing)
 
 
 def run(command: list[str], out: Path, kill: Kill) -> int | None:

@@ -342,6 +342,13 @@ def test_two_workers_serve_share_figures_survive_a_death_and_end_gently(models: 
         victim = first.pop()
         os.kill(victim, signal.SIGKILL)
         server.until(lambda: [e for e in server.events("worker_died") if e["pid"] == victim])
+        # So is the one that dies while it loads its models.
+        known = first | second | {victim}
+        server.until(lambda: workers_of(server.process.pid) - known)
+        [successor] = workers_of(server.process.pid) - known
+        os.kill(successor, signal.SIGKILL)
+        server.until(lambda: [e for e in server.events("worker_died") if e["pid"] == successor])
+        assert server.classify("그동안")[0] == 200
         everyone: set[int] = set()
         server.until(lambda: everyone.update(alive_answers(server)) or len(everyone - {victim}) == 2)
         assert server.classify("다시")[0] == 200
@@ -358,6 +365,12 @@ def test_two_workers_serve_share_figures_survive_a_death_and_end_gently(models: 
         assert outcomes.statuses == {200}
     assert server.events("stopped")
     assert not list(Path("/tmp").glob(f"pressbert-metrics-*/gauge_livesum_{victim}.db"))
+
+
+def workers_of(pid: int) -> set[int]:
+    """Return the worker processes of a server, also those that do not answer yet."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()}
 
 
 def alive_answers(server: Server) -> set[int]:
