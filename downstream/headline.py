@@ -23,6 +23,7 @@ from pathlib import Path
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
+from corpora.foundation.files import alone
 from downstream.headlines.writer import NUM_BEAMS, Candidate, Headline, HeadlineWriter
 
 __all__ = ["Candidate", "Headline", "HeadlineWriter", "headline", "main"]
@@ -56,7 +57,8 @@ def _train(arguments: argparse.Namespace) -> None:
     from downstream.finetuning.arguments import parse_overrides
     from downstream.headlines.training import train_headlines
 
-    facts = train_headlines(arguments.files, arguments.model, arguments.out, parse_overrides(arguments.set))
+    with alone(arguments.out):
+        facts = train_headlines(arguments.files, arguments.model, arguments.out, parse_overrides(arguments.set))
     sys.stdout.write(json.dumps({"num_pairs": facts["num_pairs"], "losses": facts["losses"]}) + "\n")
 
 

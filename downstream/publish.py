@@ -19,7 +19,7 @@ from typing import Any
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
-from corpora.foundation.files import sha256, write_text
+from corpora.foundation.files import alone, sha256, write_text
 from downstream.encoders.folder import RECORDS, SAFE_FILES, ModelFolder
 from downstream.task import all_tasks, get_task
 
@@ -277,7 +277,8 @@ def main(argv: list[str] | None = None) -> int:
     found = prepare(arguments.folder, arguments.repo, license_id=arguments.license, accepted=tuple(arguments.accept))
     sys.stdout.write(f"{describe(found)}\n")
     if arguments.out:
-        write(found, arguments.out)
+        with alone(arguments.out):
+            write(found, arguments.out)
     if arguments.push:
         sys.stdout.write(f"{push(found, private=arguments.private)}\n")
     else:

@@ -17,7 +17,7 @@ from pathlib import Path
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
-from corpora.foundation.files import sha256, write_json
+from corpora.foundation.files import alone, sha256, write_json
 from corpora.official import data_root
 from corpora.sources import parse_field
 from downstream.encoders.folder import BUNDLED
@@ -120,10 +120,11 @@ def _train(argv: list[str]) -> int:
     if arguments.encoder:
         encoder = None if arguments.encoder == "none" else arguments.encoder
         recipe = recipe.model_copy(update={"encoder": encoder})
-    model = train_moderator(recipe, data_root(arguments.data))
-    model.save(arguments.out)
-    if arguments.out.resolve().parent == BUNDLED.resolve():
-        record_files(arguments.out)
+    with alone(arguments.out):
+        model = train_moderator(recipe, data_root(arguments.data))
+        model.save(arguments.out)
+        if arguments.out.resolve().parent == BUNDLED.resolve():
+            record_files(arguments.out)
     shown = ", ".join(f"{key}: {value:.3f}" for key, value in model.settings.thresholds.items())
     sys.stdout.write(f"{arguments.out}\nthresholds by precision: {shown}\n")
     return EXIT_DONE

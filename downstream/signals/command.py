@@ -7,6 +7,7 @@ from pathlib import Path
 
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser
+from corpora.foundation.files import alone
 from downstream.signals.finding import Findings
 from downstream.signals.learning import Find, Judge, read_labelled, train
 
@@ -75,8 +76,9 @@ def _train(tool: str, find: Find, argv: list[str]) -> int:
     parser.add_argument("--encoder", default="bundled", help="folder or hub id of any encoder, or none")
     arguments = parser.parse(argv)
     encoder = None if arguments.encoder == "none" else arguments.encoder
-    judge = train(read_labelled(arguments.file), tool, find, encoder, arguments.file)
-    judge.save(arguments.out)
+    with alone(arguments.out):
+        judge = train(read_labelled(arguments.file), tool, find, encoder, arguments.file)
+        judge.save(arguments.out)
     scores = judge.settings.scores
     sys.stdout.write(
         f"{arguments.out}\nmacro-F1 in cross-validation {scores['macro_f1']:.3f}, "

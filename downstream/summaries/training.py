@@ -27,7 +27,7 @@ from pydantic import Field
 from corpora.foundation.command import EXIT_DONE, ArgumentParser
 from corpora.foundation.config import Config, validate
 from corpora.foundation.errors import DataError, UsageError
-from corpora.foundation.files import sha256
+from corpora.foundation.files import alone, sha256
 from corpora.foundation.machine import versions
 from downstream.finetuning.arguments import parse_overrides
 from downstream.metrics import FloatArray
@@ -330,7 +330,8 @@ def main(argv: list[str] | None = None) -> int:
         }
     )
     f1 = float(cross_validate(examples, pairs, names, config).mean())
-    save_model(arguments.out, model, {"sentence F1, cross-validated on the training split": f1})
+    with alone(arguments.out):
+        save_model(arguments.out, model, {"sentence F1, cross-validated on the training split": f1})
     sys.stdout.write(json.dumps({"out": str(arguments.out), "f1": round(f1, 4), "weights": model.weights}) + "\n")
     return EXIT_DONE
 

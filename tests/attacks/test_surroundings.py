@@ -22,8 +22,12 @@ from corpora.foundation.command import run_command
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import LOCK_FILE, locked, write_signed
 from corpora.official import cache_root
+from downstream.clickbait.__main__ import main as clickbait
+from downstream.embed import main as embed
 from downstream.encoders.__main__ import main as convert
 from downstream.finetune import main as finetune
+from downstream.headline import main as headline
+from downstream.moderate.__main__ import main as moderate
 from downstream.trainer_checkpoints import MANIFEST, last_checkpoint
 from eval.cells.files import clear_failure, find_failures, record_failure
 from eval.run_all import main as leaderboard
@@ -192,11 +196,21 @@ def test_a_clock_that_goes_back_brings_no_old_checkpoint_and_no_failure_back(tmp
 def test_a_second_process_does_not_train_in_the_same_folder(
     base: Path, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    for name in ("conversion", "vocabulary", "fine-tuning", "pretraining"):
+    model, articles = str(base / "model"), str(base / "a.jsonl")
+    trainers: dict[str, Run] = {
+        name: writers(base)[name] for name in ("conversion", "vocabulary", "fine-tuning", "pretraining")
+    }
+    trainers |= {
+        "headlines": lambda out: headline(["train", articles, "--model", model, "--out", str(out)]),
+        "labels of one's own": lambda out: clickbait(["train", articles, "--out", str(out)]),
+        "an embedder": lambda out: embed(["train", "kpfsbert", "--model", model, "--out", str(out)]),
+        "a moderator": lambda out: moderate(["train", "--out", str(out)]),
+    }
+    for name, run in trainers.items():
         with subtests.test(name):
             out = tmp_path / name
             with locked(out / LOCK_FILE, is_kept=False):
-                code, said = outcome(writers(base)[name], out)
+                code, said = outcome(run, out)
             assert code == 2, (name, said)
             assert "another process writes to it" in last_line(said), (name, said)
             assert list(out.iterdir()) == [], name
