@@ -1,9 +1,11 @@
 """How long the inputs are that a pretrained folder was trained on, from its files alone; no torch is imported."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from corpora.foundation.errors import CheckpointError
+from corpora.foundation.files import parse_signed
 
 MANIFEST_FILE = "manifest.json"
 
@@ -25,9 +27,15 @@ def row_length(folder: Path) -> int | None:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Return a JSON object; empty where there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """Return a JSON object; empty where there is none.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    if not path.is_file():
         return {}
-    return content if isinstance(content, dict) else {}
+    try:
+        return parse_signed(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        fix = "restore it; if the folder is not one of pretraining.run, delete it"
+        raise CheckpointError(path, f"damaged ({str(error).partition(chr(10))[0]})", fix) from error
