@@ -163,7 +163,7 @@ class Moderator:
     def save(self, folder: Path) -> None:
         """Write the model to a folder, weights in half precision."""
         folder.mkdir(parents=True, exist_ok=True)
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "words.keys": self.words.keys,
             "words.idf": self.words.idf.astype(np.float16),
             "headlines.keys": self.headlines.keys,
