@@ -44,17 +44,13 @@ loop = { steps = 40, batch_size = 8, warmup_steps = 5, checkpoint_every = 5, log
 RANDOM_PART = re.compile(r"[0-9a-f]{8,}")
 """Of a file's name: digests, which differ where times are digested."""
 PRELOADED = [
-    "torch",
-    "transformers.trainer",
-    "apps.clustering",
-    "apps.summarize",
-    "corpora.build",
-    "downstream.finetune",
-    "downstream.finetuning.trainer",
-    "eval.run_all",
-    "pretraining.run",
-    "pretraining.training.loop",
+    *("accelerate", "datasets", "jinja2", "kiwipiepy", "matplotlib.backends.backend_agg", "pyarrow", "rich.console"),
+    *("safetensors.torch", "scipy.sparse", "sklearn.cluster", "sklearn.linear_model", "torch"),
+    *("torch.distributed.checkpoint.state_dict", "transformers.models.bert.modeling_bert", "transformers.trainer"),
+    *("apps.clustering", "apps.stories.images", "apps.summarize", "corpora.build", "downstream.finetune"),
+    *("downstream.finetuning.trainer", "eval.run_all", "pretraining.run", "pretraining.training.loop"),
 ]
+"""What the process imports that the others are forks of."""
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate")
 Digest = Callable[[Path], str]
 
