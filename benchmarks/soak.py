@@ -237,6 +237,8 @@ async def drip(port: int, figures: Figures, end: End) -> None:
             try:
                 writer.write(b"POST /classify HTTP/1.1\r\nX: ")
                 reading = asyncio.create_task(reader.read(64))
+                # Its error is that of the connection, which the writer meets as well.
+                reading.add_done_callback(lambda task: task.cancelled() or task.exception())
                 while not end.is_near and not reading.done():
                     writer.write(b"a")
                     await writer.drain()
