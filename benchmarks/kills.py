@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -327,8 +327,8 @@ def check(name: str, num_runs: int, folder: Path, run: Runner = run_forked) -> O
 # ---- page ----------------------------------------------------------------------------------------------------------
 
 
-def page(outcomes: Iterable[tuple[str, Outcome]]) -> Iterator[str]:
-    """Yield the lines of the page."""
+def page(outcomes: Iterable[tuple[str, Outcome]], kept: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of the page; KEPT are rows of other commands."""
     yield "# Kills\n\n"
     yield f"`python -m benchmarks.kills` on {cpu_name()}, Python {sys.version.split()[0]}, "
     yield ", ".join(f"{name} {version}" for name, version in versions().items() if name in ("torch", "transformers"))
@@ -339,11 +339,22 @@ def page(outcomes: Iterable[tuple[str, Outcome]]) -> Iterator[str]:
         "| command | compared | same bytes | killed at a file operation | killed at a time | left over | "
         "whole run s | file operations |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
     )
+    yield from kept
     for name, one in outcomes:
         yield (
             f"| {name} | {CASES[name].what} | {one.same} of {one.runs} | {one.at_writes} | {one.at_times} | "
             f"{', '.join(one.left_over) or '0 files'} | {one.length_s:.1f} | {one.writes} |\n"
         )
+
+
+def rows_of_others(path: Path | None, names: Iterable[str]) -> list[str]:
+    """Return the rows of a page that are of other commands than NAMES."""
+    if path is None or not path.is_file():
+        return []
+    others = [f"| {name} |" for name in CASES if name not in set(names)]
+    return [
+        line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.startswith(tuple(others))
+    ]
 
 
 def measure(names: Iterable[str], num_runs: int | None) -> Iterator[tuple[str, Outcome]]:
@@ -358,19 +369,19 @@ def main(argv: list[str] | None = None) -> int:
     parser = ArgumentParser("python -m benchmarks.kills", "Kill commands, and compare what their repetition writes.")
     parser.add_argument("names", nargs="*", help=f"from: {', '.join(CASES)}; default: all")
     parser.add_argument("--runs", type=int, help="runs of each command; default: 10 or 20")
-    parser.add_argument("--out", type=Path, help="page to write; default: print it")
+    parser.add_argument("--out", type=Path, help="page to write, in which rows of other commands stay; default: none")
     arguments = parser.parse(argv)
     if unknown := [name for name in arguments.names if name not in CASES]:
         raise UsageError(parser.prog, f"unknown command '{unknown[0]}'", f"choose from: {', '.join(CASES)}")
     outcomes: list[Outcome] = []
 
     def noted() -> Iterator[tuple[str, Outcome]]:
-        for name, outcome in measure(arguments.names or CASES, arguments.runs):
+        for name, outcome in measure(names, arguments.runs):
             outcomes.append(outcome)
             yield name, outcome
 
-    lines = []
-    for line in page(noted()):
+    lines, names = [], arguments.names or list(CASES)
+    for line in page(noted(), rows_of_others(arguments.out, names)):
         sys.stdout.write(line)
         sys.stdout.flush()
         lines.append(line)

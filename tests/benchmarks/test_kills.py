@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.kills import CASES, Kill, Outcome, check, main, page, run_forked
+from benchmarks.kills import CASES, Kill, Outcome, check, main, page, rows_of_others, run_forked
 from tests.attacks.models import build_model
 from tests.benchmarks.preparing import save_often
 
@@ -62,5 +62,7 @@ def test_another_result_or_a_file_that_is_left_over_is_found(tmp_path: Path) -> 
     assert "| summaries | summaries | 1 of 2 | 2 | 2 | .summaries.jsonl.x.part |" in "".join(
         page([("summaries", outcome)])
     )
+    (tmp_path / "kills.md").write_text("".join(page([("summaries", outcome), ("corpora", outcome)])), encoding="utf-8")
+    assert [row[:11] for row in rows_of_others(tmp_path / "kills.md", ["summaries"])] == ["| corpora | "]
     with pytest.raises(Exception, match="unknown command 'storys'"):
         main(["storys"])
