@@ -230,6 +230,14 @@ def run_here(command: list[str], out: Path, kill_at: int, prepare: Callable[[], 
     sys.exit(code)
 
 
+def prepare_forks() -> Any:
+    """Return the context of processes that are forks of one that has imported all."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
 def run_forked(command: list[str], out: Path, kill: Kill, prepare: Callable[[], object] | None = None) -> int | None:
     """Run a command in a fork of a process that has imported it, so that kills fall on work and not on imports.
 
@@ -242,9 +250,7 @@ def run_forked(command: list[str], out: Path, kill: Kill, prepare: Callable[[], 
     Raises:
         UsageError: it ended with a traceback.
     """
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = prepare_forks()
     process = context.Process(target=run_here, args=(command, out, kill.at_write, prepare))
     process.start()
     process.join(kill.after_s)
@@ -380,6 +386,10 @@ def main(argv: list[str] | None = None) -> int:
             outcomes.append(outcome)
             yield name, outcome
 
+    # The first fork waits until all is imported, which is no part of a run.
+    first = prepare_forks().Process(target=int)
+    first.start()
+    first.join()
     lines, names = [], arguments.names or list(CASES)
     for line in page(noted(), rows_of_others(arguments.out, names)):
         sys.stdout.write(line)
