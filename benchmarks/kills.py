@@ -121,7 +121,7 @@ def finetuning(inputs: Path, out: Path) -> list[str]:
     """Return the command of a short fine-tuning."""
     given = inputs / "model"
     # More steps than are between two checkpoints; with a model of its own a few, for tests.
-    model, epochs = (str(given), 0.1) if given.is_dir() else ("pressbert-mini", 1.5)
+    model, epochs = (str(given), 0.1) if given.is_dir() else ("pressbert-mini", 1.25)
     settings = [part for one in (f"epochs={epochs}", "batch_size=1", "max_length=32") for part in ("--set", one)]
     return ["-m", "downstream.finetune", "nsmc-sample", "--model", model, "--out", str(out), *settings]
 
@@ -266,7 +266,8 @@ def run_forked(command: list[str], out: Path, kill: Kill, prepare: Callable[[], 
     said = out.with_suffix(".said").read_text(encoding="utf-8", errors="replace")
     if "Traceback" in said:
         raise UsageError(f"benchmarks.kills {command[1]}", said[-600:], "see the traceback")
-    return process.exitcode
+    code: int | None = process.exitcode
+    return code
 
 
 @dataclass
