@@ -36,6 +36,8 @@ LARGEST_JSON = 1 << 22
 """Bytes of a file of settings."""
 LARGEST_VOCABULARY = 1 << 26
 """Bytes of a tokenizer's file."""
+ENTRY_BYTES, SMALL_VOCABULARY = 300, 1 << 20
+"""Bytes of a tokenizer's file for each subword, merges included, and beside them."""
 MOST_FILES = 10_000
 AGAIN = "download the folder again"
 BUNDLED = package_path("downstream", "bundled")
@@ -126,6 +128,8 @@ def _files_of(folder: Path) -> list[Path]:
         if path.is_symlink() and not any(path.resolve().is_relative_to(root) for root in roots):
             raise CheckpointError(path, "a link that leads out of the folder", "copy the file into the folder")
         if path.is_dir():
+            if path.suffix in (".json", ".safetensors"):
+                raise CheckpointError(path, "a folder, not a file", AGAIN)
             continue
         if not path.is_file():
             raise CheckpointError(path, "neither a file nor a folder", "remove it")
@@ -157,7 +161,7 @@ def _checked(folder: Path, _files: tuple[tuple[str, int, int], ...]) -> None:
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(folder, "an adapter, whose model lies elsewhere", "merge it into its model and save that")
     if (folder / "tokenizer.json").is_file():
-        check_patterns(folder / "tokenizer.json")
+        _check_tokenizer(folder)
     for name, digest in _seal_of(folder).items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
@@ -165,6 +169,20 @@ def _checked(folder: Path, _files: tuple[tuple[str, int, int], ...]) -> None:
         if not path.is_file() or sha256(path) != digest:
             what = "missing or changed since it was written: its digest is another one"
             raise CheckpointError(path, what, f"restore it; if the change is yours, delete {folder / SEAL_FILE}")
+
+
+def _check_tokenizer(folder: Path) -> None:
+    """Refuse a tokenizer's file that is far larger than a vocabulary of the model, before anything reads it."""
+    path = folder / "tokenizer.json"
+    vocab_size = (
+        read_settings_file(folder / "config.json").get("vocab_size") if (folder / "config.json").is_file() else 0
+    )
+    if isinstance(vocab_size, int) and vocab_size > 0:
+        size, most = path.stat().st_size, ENTRY_BYTES * vocab_size + SMALL_VOCABULARY
+        if size > most:
+            what = f"{size:,} bytes, more than the {most:,} of a vocabulary of {vocab_size:,} subwords"
+            raise CheckpointError(path, what, "get the tokenizer that belongs to the model")
+    check_patterns(path)
 
 
 def _seal_of(folder: Path) -> dict[str, str]:

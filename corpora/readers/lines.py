@@ -15,7 +15,8 @@ from itertools import pairwise
 # The line ends that str.splitlines knows.
 LINE = re.compile("[^\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 ONE_BREAK = re.compile("[^\\S\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]*(?:\r\n|[\n\r\x0b\x85\u2028])[^\\S\n\r]*")
-BREAKS = re.compile("[^\\S\n\r]*[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]\\s*")
+# Only from the beginning of white space: it would be read again from each of its characters.
+BREAKS = re.compile("(?<![^\\S\n\r])[^\\S\n\r]*[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]\\s*")
 WIDEST = 160
 """Columns of the widest wrapped line; a Hangul syllable takes two. Paragraphs in one line are wider."""
 NARROWEST = 30

@@ -171,7 +171,7 @@ def _load(where: Path, folder: Path, auto_class: str, config: Any, **options: An
     try:
         with _no_load_report():
             model, loaded = open_model(auto_class, folder, config, output_loading_info=True, **options)
-    except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError) as error:
+    except (SafetensorError, OSError, RuntimeError, ValueError, AttributeError, KeyError, TypeError) as error:
         # transformers lists all kinds that it knows.
         reason = str(error).partition("Model type should be one of")[0].strip()
         raise CheckpointError(where, f"the model cannot be read ({reason})", FITTING) from error

@@ -34,24 +34,27 @@ PLAIN_NORMALIZER = {"type": "BertNormalizer", "strip_accents": False, "lowercase
 
 
 def is_plain_bert(folder: Path) -> bool:
-    """Whether a folder is a BERT that is read without torch, with a cased WordPiece and nothing unusual."""
+    """Whether a folder is a BERT that is read without torch, with a cased WordPiece and nothing unusual.
+
+    Raises:
+        CheckpointError: the folder is one that nothing is read of.
+    """
+    check_folder(folder)
     if unsupported_reason(folder):
         return False  # transformers says what is wrong with it, if anything is
     try:
         tokenizer = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        normalizer = tokenizer.get("normalizer") or {}
+        if [step.get("type") for step in normalizer.get("normalizers", ())] == ["NFC", "BertNormalizer"]:
+            normalizer = normalizer["normalizers"][1]
+        is_plain = (
+            (tokenizer.get("model") or {}).get("type") == "WordPiece"
+            and all(normalizer.get(key) == value for key, value in PLAIN_NORMALIZER.items())
+            and (tokenizer.get("post_processor") or {}).get("type") == "TemplateProcessing"
+        )
+    except (OSError, ValueError, RecursionError, AttributeError, TypeError):
         return False
-    if not isinstance(tokenizer, dict):
-        return False
-    normalizer = tokenizer.get("normalizer") or {}
-    if [step.get("type") for step in normalizer.get("normalizers", ())] == ["NFC", "BertNormalizer"]:
-        normalizer = normalizer["normalizers"][1]
-    return (
-        ModelFolder(folder).model_type == "bert"
-        and (tokenizer.get("model") or {}).get("type") == "WordPiece"
-        and all(normalizer.get(key) == value for key, value in PLAIN_NORMALIZER.items())
-        and (tokenizer.get("post_processor") or {}).get("type") == "TemplateProcessing"
-    )
+    return is_plain and ModelFolder(folder).model_type == "bert"
 
 
 class PlainTokenizer:

@@ -56,8 +56,9 @@ REFERENCE = re.compile(
 STATEMENT_END = re.compile(
     r"(?:다|요|죠|며,|고,|[가-힣](?:음|함|됨|임))[.!…]*[”’\"')\]」』]*[.!]?(?:\[\d{1,3}\]|\([^()]*\)\.?)*$"
 )
+# The number is bounded, or a long one would be read again from each of its digits.
 AMOUNT = re.compile(
-    r"\d[\d,.]*\s?(?:[%\uff05㎡㏊]|(?:천|백|십)?(?:억|만|조|천)|명|원|건|곳|개|톤|배|위|세|가구|대(?![가-힣])|m\b|km|퍼센트|포인트"
+    r"\d[\d,.]{0,40}\s?(?:[%\uff05㎡㏊]|(?:천|백|십)?(?:억|만|조|천)|명|원|건|곳|개|톤|배|위|세|가구|대(?![가-힣])|m\b|km|퍼센트|포인트"
     r"|달러|차례|종)"
 )
 LENGTH_READ = 4096

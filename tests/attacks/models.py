@@ -217,9 +217,6 @@ def _of_config() -> list[tuple[str, Change, str]]:
         ("an activation of its own", config(hidden_act="evil.Act"), ""),
         ("kinds of layers without end", config(layer_types=["full"] * 100_000), "layer_types"),
         ("labels without end", config(id2label={str(k): "a" for k in range(200_000)}), "id2label"),
-        ("a task that leads up", config(finetuning_task="../../x"), ""),
-        ("a padding id out of range", config(pad_token_id=10**8), ""),
-        ("a negative padding id", config(pad_token_id=-5), ""),
         ("a config that is a folder", a_folder("config.json"), "config.json"),
         ("weights that are a folder", a_folder("model.safetensors"), "safetensors"),
         ("a config a million deep", text("config.json", DEEP), "not valid JSON"),
@@ -270,10 +267,14 @@ def _of_config() -> list[tuple[str, Change, str]]:
             edit("tokenizer.json", lambda t: t | {"pre_tokenizer": _split("(이|이)*(나|나)*(a|aa)+$")}),
             "may search without end",
         ),
-        ("a vocabulary of a million subwords", edit("tokenizer.json", _large_vocabulary), ""),
+        ("a vocabulary of a million subwords", edit("tokenizer.json", _large_vocabulary), "more than the"),
         ("a tokenizer of a hundred megabytes", large_tokenizer, "tokenizer.json"),
         ("a template with an id out of range", edit("tokenizer.json", lambda t: _with_ids(t)), "tokenizer"),
     ]
+
+
+def normalizers(value: Any) -> Change:
+    return edit("tokenizer.json", lambda tokenizer: tokenizer | {"normalizer": value})
 
 
 def _split(pattern: str) -> dict[str, Any]:
@@ -321,6 +322,11 @@ def model_attacks(base: Path) -> list[Attack]:
             (load,),
             codes=(0,),
         ),
+        Attack("a task that leads up", maker(config(finetuning_task="../../x")), (load, classify), codes=(0, 2)),
+        Attack("a padding id out of range", maker(config(pad_token_id=10**8)), (load, classify), codes=(0, 2)),
+        Attack("a negative padding id", maker(config(pad_token_id=-5)), (load, classify), codes=(0, 2)),
+        Attack("a normalizer that is a list", maker(normalizers([1, 2])), (load, classify), "tokenizer"),
+        Attack("a normalizer of numbers", maker(normalizers({"normalizers": [1]})), (load, classify), "tokenizer"),
         Attack("pickled code, converted", maker(pickled), (to_plain,), "not only tensors"),
         Attack(
             "a million layers, evaluated", maker(config(num_hidden_layers=10**6)), (perplexity,), "num_hidden_layers"

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from apps.clustering import main as find_stories
 from apps.serving.services import Settings, load_services
 from apps.summarize import main as summarize
 from downstream.answer import Reader
@@ -65,10 +64,6 @@ def encoded(path: Path, out: Path) -> int:
     return embed_command(["encode", NEWS, "--model", str(path), "--out", str(out / "a.npy")])
 
 
-def clustered(path: Path, out: Path) -> int:
-    return find_stories([NEWS, "--model", str(path), "--out", str(out)])
-
-
 def summarized(path: Path, _out: Path) -> int:
     return summarize([NEWS, "--model", str(path)])
 
@@ -104,7 +99,6 @@ EVERYWHERE = (
     distilled,
     published,
     encoded,
-    clustered,
     summarized,
     headlined,
     filled,
