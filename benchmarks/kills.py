@@ -120,8 +120,8 @@ def pretraining(inputs: Path, out: Path) -> list[str]:
 def finetuning(inputs: Path, out: Path) -> list[str]:
     """Return the command of a short fine-tuning."""
     given = inputs / "model"
-    # More steps than are between two checkpoints; with a model of its own a few, for tests.
-    model, epochs = (str(given), 0.1) if given.is_dir() else ("pressbert-mini", 1.25)
+    # Some checkpoints of it; with a model of its own a few steps, for tests.
+    model, epochs = (str(given), 0.1) if given.is_dir() else ("pressbert-mini", 0.6)
     settings = [part for one in (f"epochs={epochs}", "batch_size=1", "max_length=32") for part in ("--set", one)]
     return ["-m", "downstream.finetune", "nsmc-sample", "--model", model, "--out", str(out), *settings]
 
@@ -216,10 +216,16 @@ def counted_writes(out: Path, kill_at: int) -> Iterator[None]:
     out.with_suffix(".writes").write_text(str(count), encoding="ascii")
 
 
-def run_here(command: list[str], out: Path, kill_at: int, prepare: Callable[[], object] | None = None) -> None:
+def checkpoint_often() -> None:
+    """Let a short fine-tuning write several checkpoints."""
+    from downstream.finetuning import arguments
+
+    arguments.CHECKPOINT_STEPS = 60
+
+
+def run_here(command: list[str], out: Path, kill_at: int, prepare: Callable[[], object]) -> None:
     """Run a command (`-m MODULE …`) in this process; what it says is written to `OUT.said`."""
-    if prepare:
-        prepare()
+    prepare()
     os.setsid()
     said = os.open(out.with_suffix(".said"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 1)
@@ -238,7 +244,9 @@ def prepare_forks() -> Any:
     return context
 
 
-def run_forked(command: list[str], out: Path, kill: Kill, prepare: Callable[[], object] | None = None) -> int | None:
+def run_forked(
+    command: list[str], out: Path, kill: Kill, prepare: Callable[[], object] = checkpoint_often
+) -> int | None:
     """Run a command in a fork of a process that has imported it, so that kills fall on work and not on imports.
 
     Args:
