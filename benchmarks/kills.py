@@ -155,7 +155,20 @@ def corpora(inputs: Path, out: Path) -> list[str]:
 
 def leaderboard(_inputs: Path, out: Path) -> list[str]:
     """Return the command of a comparison of two cheap models."""
-    return ["-m", "eval.run_all", "--out", str(out), "--tasks", "nsmc-sample", "--models", "majority", "tfidf"]
+    return [
+        "-m",
+        "eval.run_all",
+        "--out",
+        str(out),
+        "--tasks",
+        "nsmc-sample",
+        "--models",
+        "majority",
+        "tfidf",
+        "--without",
+        "cost",
+        "noise",
+    ]
 
 
 def articles(inputs: Path) -> str:
