@@ -10,7 +10,6 @@ from benchmarks.kills import CASES, Kill, Outcome, check, main, page, rows_of_ot
 from tests.attacks.models import build_model
 from tests.benchmarks.preparing import save_often
 
-NUM_KILLS = 3
 RECIPE = """
 objective = "dynamic_mlm"
 data = { corpus = "INPUTS/articles.jsonl", tokenizer = "INPUTS/model", max_length = 16 }
@@ -38,13 +37,24 @@ def run(command: list[str], out: Path, kill: Kill) -> int | None:
     return 0 if kill.after_s else run_forked(command, out, kill, save_often)
 
 
-def test_what_is_killed_and_run_again_ends_in_the_same_bytes(inputs: Path, subtests: pytest.Subtests) -> None:
-    for name in CASES:
+@pytest.mark.parametrize(
+    ("names", "num_kills"),
+    [
+        pytest.param(("stories", "summaries", "corpora", "leaderboard"), 3, id="writers"),
+        pytest.param(("pretraining", "finetuning"), 1, id="trainings"),
+        pytest.param(("pretraining", "finetuning"), 3, id="trainings-thrice", marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_killed_and_run_again_ends_in_the_same_bytes(
+    names: tuple[str, ...], num_kills: int, inputs: Path, subtests: pytest.Subtests
+) -> None:
+    assert set(names) <= CASES.keys()
+    for name in names:
         with subtests.test(name):
-            outcome = check(name, NUM_KILLS, inputs, run)
+            outcome = check(name, num_kills, inputs, run)
             assert outcome.is_right, (name, outcome)
-            assert outcome.at_writes == NUM_KILLS, (name, outcome)
-            assert outcome.writes >= NUM_KILLS, (name, outcome)
+            assert outcome.at_writes == num_kills, (name, outcome)
+            assert outcome.writes >= num_kills, (name, outcome)
 
 
 def test_another_result_or_a_file_that_is_left_over_is_found(tmp_path: Path) -> None:
