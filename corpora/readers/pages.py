@@ -4,6 +4,7 @@ XML is parsed without entities and without anything outside of the file.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from html import unescape
 from html.entities import html5
@@ -70,7 +71,7 @@ def read_html(page: str) -> dict[str, Any]:
     The text is that of the element that is named like an article's body, else of `<article>`, else of all `<p>`.
     """
     parser = _Page()
-    parser.feed(page)
+    parser.feed(_closed(page))
     parser.close()
     fields: dict[str, Any] = {
         field: next((parser.meta[name] for name in names if parser.meta.get(name)), "") for field, names in META.items()
@@ -78,6 +79,14 @@ def read_html(page: str) -> dict[str, Any]:
     fields["title"] = fields["title"] or parser.text_of("h1") or parser.text_of("title")
     fields["text"] = next((text for kind in ("body", "article", "p") if (text := parser.text_of(kind))), "")
     return {field: value for field, value in fields.items() if value}
+
+
+def _closed(page: str) -> str:
+    """Return a page in which every markup that begins also ends: for each other one the parser reads all the rest."""
+    for begin, end, instead in (("<!--", "-->", ""), ("<![", "]", ""), ("<", ">", "&lt;")):
+        last = page.rfind(end) + len(end) if end in page else 0
+        page = page[:last] + page[last:].replace(begin, instead)
+    return page
 
 
 class _Page(HTMLParser):
@@ -88,6 +97,8 @@ class _Page(HTMLParser):
         self.meta: dict[str, str] = {}
         self._open: list[tuple[str, str]] = []
         """Open elements: tag, and the kind of text inside."""
+        self._names, self._kinds = Counter[str](), Counter[str]()
+        """Open elements by tag, and by kind."""
         self._parts: dict[str, list[str]] = {kind: [] for kind in ("body", "article", "p", "h1", "title")}
 
     def text_of(self, kind: str) -> str:
@@ -108,28 +119,32 @@ class _Page(HTMLParser):
         named = " ".join(values.get(name, "") for name in ("id", "class", "itemprop"))
         kind = "body" if BODY.search(named) else tag
         self._open.append((tag, kind))
+        self._names[tag] += 1
+        self._kinds[kind] += 1
 
     def handle_endtag(self, tag: str) -> None:
         """Close an element, and those inside that were left open."""
         if tag in BLOCK:
             self._add("\n")
-        if any(name == tag for name, _ in self._open):
-            while self._open.pop()[0] != tag:
-                pass
+        while self._names[tag]:
+            name, kind = self._open.pop()
+            self._names[name] -= 1
+            self._kinds[kind] -= 1
+            if name == tag:
+                break
 
     def handle_data(self, data: str) -> None:
         """Take text, unless it is in a part of the page that is no article."""
         self._add(data)
 
     def _add(self, text: str) -> None:
-        kinds = {kind for _, kind in self._open}
-        inside = {name for name, _ in self._open}
-        if "title" in inside and not self._parts["body"]:
+        inside = self._names
+        if inside["title"] and not self._parts["body"]:
             self._parts["title"].append(text)
-        if inside & OUTSIDE:
+        if any(inside[name] for name in OUTSIDE):
             return
         for kind in ("body", "article", "p", "h1"):
-            if kind in kinds and (kind == "h1" or "h1" not in inside):
+            if self._kinds[kind] and (kind == "h1" or not inside["h1"]):
                 self._parts[kind].append(text)
 
 
