@@ -73,6 +73,6 @@ def text_attacks() -> list[Attack]:
         ("a name that is an option", "--out.jsonl"),
     ]
     return attacks + [
-        Attack(name, named(file, b'{"text": 1}\n[\n'), (summaries, corpus, stories), codes=(1, 2), max_s=3)
+        Attack(name, named(file, b'{"text": 1}\n[\n'), (summaries, corpus, stories), codes=HARMLESS, max_s=3)
         for name, file in names
     ]
