@@ -14,7 +14,7 @@ import pytest
 from corpora.build import BuildConfig, build
 from corpora.cleaning import letters_of
 from corpora.foundation.errors import DataError, ResultError, UsageError
-from corpora.foundation.files import sha256
+from corpora.foundation.files import parse_signed, sha256, write_signed
 from corpora.overlap import MEASURES, EvaluationIndex, Measure, OverlapConfig
 from corpora.training_text import TrainingText
 from downstream.task import QuestionExample, Split, Task, TextExample, get_task
@@ -237,12 +237,12 @@ def test_damaged_files_are_reported_and_written_again(
     check(out, [corpus], tasks=[NSMC])
     before = content(out)
     pair, hits = pair_path(out, NSMC.name, "corpus"), hits_path(out, NSMC.name, "corpus")
-    marked = pair.read_text(encoding="utf-8").replace('"is_excerpt": false', '"is_excerpt": true')
+    marked = parse_signed(pair.read_text(encoding="utf-8")) | {"is_excerpt": True}
     damages: dict[str, Callable[[], object]] = {
         "hits": lambda: hits.write_text("x", encoding="utf-8"),
         "pair": lambda: pair.write_text('{"schema": 1', encoding="utf-8"),
         "missing": hits.unlink,
-        "excerpt": lambda: pair.write_text(marked, encoding="utf-8"),
+        "excerpt": lambda: write_signed(pair, marked),
     }
     for number, (damage, harm) in enumerate(damages.items(), start=3):
         harm()
