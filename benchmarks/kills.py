@@ -51,6 +51,8 @@ PRELOADED = [
     *("downstream.finetuning.trainer", "eval.run_all", "pretraining.run", "pretraining.training.loop"),
 ]
 """What the process imports that the others are forks of."""
+LEASE = re.compile(r"\.lease\.\d+$")
+"""Of a killed process whose cell was finished: it counts for nothing, and nobody takes it over."""
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate")
 Digest = Callable[[Path], str]
 
@@ -313,7 +315,8 @@ class Outcome:
 
 def names_in(out: Path) -> set[str]:
     """Return the names of the files of a folder, without digests in them."""
-    return {RANDOM_PART.sub("*", path.relative_to(out).as_posix()) for path in out.rglob("*") if path.is_file()}
+    names = {RANDOM_PART.sub("*", path.relative_to(out).as_posix()) for path in out.rglob("*") if path.is_file()}
+    return {name for name in names if not LEASE.search(name)}
 
 
 def check(name: str, num_runs: int, folder: Path, run: Runner = run_forked) -> Outcome:
@@ -330,7 +333,9 @@ def check(name: str, num_runs: int, folder: Path, run: Runner = run_forked) -> O
     """
     case = CASES[name]
     generator = random.Random(0)  # noqa: S311 - the same kills on every run
-    whole = folder / "whole"
+    results = folder / name
+    results.mkdir()
+    whole = results / "whole"
     began = time.monotonic()
     code = run(case.command(folder, whole), whole, Kill())
     outcome = Outcome(num_runs, length_s=time.monotonic() - began)
@@ -339,7 +344,7 @@ def check(name: str, num_runs: int, folder: Path, run: Runner = run_forked) -> O
     outcome.writes = int(whole.with_suffix(".writes").read_text(encoding="ascii"))
     expected, names = case.digest(whole), names_in(whole)
     for number in range(num_runs):
-        out = folder / f"run-{number}"
+        out = results / f"run-{number}"
         command = case.command(folder, out)
         # Spread over the whole run.
         at_write = 1 + int((number + generator.random()) * outcome.writes / num_runs)

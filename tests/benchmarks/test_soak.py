@@ -34,11 +34,9 @@ def test_faults_are_named() -> None:
 
 
 def test_a_short_soak_loses_nothing(port: int) -> None:
-    figures = asyncio.run(soak(os.getpid(), port, seconds=1.5, requests=0, num_clients=3, num_slow=12, kill_every_s=0))
+    figures = asyncio.run(soak(os.getpid(), port, seconds=1.5, requests=0, num_clients=3, num_slow=3, kill_every_s=0))
     assert figures.faults() == []
     assert figures.statuses[200] > 20
     assert figures.health[True] >= 3
-    # More slow clients than connections: the longest waiting ones end.
-    assert set(figures.slow) <= {"408", "503", ""}
-    assert sum(figures.slow.values()) > 4
-    assert 0 not in figures.hostile
+    assert set(figures.slow) <= {"408", ""}
+    assert figures.slow["408"] > 2
