@@ -44,6 +44,7 @@ TEXTS = (
     "시간이 아깝다",
     "벼리시 의회가 예산 37억 원을 의결했다고 21일 밝혔다. 주민들은 반겼다.",
 )
+PATHS = (b"/classify", b"/embed")
 HOSTILE: tuple[tuple[bytes, bytes], ...] = (
     (b"", b'{"texts": ' + b"[" * 100_000),
     (b"", b'{"texts": [' + b"9" * 10_000 + b"]}"),
@@ -207,7 +208,7 @@ class End:
         return time.monotonic() > self.at or (0 < self.requests <= self.figures.num_answered)
 
 
-async def ask(port: int, figures: Figures, end: End, seed: int) -> None:
+async def ask(port: int, paths: Sequence[bytes], figures: Figures, end: End, seed: int) -> None:
     """Send mixed requests one after the other."""
     generator = random.Random(seed)  # noqa: S311 - the same load on every run
     for number in itertools.count():
@@ -219,7 +220,7 @@ async def ask(port: int, figures: Figures, end: End, seed: int) -> None:
             figures.hostile[status] += 1
             figures.note_error(status, has_retry_after)
             continue
-        path = generator.choice((b"/classify", b"/embed"))
+        path = generator.choice(paths)
         texts = [f"{generator.choice(TEXTS)} {seed} {number} {k}" for k in range(generator.randint(1, 4))]
         began = time.monotonic()
         status, has_retry_after = await exchange(port, path, json.dumps({"texts": texts}).encode())
@@ -344,13 +345,21 @@ def serving(arguments: Sequence[str], num_workers: int, log: list[int]) -> Itera
 
 
 async def soak(
-    server: int, port: int, *, seconds: float, requests: int, num_clients: int, num_slow: int, kill_every_s: float
+    server: int,
+    port: int,
+    *,
+    paths: Sequence[bytes] = PATHS,
+    seconds: float,
+    requests: int,
+    num_clients: int,
+    num_slow: int,
+    kill_every_s: float,
 ) -> Figures:
-    """Load a server for a time, or until it has answered a number of requests."""
+    """Load the endpoints PATHS of a server for a time, or until it has answered a number of requests."""
     figures = Figures()
     began = time.monotonic()
     end = End(began + seconds, requests, figures)
-    tasks = [ask(port, figures, end, seed) for seed in range(num_clients)]
+    tasks = [ask(port, paths, figures, end, seed) for seed in range(num_clients)]
     tasks += [drip(port, figures, end) for _ in range(num_slow)]
     tasks += [probe(port, figures, end), watch(server, figures, end)]
     tasks.append(kill_workers(server, figures, end, kill_every_s))

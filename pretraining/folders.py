@@ -173,10 +173,10 @@ def _checked(folder: Path, _files: tuple[tuple[str, int, int], ...]) -> None:
 
 def _check_tokenizer(folder: Path) -> None:
     """Refuse a tokenizer's file that is far larger than a vocabulary of the model, before anything reads it."""
-    path = folder / "tokenizer.json"
-    vocab_size = (
-        read_settings_file(folder / "config.json").get("vocab_size") if (folder / "config.json").is_file() else 0
-    )
+    path, vocab_size = folder / "tokenizer.json", None
+    # Whoever opens the model names what is wrong with its config.
+    with contextlib.suppress(CheckpointError):
+        vocab_size = read_settings_file(folder / "config.json").get("vocab_size")
     if isinstance(vocab_size, int) and vocab_size > 0:
         size, most = path.stat().st_size, ENTRY_BYTES * vocab_size + SMALL_VOCABULARY
         if size > most:

@@ -79,13 +79,14 @@ def git_commit() -> str:
     root = package_path("eval").parent
     if not (root / ".git").exists() or shutil.which("git") is None:
         return ""
-    done = subprocess.run(
-        ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=40"],
-        capture_output=True,
-        text=True,
-        check=False,
+    # `describe --dirty` takes the lock of the index, which a kill would leave behind; `status` does without.
+    commit, changes = (
+        subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(root), *command], capture_output=True, text=True, check=False
+        )
+        for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
     )
-    return done.stdout.strip()
+    return commit.stdout.strip() + "+" * bool(commit.stdout and changes.stdout)
 
 
 def fold_manifest(cells: Sequence[Result]) -> dict[str, Any]:

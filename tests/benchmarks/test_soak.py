@@ -34,7 +34,8 @@ def test_faults_are_named() -> None:
 
 
 def test_a_short_soak_loses_nothing(port: int) -> None:
-    figures = asyncio.run(soak(os.getpid(), port, seconds=1.5, requests=0, num_clients=3, num_slow=3, kill_every_s=0))
+    load = {"seconds": 1.5, "requests": 0, "num_clients": 3, "num_slow": 3, "kill_every_s": 0}
+    figures = asyncio.run(soak(os.getpid(), port, paths=[b"/classify"], **load))
     assert figures.faults() == []
     assert figures.statuses[200] > 20
     assert figures.health[True] >= 3
