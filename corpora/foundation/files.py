@@ -18,7 +18,7 @@ from typing import IO, Any, NoReturn
 
 import filelock
 
-from corpora.foundation.errors import UsageError, cannot_write
+from corpora.foundation.errors import ResultError, UsageError, cannot_write
 
 logger = logging.getLogger(__name__)
 
@@ -294,3 +294,14 @@ def alone(folder: Path) -> Iterator[None]:
         if is_new:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # nothing was written to it
+
+
+def remove_lock(folder: Path) -> None:
+    """Remove the lock file that a process left in a finished folder when it was killed at its very end."""
+    if (folder / LOCK_FILE).exists():
+        # Another process has it, or nothing may be written here: it stays.
+        with (
+            contextlib.suppress(BlockingIOError, ResultError),
+            locked(folder / LOCK_FILE, is_waiting=False, is_kept=False),
+        ):
+            pass

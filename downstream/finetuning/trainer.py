@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpora.foundation.errors import UsageError, cannot_write
-from corpora.foundation.files import alone, fingerprint, write_text
+from corpora.foundation.files import alone, fingerprint, remove_lock, write_text
 from corpora.foundation.machine import no_file_bars, use_one_device, versions
 from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
@@ -106,6 +106,7 @@ def train_and_evaluate(run: TrainingRun) -> Result:
     """
     # A finished folder is read where nothing may be written, too.
     if (finished := _read_finished(run)) is not None:
+        remove_lock(run.out)
         return finished
     with alone(run.out):
         # Another process may have finished it meanwhile.

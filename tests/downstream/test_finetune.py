@@ -21,6 +21,7 @@ from transformers import AutoTokenizer, Trainer
 
 import downstream.finetuning.arguments
 from corpora.foundation.errors import CheckpointError, RecipeError, ResultError, UsageError
+from corpora.foundation.files import LOCK_FILE
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.families.classification import Classification, Regression
 from downstream.families.span_qa import SpanQA
@@ -278,6 +279,7 @@ def test_a_finished_folder_is_not_trained_again(
     task, data = nsmc
     before = {path: path.read_bytes() for path in finished.iterdir()}
     monkeypatch.setattr(Trainer, "train", never)
+    (finished / LOCK_FILE).touch()  # of a process that was killed at its end
     again = finetune(task, standins["klue-bert"], out=finished, data=data, overrides=FAST)
     assert again == read_result(finished / "result.json")
     assert {path: path.read_bytes() for path in finished.iterdir()} == before

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from corpora.foundation.files import locked
+from corpora.foundation.files import LOCK_FILE, locked, remove_lock
 
 CHILD = """
 import sys, time
@@ -42,3 +42,16 @@ def test_a_lock_ends_when_its_process_is_killed(tmp_path: Path) -> None:
         holder.kill()
     with locked(path):
         pass
+
+
+def test_the_lock_of_a_killed_process_is_removed_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
+    path = tmp_path / LOCK_FILE
+    remove_lock(tmp_path)
+    with child(path, 600) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        remove_lock(tmp_path)
+        assert path.exists()
+        holder.kill()
+    remove_lock(tmp_path)
+    assert not path.exists()
