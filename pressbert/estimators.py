@@ -10,6 +10,7 @@ transformer learns nothing, and `fit` of a classifier checks the labels. `StoryC
 `make_pipeline(EmbeddingTransformer())` is an `embedding_model` for BERTopic.
 """
 
+import abc
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, Self
 
@@ -125,7 +126,7 @@ class SummaryTransformer(_TextTransformer):
         return np.array([str(summary) for summary in summaries], dtype=object)
 
 
-class _PretrainedClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
+class _PretrainedClassifier(ClassifierMixin, _TextEstimator, abc.ABC):  # type: ignore[misc]
     """A trained model of texts under the verbs of a classifier."""
 
     model: str | None
@@ -165,8 +166,9 @@ class _PretrainedClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[mi
             found = self._loaded = (self.model, self._load())
         return found[1]
 
+    @abc.abstractmethod
     def _load(self) -> Labelling:
-        raise NotImplementedError
+        """Open the model."""
 
 
 class TextClassifier(_PretrainedClassifier):
