@@ -50,8 +50,10 @@ def evaluate_mlm(
         seed: of rows and masks.
 
     Returns:
-        `mlm_loss` in nats, `mlm_perplexity`, `mlm_accuracy`, `num_predictions`, and `unigram_loss` in nats, the loss
-        of a predictor that knows only the frequencies of the masked tokens.
+        `mlm_loss` in nats, `mlm_perplexity`, `mlm_accuracy`, `num_predictions`, `mlm_bits_per_character`, which can be
+        compared between vocabularies, and `unigram_loss` in nats, the loss of a predictor that knows only the
+        frequencies of the masked tokens. With longer rows than 128 tokens also `mlm_perplexity_to_128` and
+        `mlm_perplexity_from_128`, of tokens at these positions of their documents.
 
     Raises:
         CheckpointError: the folder holds no such model.
@@ -70,7 +72,7 @@ def evaluate_mlm(
     layout = RowLayout(max_length=max_length, isolate_documents=True, seed=seed, specials=special_ids(tokenizer_json))
     kind = get_objective("dynamic_mlm", "evaluate")
     objective = kind(kind.settings(mask_rate=mask_rate), layout)
-    sums: dict[str, float] = {"mlm_loss": 0.0, "mlm_correct": 0.0}
+    sums = {is_late: {"mlm_loss": 0.0, "mlm_correct": 0.0, "predictions": 0.0} for is_late in (False, True)}
     counts = np.zeros(layout.specials.vocab_size, np.int64)
     with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch, torch.no_grad():
         tokens, digest = tokenize_corpus(corpus, tokenizer_json, Path(scratch), split="held-out")
@@ -86,19 +88,32 @@ def evaluate_mlm(
             # Some networks predict a mask at a position before it.
             batch["masked_positions"] -= int(getattr(model.network.config, "mask_shift", 0))
             counts += np.bincount(batch["masked_ids"].numpy(), minlength=len(counts))
-            outputs = model(**{name: tensor.to(device) for name, tensor in batch.items()})
-            for name in sums:
-                sums[name] += float(outputs[name])
+            late = batch["position_ids"].flatten()[batch["masked_positions"]] >= DEFAULT_LENGTH
+            for is_late, part in sums.items():
+                chosen = late == is_late
+                if not chosen.any():
+                    continue
+                masked = {name: batch[name][chosen] for name in ("masked_positions", "masked_ids")}
+                outputs = model(**{name: tensor.to(device) for name, tensor in (batch | masked).items()})
+                for name in ("mlm_loss", "mlm_correct"):
+                    part[name] += float(outputs[name])
+                part["predictions"] += int(chosen.sum())
     total = int(counts.sum())
     shares = counts[counts > 0] / total
-    loss = sums["mlm_loss"] / total
-    return {
+    loss = sum(part["mlm_loss"] for part in sums.values()) / total
+    found = {
         "mlm_loss": loss,
         "mlm_perplexity": math.exp(loss),
-        "mlm_accuracy": sums["mlm_correct"] / total,
+        "mlm_accuracy": sum(part["mlm_correct"] for part in sums.values()) / total,
+        "mlm_bits_per_character": loss * total / math.log(2) / float(counts @ layout.specials.num_characters),
         "num_predictions": total,
         "unigram_loss": float(-(shares * np.log(shares)).sum()),
     }
+    if sums[True]["predictions"]:
+        for name, part in zip(("to", "from"), sums.values(), strict=True):
+            perplexity = math.exp(part["mlm_loss"] / part["predictions"])
+            found[f"mlm_perplexity_{name}_{DEFAULT_LENGTH}"] = perplexity
+    return found
 
 
 def _row_length(asked: int | None, positions: int) -> int:

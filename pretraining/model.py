@@ -95,13 +95,15 @@ class PretrainingModel(nn.Module):
         """Whether a parameter has a row for every vocabulary entry."""
         return name == GENERATOR_BIAS or name in self.architecture.vocab_parameters
 
-    def load(self, weights: Mapping[str, Tensor]) -> list[str]:
+    def load(self, weights: Mapping[str, Tensor], num_positions: int | None = None) -> list[str]:
         """Load the weights of a saved network, padding the vocabulary; return the names of missing parameters.
 
-        A network with fewer positions, from a phase on shorter rows, gives the first ones; the others stay random.
+        A network with fewer positions, from a phase on shorter rows, gives the first ones; the others begin as copies
+        of them (Beltagy et al. 2020, “Longformer”, section 5).
 
         Args:
             weights: by the names of transformers' classes, and of this model's own parts.
+            num_positions: first positions that are taken; None: all.
 
         Raises:
             ValueError: a shape differs.
@@ -116,7 +118,9 @@ class PretrainingModel(nn.Module):
                 given = weights[name]
                 length = self.vocab_size if self.has_vocabulary(name) else len(parameter)
                 if self.architecture.has_positions(name):
-                    length = min(length, len(given))
+                    given = given[:num_positions]
+                    if len(given) < length:
+                        given = given.repeat(-(-length // len(given)), 1)[:length]
                 if tuple(given.shape) != (length, *parameter.shape[1:]):
                     raise ValueError(f"{name} is {tuple(given.shape)}, not {(length, *parameter.shape[1:])}")
                 parameter[:length] = given

@@ -66,7 +66,7 @@ class ModelConfig(Config):
 
 
 class InitConfig(Config):
-    """Initial word embeddings."""
+    """Initial embeddings."""
 
     embeddings: str = ""
     """Default: those of `model.init`, which has the same vocabulary, or random ones. `by_pieces`: the model in
@@ -74,6 +74,9 @@ class InitConfig(Config):
     (`pretraining.initial_embeddings`); all other weights are copied. FOLDER: in the same way those of another model,
     whose other weights are not used. `skip_gram`: vectors that are trained on the rows first (`pretraining.skip_gram`).
     """
+    positions: int | None = Field(default=None, ge=1)
+    """Position embeddings of `model.init` that are used, counted from the first; the later ones begin as copies of
+    them. Default: all."""
 
 
 class DataConfig(Config):
@@ -388,6 +391,11 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             loop.carry_state and not model.init,
             "loop.carry_state without model.init",
             "set model.init to the folder of an extendable run",
+        ),
+        (
+            recipe.init.positions is not None and not model.init,
+            "init.positions without model.init",
+            "set model.init to the folder of that model",
         ),
         (
             recipe.init.embeddings == BY_PIECES and not model.init,

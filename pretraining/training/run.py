@@ -105,7 +105,8 @@ class Run:
         model = objective.build_model(self.recipe.model.network_config(specials.vocab_size, specials.pad))
         init, embeddings = self.recipe.model.init, self.recipe.init.embeddings
         if init:
-            _load_initial_weights(model, Path(init), self._vocabulary_map(init) if embeddings == BY_PIECES else None)
+            convert = self._vocabulary_map(init) if embeddings == BY_PIECES else None
+            _load_initial_weights(model, Path(init), convert, self.recipe.init.positions)
         if embeddings and embeddings != BY_PIECES:
             self._set_embeddings(model, embeddings)
         return model
@@ -454,7 +455,10 @@ def step_folder(out: Path, step: int) -> Path:
 
 
 def _load_initial_weights(
-    model: "PretrainingModel", folder: Path, convert: "Callable[[Tensor], Tensor] | None" = None
+    model: "PretrainingModel",
+    folder: Path,
+    convert: "Callable[[Tensor], Tensor] | None" = None,
+    num_positions: int | None = None,
 ) -> None:
     """Load the weights of a folder; CONVERT makes values of its vocabulary those of the run's."""
     from pretraining.model import read_weights
@@ -463,7 +467,7 @@ def _load_initial_weights(
     try:
         if convert:
             weights = {k: convert(w) if model.has_vocabulary(k) else w for k, w in weights.items()}
-        missing = model.load(weights)
+        missing = model.load(weights, num_positions)
     except ValueError as error:
         raise CheckpointError(folder, str(error), "use the shape and the vocabulary of that model") from error
     # Heads that the checkpoint lacks keep their random weights.

@@ -494,6 +494,24 @@ def test_positions_that_were_not_trained_are_not_exported(
             before = str(tmp_path / name)
 
 
+def test_later_positions_begin_as_copies_of_those_of_the_initial_model(
+    write_recipe: WriteRecipe, run: Command, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    recipe = write_recipe()
+    room = ("--set", "model.max_position_embeddings=96", "--set", "loop.warmup_steps=0")
+    assert run(recipe, "--out", tmp_path / "first", *QUICK, *STILL, *room, "--set", "data.max_length=32")[0] == 0
+    given = weights(tmp_path / "first")[ARCHITECTURES["bert"].positions]
+    assert given.std(dim=0).min() > 0
+    longer = ("--set", "data.max_length=80", "--set", f"model.init={tmp_path / 'first'}")
+    for used, settings in ((32, ()), (24, ("--set", "init.positions=24"))):
+        with subtests.test(used=used):
+            out = tmp_path / f"{used}"
+            assert run(recipe, "--out", out, *QUICK, *STILL, *room, *longer, *settings)[0] == 0
+            found = weights(out)[ARCHITECTURES["bert"].positions]
+            copies = torch.cat([given[:used]] * 4)[:80]
+            torch.testing.assert_close(found, copies, rtol=0, atol=1e-12)
+
+
 def test_a_bare_encoder_is_loaded_and_its_heads_are_random(
     write_recipe: WriteRecipe, run: Command, tmp_path: Path
 ) -> None:
