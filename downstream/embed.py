@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,13 +65,10 @@ def _main_encode(argv: list[str]) -> int:
     _add_texts(parser)
     parser.add_argument("--out", type=Path, required=True, help=".npy file: float32 (N, D), one row per text")
     parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
-    parser.add_argument("--dimension", type=int, help="keep that many components; default: all")
-    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="of the stored vectors")
+    _add_compact(parser)
     arguments = parser.parse(argv)
     embedder = Embedder.load(arguments.model, is_int8=arguments.int8)
-    dimension = embedder.dimension if arguments.dimension is None else arguments.dimension
-    if not 1 <= dimension <= embedder.dimension:
-        raise UsageError("--dimension", f"{dimension} of {embedder.dimension} components", "give one of them or more")
+    dimension = _dimension(arguments.dimension, embedder)
     texts = _read_texts(arguments)
     vectors = shorten(embedder.encode(texts, batch_size=arguments.batch_size, progress=True), dimension)
     with atomic_file(arguments.out, "wb") as file:
@@ -140,6 +138,19 @@ def _read_texts(arguments: argparse.Namespace) -> list[str]:
     return [document.text for document in read_documents(arguments.file, fields=fields, text_unit="line")]
 
 
+def _add_compact(parser: ArgumentParser) -> None:
+    parser.add_argument("--dimension", type=int, help="keep that many components; default: all")
+    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="of the vectors")
+
+
+def _dimension(asked: int | None, embedder: Embedder) -> int:
+    """Return the number of components that are kept."""
+    dimension = embedder.dimension if asked is None else asked
+    if not 1 <= dimension <= embedder.dimension:
+        raise UsageError("--dimension", f"{dimension} of {embedder.dimension} components", "give one of them or more")
+    return dimension
+
+
 def _main_evaluate(argv: list[str]) -> int:
     from downstream.embeddings.similarity import LEXICAL, evaluate_embedder, evaluate_lexical
 
@@ -148,9 +159,13 @@ def _main_evaluate(argv: list[str]) -> int:
     parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
     parser.add_argument("--data", type=Path, help="data root; default: PRESSBERT_DATA, else the user's cache")
     parser.add_argument("--lexical", action="store_true", help="evaluate the lexical baselines too")
+    _add_compact(parser)
     arguments = parser.parse(argv)
+    embedder = Embedder.load(arguments.model)
+    dimension = None if arguments.dimension is None else _dimension(arguments.dimension, embedder)
+    compact: dict[str, Any] = {"dimension": dimension, "is_int8": arguments.precision == "int8"}
     for name in arguments.tasks:
-        results = [evaluate_embedder(name, arguments.model, data=arguments.data)]
+        results = [evaluate_embedder(name, embedder, data=arguments.data, **compact)]
         results += [evaluate_lexical(name, measure, data=arguments.data) for measure in LEXICAL if arguments.lexical]
         for result in results:
             line = {"task": result.task, "split": result.split, "model": result.model, "metrics": result.metrics}

@@ -22,6 +22,7 @@ from corpora.foundation.errors import DataUnavailableError, UsageError
 from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import versions
 from corpora.official import data_root
+from downstream.embeddings.compact import as_int8, shorten
 from downstream.embeddings.embedder import BATCH_SIZE, Embedder
 from downstream.families.classification import Regression
 from downstream.finetuning.result import Result, score
@@ -71,6 +72,8 @@ def evaluate_embedder(
     data: Path | None = None,
     name: str | None = None,
     batch_size: int = BATCH_SIZE,
+    dimension: int | None = None,
+    is_int8: bool = False,
 ) -> Result:
     """Score an embedder on the reported split of a similarity task.
 
@@ -80,6 +83,8 @@ def evaluate_embedder(
         data: data root; default: `PRESSBERT_DATA` or the cache.
         name: name of the model in the result; default: its folder's.
         batch_size: texts per batch.
+        dimension: number of first components that are compared; default: all.
+        is_int8: compare vectors of 8-bit integers.
 
     Returns:
         The result: the task's metrics, Pearson and Spearman, with a prediction for each pair.
@@ -91,19 +96,32 @@ def evaluate_embedder(
     """
     task, split = _read(task, data)
     embedder = model if isinstance(model, Embedder) else Embedder.load(model)
-    return evaluate_split(task, split, embedder, name=name, batch_size=batch_size)
+    return evaluate_split(
+        task, split, embedder, name=name, batch_size=batch_size, dimension=dimension, is_int8=is_int8
+    )
 
 
 def evaluate_split(
-    task: Task, split: Split, embedder: Embedder, *, name: str | None = None, batch_size: int = BATCH_SIZE
+    task: Task,
+    split: Split,
+    embedder: Embedder,
+    *,
+    name: str | None = None,
+    batch_size: int = BATCH_SIZE,
+    dimension: int | None = None,
+    is_int8: bool = False,
 ) -> Result:
     """Score an embedder on loaded pairs; see `evaluate_embedder`."""
 
     def cosines(one: Sequence[str], two: Sequence[str]) -> FloatArray:
-        vectors = embedder.encode([*one, *two], batch_size=batch_size).astype(np.float64)  # (2N, D)
-        return np.asarray((vectors[: len(one)] * vectors[len(one) :]).sum(axis=1))
+        vectors = embedder.encode([*one, *two], batch_size=batch_size)
+        vectors = shorten(vectors, dimension) if dimension else vectors
+        compared = (as_int8(vectors) if is_int8 else vectors).astype(np.float64)  # (2N, D)
+        first, second = compared[: len(one)], compared[len(one) :]
+        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1) if is_int8 else 1.0
+        return np.asarray((first * second).sum(axis=1) / lengths)
 
-    recipe = {
+    recipe = ({"dimension": dimension} if dimension else {}) | ({"precision": "int8"} if is_int8 else {}) | {
         "embedder_sha256": embedder.sha256,
         "max_length": embedder.max_length,
         "versions": versions("torch", "transformers", "tokenizers"),

@@ -50,18 +50,14 @@ class Retrieval:
 def rank_neighbours(vectors: Any, groups: Sequence[str]) -> list[float]:
     """Return for each text the rank of the nearest text of its group among all others.
 
-    Texts of other groups that are equally similar come first, so that equal vectors for all texts score worst.
+    Texts of other groups that are equally similar come first, so that equal vectors for all texts score worst. A text
+    that is alone in its group, as when its cost is measured, finds nothing: its rank is N.
 
     Args:
         vectors: float (N, D), of unit length; a NumPy array or a sparse array.
-        groups: of the N texts; every group has two texts or more.
-
-    Raises:
-        ValueError: a group has a single text.
+        groups: of the N texts.
     """
     ids = np.unique(np.asarray(groups), return_inverse=True)[1]
-    if np.bincount(ids).min() < 2:
-        raise ValueError("a group has a single text, which finds nothing")
     ranks: list[float] = []
     for first in range(0, len(ids), BLOCK):
         rows = np.arange(first, min(first + BLOCK, len(ids)))

@@ -48,3 +48,17 @@ def test_the_command_writes_small_vectors(tmp_path: Path, capsys: pytest.Capture
     assert np.array_equal(found, as_int8(shorten(encode([text for text in TEXTS if text]), 32)))
     with pytest.raises(UsageError, match="--dimension"):
         main(["encode", str(file), "--out", str(out), "--dimension", "1000"])
+
+
+def test_small_vectors_are_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
+    def pearson(*options: str) -> float:
+        assert main(["evaluate", "klue-sts-sample", *options]) == 0
+        return float(json.loads(capsys.readouterr().out)["metrics"]["pearson"])
+
+    whole, small, integers = pearson(), pearson("--dimension", "64"), pearson("--precision", "int8")
+    assert whole != small
+    assert whole != integers
+    assert integers == pytest.approx(whole, abs=0.005)
+    assert small == pytest.approx(whole, abs=0.2)
+    with pytest.raises(UsageError, match="257 of 256 components"):
+        main(["evaluate", "klue-sts-sample", "--dimension", "257"])

@@ -24,10 +24,10 @@ def test_the_rank_of_the_nearest_text_of_the_group_is_counted_among_all_others(m
     assert rank_neighbours(vectors, groups) == expected
 
 
-def test_equal_vectors_score_worst_and_a_group_of_one_is_refused() -> None:
+def test_equal_vectors_score_worst_and_a_text_alone_in_its_group_ranks_last() -> None:
     assert rank_neighbours(np.ones((4, 1)), ["a", "a", "b", "b"]) == [3, 3, 3, 3]
-    with pytest.raises(ValueError, match="a group has a single text"):
-        rank_neighbours(np.ones((3, 1)), ["a", "a", "b"])
+    assert rank_neighbours(np.ones((3, 1)), ["a", "a", "b"]) == [2, 2, 3]
+    assert rank_neighbours(np.ones((1, 1)), ["a"]) == [1]
 
 
 def test_scores_are_means_of_reciprocal_ranks_and_of_first_ranks() -> None:

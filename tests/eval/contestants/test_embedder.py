@@ -68,6 +68,20 @@ def test_retrieval_is_for_models_with_vectors_and_for_no_others(tiny_encoder: Pa
         finetune(task, tiny_encoder, out=tmp_path / "out", data=data)
 
 
+def test_speed_and_robustness_of_retrieval_are_measured(tiny_encoder: Path, tmp_path: Path, out: Path) -> None:
+    texts = ("비가 오나요", "눈을 치웁니까", "버스가 늦습니까", "불을 꺼 주세요", "내일 일정을 알려 줘")
+    lines = (f"0\t{k}\t{text} {n}번째로\n" for k, text in enumerate(texts) for n in range(10))
+    (tmp_path / "data" / "parakqc").mkdir(parents=True)
+    (tmp_path / "data" / "parakqc" / "paraKQC_v1.txt").write_text("".join(lines), encoding="utf-8")
+    models = [Tfidf(name="t"), SentenceEmbedder(name="tiny", encoder=str(tiny_encoder))]
+    cells = plan_cells(models, [replace(get_task("parakqc"), num_examples={"test": 50})], 1)
+    runner = CellRunner(cells, root=tmp_path / "data", out=out, extras=EXTRAS)
+    runner.run()
+    assert runner.failed == []
+    for cell in cells:
+        assert COST.read(COST.path(out, *cell.key)).cost.num_single == 50
+
+
 def test_a_prompt_is_written_before_every_text_and_is_part_of_the_recipe(tiny_encoder: Path) -> None:
     embedder, pairs = Embedder.load(tiny_encoder), STS.read_split(STS.eval_split, NOWHERE).examples[:3]
     prompted = [replace(pair, text=f"query: {pair.text}", pair=f"query: {pair.pair}") for pair in pairs]
