@@ -96,9 +96,7 @@ def evaluate_embedder(
     """
     task, split = _read(task, data)
     embedder = model if isinstance(model, Embedder) else Embedder.load(model)
-    return evaluate_split(
-        task, split, embedder, name=name, batch_size=batch_size, dimension=dimension, is_int8=is_int8
-    )
+    return evaluate_split(task, split, embedder, name=name, batch_size=batch_size, dimension=dimension, is_int8=is_int8)
 
 
 def evaluate_split(
@@ -121,11 +119,15 @@ def evaluate_split(
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1) if is_int8 else 1.0
         return np.asarray((first * second).sum(axis=1) / lengths)
 
-    recipe = ({"dimension": dimension} if dimension else {}) | ({"precision": "int8"} if is_int8 else {}) | {
-        "embedder_sha256": embedder.sha256,
-        "max_length": embedder.max_length,
-        "versions": versions("torch", "transformers", "tokenizers"),
-    }
+    recipe = (
+        ({"dimension": dimension} if dimension else {})
+        | ({"precision": "int8"} if is_int8 else {})
+        | {
+            "embedder_sha256": embedder.sha256,
+            "max_length": embedder.max_length,
+            "versions": versions("torch", "transformers", "tokenizers"),
+        }
+    )
     return _score(
         task,
         split,
