@@ -99,13 +99,15 @@ def evaluate_mlm(
                     part[name] += float(outputs[name])
                 part["predictions"] += int(chosen.sum())
     total = int(counts.sum())
+    characters = layout.specials.num_characters
+    assert characters is not None  # `special_ids` counts them
     shares = counts[counts > 0] / total
     loss = sum(part["mlm_loss"] for part in sums.values()) / total
     found = {
         "mlm_loss": loss,
         "mlm_perplexity": math.exp(loss),
         "mlm_accuracy": sum(part["mlm_correct"] for part in sums.values()) / total,
-        "mlm_bits_per_character": loss * total / math.log(2) / float(counts @ layout.specials.num_characters),
+        "mlm_bits_per_character": loss * total / math.log(2) / float(counts @ characters),
         "num_predictions": total,
         "unigram_loss": float(-(shares * np.log(shares)).sum()),
     }
