@@ -11,9 +11,10 @@ import math
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
@@ -25,6 +26,12 @@ from pretraining.objective import RowLayout, get_objective
 from pretraining.training.batches import BatchSource
 from pretraining.training.dataset import make_rows, special_ids
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Sums: TypeAlias = dict[bool, dict[str, float]]
+"""Loss, correct predictions and their number, of early positions (False) and of late ones (True)."""
 BATCH = 32
 DEFAULT_LENGTH = 128
 """Tokens of a row, as far as the model reads them."""
@@ -72,7 +79,7 @@ def evaluate_mlm(
     layout = RowLayout(max_length=max_length, isolate_documents=True, seed=seed, specials=special_ids(tokenizer_json))
     kind = get_objective("dynamic_mlm", "evaluate")
     objective = kind(kind.settings(mask_rate=mask_rate), layout)
-    sums = {is_late: {"mlm_loss": 0.0, "mlm_correct": 0.0, "predictions": 0.0} for is_late in (False, True)}
+    sums: Sums = {is_late: {"mlm_loss": 0.0, "mlm_correct": 0.0, "predictions": 0.0} for is_late in (False, True)}
     counts = np.zeros(layout.specials.vocab_size, np.int64)
     with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch, torch.no_grad():
         tokens, digest = tokenize_corpus(corpus, tokenizer_json, Path(scratch), split="held-out")
@@ -88,26 +95,35 @@ def evaluate_mlm(
             # Some networks predict a mask at a position before it.
             batch["masked_positions"] -= int(getattr(model.network.config, "mask_shift", 0))
             counts += np.bincount(batch["masked_ids"].numpy(), minlength=len(counts))
-            late = batch["position_ids"].flatten()[batch["masked_positions"]] >= DEFAULT_LENGTH
-            for is_late, part in sums.items():
-                chosen = late == is_late
-                if not chosen.any():
-                    continue
-                masked = {name: batch[name][chosen] for name in ("masked_positions", "masked_ids")}
-                outputs = model(**{name: tensor.to(device) for name, tensor in (batch | masked).items()})
-                for name in ("mlm_loss", "mlm_correct"):
-                    part[name] += float(outputs[name])
-                part["predictions"] += int(chosen.sum())
-    total = int(counts.sum())
+            _predict(model, batch, sums, device)
     characters = layout.specials.num_characters
     assert characters is not None  # `special_ids` counts them
+    return _averages(sums, counts, float(counts @ characters))
+
+
+def _predict(model: Any, batch: "dict[str, Tensor]", sums: Sums, device: "torch.device") -> None:
+    """Add the losses of a batch to SUMS, those of early and of late positions apart."""
+    late = batch["position_ids"].flatten()[batch["masked_positions"]] >= DEFAULT_LENGTH
+    for is_late, part in sums.items():
+        chosen = late == is_late
+        if not chosen.any():
+            continue
+        masked = {name: batch[name][chosen] for name in ("masked_positions", "masked_ids")}
+        outputs = model(**{name: tensor.to(device) for name, tensor in (batch | masked).items()})
+        for name in ("mlm_loss", "mlm_correct"):
+            part[name] += float(outputs[name])
+        part["predictions"] += int(chosen.sum())
+
+
+def _averages(sums: Sums, counts: npt.NDArray[np.int64], characters: float) -> dict[str, Any]:
+    total = int(counts.sum())
     shares = counts[counts > 0] / total
     loss = sum(part["mlm_loss"] for part in sums.values()) / total
     found = {
         "mlm_loss": loss,
         "mlm_perplexity": math.exp(loss),
         "mlm_accuracy": sum(part["mlm_correct"] for part in sums.values()) / total,
-        "mlm_bits_per_character": loss * total / math.log(2) / float(counts @ characters),
+        "mlm_bits_per_character": loss * total / math.log(2) / characters,
         "num_predictions": total,
         "unigram_loss": float(-(shares * np.log(shares)).sum()),
     }

@@ -341,6 +341,11 @@ def _misfits(recipe: Recipe) -> list[tuple[str, str]]:
             "it has no hidden states of single texts here",
         ),
         (
+            recipe.init.positions is not None and not model.init,
+            "init.positions without model.init",
+            "set model.init to the folder of that model",
+        ),
+        (
             model.num_hidden_groups > model.num_hidden_layers,
             f"model.num_hidden_groups={model.num_hidden_groups} exceeds model.num_hidden_layers="
             f"{model.num_hidden_layers}",
@@ -391,11 +396,6 @@ def _contradictions(recipe: Recipe, config: ObjectiveConfig) -> list[tuple[str, 
             loop.carry_state and not model.init,
             "loop.carry_state without model.init",
             "set model.init to the folder of an extendable run",
-        ),
-        (
-            recipe.init.positions is not None and not model.init,
-            "init.positions without model.init",
-            "set model.init to the folder of that model",
         ),
         (
             recipe.init.embeddings == BY_PIECES and not model.init,
