@@ -40,6 +40,20 @@ PUBLISHED = ("leaderboard.*", f"{model_index.FOLDER}/*.yml")
 """Patterns below WORK of the files that are copied."""
 
 
+def refuse_absolute_folders(work: Path) -> None:
+    """Refuse a leaderboard that names a model's folder by its place on this machine, which nobody else has.
+
+    Raises:
+        ResultError: it does.
+    """
+    experiments = json.loads((work / "leaderboard.json").read_text(encoding="utf-8"))["manifest"]["experiments"]
+    for experiment in experiments:
+        if Path(experiment["encoder"]).is_absolute():
+            what = f"{experiment['model']} was measured from {experiment['encoder']}, a folder of this machine"
+            fix = f"delete its cells under {work / 'results'}, and give a relative path to the model"
+            raise ResultError(work / "leaderboard.json", what, fix)
+
+
 def publish(work: Path, out: Path) -> list[Path]:
     """Replace the report in OUT by that of WORK, with excerpts of the contamination, and pack the cells.
 
@@ -47,10 +61,11 @@ def publish(work: Path, out: Path) -> list[Path]:
         The files.
 
     Raises:
-        ResultError: there is no leaderboard in WORK, or OUT cannot be written.
+        ResultError: there is no leaderboard in WORK, it names a folder of this machine, or OUT cannot be written.
     """
     if not (work / "leaderboard.html").is_file():
         raise ResultError(work, "no leaderboard in it", "run python -m eval.reference without interruption")
+    refuse_absolute_folders(work)
     sources = sorted(path for pattern in PUBLISHED for path in work.glob(pattern) if path.is_file())
     try:
         for folder in (model_index.FOLDER, CONTAMINATION):

@@ -16,7 +16,7 @@ from eval.cells.archive import ARCHIVE
 from eval.cells.files import cell_path
 from eval.contestants.contestant import load_leaderboard
 from eval.measures.noise import NOISES, robustness
-from eval.reference import REFERENCE_TOML, main, publish
+from eval.reference import REFERENCE_TOML, main, publish, refuse_absolute_folders
 
 Fails = Callable[..., AbstractContextManager[None]]
 
@@ -126,3 +126,16 @@ def test_the_tables_are_written_again_from_the_archive_and_a_mix_of_states_is_re
 def test_there_is_nothing_to_publish_without_a_leaderboard(tmp_path: Path, fails: Fails) -> None:
     with fails(ResultError, tmp_path, "no leaderboard"):
         publish(tmp_path, tmp_path / "reports")
+
+
+def test_a_report_names_no_folder_of_this_machine(tmp_path: Path, fails: Fails) -> None:
+    (tmp_path / "leaderboard.html").write_text("", encoding="utf-8")
+    for encoder, is_refused in ((str(tmp_path / "e5"), True), ("teachers/e5", False), ("klue/bert-base", False)):
+        manifest = {"experiments": [{"model": "e5", "encoder": encoder}]}
+        (tmp_path / "leaderboard.json").write_text(json.dumps({"manifest": manifest}), encoding="utf-8")
+        if is_refused:
+            with fails(ResultError, tmp_path / "leaderboard.json", "e5 was measured from", "a folder of this machine"):
+                publish(tmp_path, tmp_path / "reports")
+            assert not (tmp_path / "reports").exists()
+        else:
+            refuse_absolute_folders(tmp_path)
