@@ -8,7 +8,7 @@ vocab_size = 16_000
 [[encoder]]                             # phases of pretraining; each continues from the weights of the one before
 objective = "dynamic_mlm"
 
-[[embedder_phases]]                     # of the embedder alone; the first one continues from the encoder
+[[embedder_phases]]                     # of the embedder alone; the first one continues from `embedder_start`
 corpus = "open_korean_sentences"
 vocabulary = { vocab_size = 16_000, segmentation = "morpheme", corpus = "open_korean_2" }
 init = { embeddings = "by_pieces" }
@@ -90,7 +90,9 @@ class BundleRecipe(Config):
     embedder: dict[str, Any]
     """Recipe of the embedder; the source `corpus` is the encoder's training corpus."""
     embedder_phases: list[dict[str, Any]] = Field(default_factory=list)
-    """Pretraining of the embedder alone, from the encoder on, before its stages."""
+    """Pretraining of the embedder alone, before its stages."""
+    embedder_start: int | None = Field(default=None, ge=1)
+    """Phase of the encoder, counted from 1, after which the embedder's own begin; default: the last."""
     teacher: Teacher | None = None
     """Of the phases with the objective `teacher_vectors`."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from corpora.build import build, recipe_inputs
 from corpora.corpus import corpus_files, corpus_texts, read_manifest
 from corpora.foundation.config import validate
-from corpora.foundation.errors import ResultError, UsageError
+from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from corpora.foundation.files import fingerprint, sha256, write_json, write_text
 from corpora.sources import read_corpus_recipe
 from downstream.bundling.publishing import (
@@ -50,7 +50,7 @@ MAX_BYTES = 60_000_000
 """Limit of the folder's size: it is part of every clone and every installation."""
 EMBEDDER_FACTS = ("dimension", "num_parameters", "train_s", "scores", "baselines")
 """Entries that are copied from the embedder's own manifest."""
-EMBEDDER_PARTS: Mapping[str, Any] = {"embedder_phases": [], "teacher": None}
+EMBEDDER_PARTS: Mapping[str, Any] = {"embedder_phases": [], "embedder_start": None, "teacher": None}
 """Parts of the recipe that decide the embedder beside its own, and their defaults."""
 MODEL = "pressbert-mini"
 """Name of the bundled encoder in results."""
@@ -101,6 +101,9 @@ class Bundle:
             self._kept |= left_out
         folders = [self._phase_folder(number) for number in range(len(recipe.encoder))]
         self.phases = read_phases(recipe.encoder, self._materials, folders, start=None, key="encoder")
+        if (recipe.embedder_start or 1) > len(recipe.encoder):
+            what = f"phase {recipe.embedder_start} of an encoder that has {len(recipe.encoder)}"
+            raise RecipeError("recipe, embedder_start", what, "give the number of a phase")
         self.embedder_phases = self._read_embedder_phases()
         self.corpora = corpus_recipes([recipe.corpus, *(phase.corpus for phase in self._all_phases)])
         """Corpus recipes by name; the first one is the bundle's own."""
@@ -134,10 +137,18 @@ class Bundle:
         phases = self.recipe.embedder_phases
         is_trained = self.encoder.is_dir()
         folders = [self._embedder_phase_folder(number) if is_trained else self._work for number in range(len(phases))]
-        return read_phases(phases, self._materials, folders, start=self.encoder, key="embedder_phases")
+        return read_phases(phases, self._materials, folders, start=self._embedder_start, key="embedder_phases")
 
     def _embedder_phase_folder(self, number: int) -> Path:
-        return self._work_folder(f"embedder-phase-{number + 1}", self.recipe.embedder_phases[: number + 1])
+        recipe = [self.recipe.embedder_start, self.recipe.embedder_phases[: number + 1]]
+        return self._work_folder(f"embedder-phase-{number + 1}", recipe)
+
+    @property
+    def _embedder_start(self) -> Path:
+        """Folder of the model that the embedder continues from."""
+        last = len(self.recipe.encoder)
+        number = self.recipe.embedder_start or last
+        return self.encoder if number == last else self._phase_folder(number - 1)
 
     @property
     def encoder(self) -> Path:
@@ -294,7 +305,10 @@ class Bundle:
         finetune(recipe.task, self.encoder, out=out, model=MODEL, seed=seed, data=self._root, overrides=overrides)
 
     def _make_embedder(self) -> None:
-        start = self.encoder
+        start = self._embedder_start
+        if not start.is_dir():
+            what = f"phase {self.recipe.embedder_start} of the encoder, which the embedder continues from, is not here"
+            raise ResultError(start, what, "give the work folder that it was trained in, or leave out --continue")
         if any(str(self.corpus) in stage.data for stage in self.embedder_recipe.stages):
             self._make_corpus()
         # The folders are those of the encoder that there is now.

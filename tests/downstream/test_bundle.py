@@ -332,6 +332,22 @@ def test_an_embedder_may_have_phases_vocabulary_and_teacher_of_its_own(
 
 
 @pytest.mark.slow
+def test_an_embedder_may_continue_from_an_earlier_phase(made: Path, elsewhere: Path, fails: Fails) -> None:
+    recipe = elsewhere / "recipe.toml"
+    text = recipe.read_text(encoding="utf-8")
+    recipe.write_text(f"embedder_start = 3\n{text}", encoding="utf-8")
+    with fails(RecipeError, "recipe, embedder_start", "phase 3 of an encoder that has 2"):
+        make(elsewhere, "--continue")
+    recipe.write_text(f"embedder_start = 1\n{text}", encoding="utf-8")
+    with fails(ResultError, elsewhere / "work" / "encoder-1", "phase 1 of the encoder", "is not here"):
+        make(elsewhere, "--continue")
+    shutil.copytree(made / "work" / "encoder-1", elsewhere / "work" / "encoder-1")
+    assert make(elsewhere, "--continue") == 0
+    assert [weights(made, name) == weights(elsewhere, name) for name in MODELS] == [True, True, False]
+    assert told(elsewhere)["recipe"]["embedder_start"] == 1
+
+
+@pytest.mark.slow
 def test_an_encoder_may_learn_from_a_teacher_in_another_vocabulary(made: Path, elsewhere: Path) -> None:
     (elsewhere / "sentences.toml").write_text(CORPUS.replace("invented news", "more news"), encoding="utf-8")
     recipe = elsewhere / "recipe.toml"
@@ -432,13 +448,16 @@ def test_a_wrong_part_of_the_recipe_is_refused_at_once(made: Path, write: Write,
 
 
 def test_our_own_models_read_what_they_were_trained_on_and_compute_in_single_precision() -> None:
-    longest = {phase["data"]["max_length"] for phase in read_bundle_recipe().encoder}
-    for name in ("encoder", "classifier", "embedder"):
+    recipe = read_bundle_recipe()
+    lengths = [
+        max(phase["data"]["max_length"] for phase in phases) for phases in (recipe.encoder, recipe.embedder_phases)
+    ]
+    for name, longest in zip(("encoder", "classifier", "embedder"), (lengths[0], *lengths), strict=True):
         model, tokenizer = (kind.from_pretrained(BUNDLED / name) for kind in (AutoModel, AutoTokenizer))
-        assert {model.config.max_position_embeddings} == {tokenizer.model_max_length} == longest, name
+        assert (model.config.max_position_embeddings, tokenizer.model_max_length) == (longest, longest), name
         assert model.dtype == torch.float32, name
-        assert f"{max(longest)}" in (BUNDLED / name / "README.md").read_text(encoding="utf-8"), name
-    assert {MaskFiller.load().max_length} == longest
+        assert f"{longest}" in (BUNDLED / name / "README.md").read_text(encoding="utf-8"), name
+    assert MaskFiller.load().max_length == lengths[0]
 
 
 def test_our_own_recipe_is_sound_and_small_enough(tmp_path: Path) -> None:
