@@ -131,6 +131,8 @@ class LossTerm:
     """Weight of the term's mean over predictions in the loss of a step."""
     token_ids: str = ""
     """Entry of the batch with the predicted tokens, if the loss is a cross-entropy of tokens."""
+    measure: str = "accuracy"
+    """What `NAME_correct` counts, in charts."""
 
 
 MLM = LossTerm("mlm", "MLM", "masked_positions", token_ids="masked_ids")

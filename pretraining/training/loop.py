@@ -340,10 +340,12 @@ class Trainer:
             sys.stderr.write(" ".join(f"{key}={value}" for key, value in line.items()) + "\n")
 
     def _means(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Return losses and accuracies from sums over all processes."""
+        """Return losses and accuracies from sums over all processes; a term that nothing was predicted for has none."""
         means, loss = {}, 0.0
         for term in self._terms:
-            count = max(1, sums[term.name])
+            count = sums[term.name]
+            if not count:
+                continue
             means[f"{term.name}_loss"] = sums[f"{term.name}_loss"] / count
             means[f"{term.name}_accuracy"] = sums[f"{term.name}_correct"] / count
             if characters := sums.get(term.name + CHARACTERS):

@@ -20,7 +20,7 @@ SMOOTHING = 1 / 20
 
 
 def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence["LossTerm"], title: str) -> None:
-    """Draw the loss of the first term and the accuracy of every term over tokens seen, as a PNG.
+    """Draw the loss of the first term and the measure of every term over tokens seen, as a PNG.
 
     Args:
         path: of the PNG.
@@ -30,8 +30,8 @@ def draw_curves(path: Path, lines: Sequence[Mapping[str, Any]], terms: Sequence[
     """
     from matplotlib.figure import Figure
 
-    names = [(f"{terms[0].name}_loss", f"{terms[0].title} loss (nats)")]
-    names += [(f"{term.name}_accuracy", f"{term.title} accuracy") for term in terms]
+    names = [(f"{terms[0].name}_loss", f"{terms[0].title}, loss in nats")]
+    names += [(f"{term.name}_accuracy", f"{term.title}, {term.measure}") for term in terms]
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     panels = figure.subplots(1, len(names))
     steps = [line["step"] for line in lines if "tokens" in line]

@@ -65,8 +65,8 @@ class Distillation(DynamicMlm):
         config = self.config
         return (
             replace(MLM, weight=config.mlm_weight),
-            LossTerm("soft", "agreement", "masked_positions", config.soft_weight),
-            LossTerm("cosine", "cosine", "text_positions", config.cosine_weight),
+            LossTerm("soft", "teacher's tokens", "masked_positions", config.soft_weight, measure="agreement"),
+            LossTerm("cosine", "hidden states", "text_positions", config.cosine_weight, measure="cosine"),
         )
 
     @property

@@ -82,8 +82,8 @@ class TeacherVectors(DynamicMlm):
         config = self.config
         return (
             MLM,
-            LossTerm("vector", "cosine with the teacher", "vector_starts", config.vector_weight),
-            LossTerm("cosine", "cosine ± 0.1", "vector_starts", config.cosine_weight),
+            LossTerm("vector", "teacher vectors", "vector_starts", config.vector_weight, measure="cosine"),
+            LossTerm("cosine", "cosines of pairs", "vector_starts", config.cosine_weight, measure="within 0.1"),
         )
 
     @property

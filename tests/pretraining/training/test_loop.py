@@ -568,6 +568,14 @@ def test_held_out_scores_are_the_same_every_time_and_know_no_dropout(make_traine
     assert parts.evaluate() == pytest.approx(first, rel=1e-6)
 
 
+def test_what_nothing_was_predicted_for_has_no_score(make_trainer: MakeTrainer) -> None:
+    """Not an accuracy of 0, which a chart would show as a failure."""
+    for pair_rate, has_pairs in ((1e-9, False), (1.0, True)):
+        found = make_trainer("shared_tokens", settings={"pair_rate": pair_rate}, out=f"{pair_rate}").evaluate()
+        assert "held_out_mlm_accuracy" in found
+        assert [name in found for name in ("held_out_found_loss", "held_out_found_accuracy")] == [has_pairs] * 2
+
+
 def test_evaluations_follow_the_schedule_and_change_nothing(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     often = make_trainer(out="often", loop={"evaluate_every": 3})
     never = make_trainer(out="never", held_out=False)
