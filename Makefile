@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 # Versions to install.
 CONSTRAINTS ?= constraints.txt
+# Folder of the published encoder that the bundled models learn vectors from; benchmarks.teacher makes it.
+TEACHER ?= teachers/e5-small
 SOURCES := corpora pretraining downstream eval apps pressbert benchmarks examples tests
 
 .DEFAULT_GOAL := help
@@ -37,7 +39,7 @@ check: $(VENV)/dev  ## Format, lint, types, spelling
 	$(BIN)/codespell $(SOURCES) docs *.md .github
 
 bundled: $(VENV)/run  ## Retrain the models that come with the package, from the text under PRESSBERT_DATA
-	$(BIN)/python -m downstream.bundle
+	$(BIN)/python -m downstream.bundle --teacher $(TEACHER)
 	$(BIN)/python -m downstream.moderate train --out downstream/bundled/moderator
 
 reference: $(VENV)/run  ## Regenerate docs/reports/ from the data under PRESSBERT_DATA
