@@ -332,8 +332,11 @@ class Bundle:
         for name, source in sources.items():
             if name not in self._kept:
                 # The encoder and the embedder are saved in half precision already.
-                copy_model(source, out / name, in_half_precision=name == "classifier")
+                copy_model(source, self._stored(name), in_half_precision=name == "classifier")
         manifest = self._manifest()
+        for name in MODELS:
+            if name not in self._kept:
+                copy_model(self._stored(name), out / name, in_half_precision=False)
         for name in MODELS:
             is_outdated = name != "encoder" and manifest[name].get("encoder_sha256") != manifest["encoder"]["sha256"]
             write_text(out / name / "README.md", card(name, manifest, is_outdated=is_outdated))
@@ -345,13 +348,20 @@ class Bundle:
         write_json(out / MANIFEST, manifest)
         return manifest
 
+    def _stored(self, name: str) -> Path:
+        """Return the folder of a model as it is stored.
+
+        A new one is opened there for its scores: what lies in OUT is checked against the manifest that lies there, too.
+        """
+        return (self._out if name in self._kept else self._work / "stored") / name
+
     def _manifest(self) -> dict[str, Any]:
         collectors = (self._encoder_facts, self._classifier_facts, self._embedder_facts)
         facts = {
             name: self._before[name] if name in self._kept else collect()
             for name, collect in zip(MODELS, collectors, strict=True)
         }
-        facts["encoder"] |= {"sha256": ModelFolder(self._out / "encoder").digest()}
+        facts["encoder"] |= {"sha256": ModelFolder(self._stored("encoder")).digest()}
         recipe = self.recipe.model_dump()
         recipe |= {name: self._before["recipe"][name] for name in ("classifier", "embedder") if name in self._kept}
         if "embedder" in self._kept:
@@ -393,7 +403,7 @@ class Bundle:
             "stored_after": stored,
             "attribution": self._attribution(self.phases),
             "corpus": Path(self.phases[-1].corpus).stem,
-            "held_out": evaluate_mlm(self._out / "encoder", self._materials.corpus(self.phases[-1].corpus)),
+            "held_out": evaluate_mlm(self._stored("encoder"), self._materials.corpus(self.phases[-1].corpus)),
         }
 
     def _attribution(self, phases: Sequence[Phase]) -> str:
@@ -414,7 +424,7 @@ class Bundle:
             "unlabelled": finetuned["recipe"].get("unlabelled"),
             "teachers": [read_json(teacher / "result.json")["metrics"] for teacher in self._teachers],
             "elapsed_s": finetuned["train_s"],
-            "metrics": score_classifier(self._out / "classifier", task, self._root),
+            "metrics": score_classifier(self._stored("classifier"), task, self._root),
         }
 
     def _embedder_facts(self) -> dict[str, Any]:

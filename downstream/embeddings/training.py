@@ -153,6 +153,7 @@ def _prepare(folder: Path, target: Path, recipe: EmbedRecipe, suite: EvaluationS
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
+    from transformers import set_seed
 
     if (folder / PIPELINE_FILE).is_file():
         model: Any = open_sentence_transformer(folder, "cpu")
@@ -160,6 +161,8 @@ def _prepare(folder: Path, target: Path, recipe: EmbedRecipe, suite: EvaluationS
         with tempfile.TemporaryDirectory() as scratch:
             tokenizer = load_tokenizer(folder)
             # Our loader handles the quirks of published encoders; sentence_transformers then reads a plain folder.
+            # Weights that the encoder has not, such as a pooler that no vector uses, are drawn from the seed.
+            set_seed(recipe.seed)
             load_model(folder, tokenizer, "AutoModel", {}).save_pretrained(scratch)
             save_tokenizer(tokenizer, Path(scratch))
             encoder: Any = Transformer(scratch)

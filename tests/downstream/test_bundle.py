@@ -13,6 +13,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
+import pretraining.folders
 from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from corpora.foundation.files import sha256
 from downstream.bundle import MODELS, RECIPE, Bundle, main, read_bundle_recipe
@@ -218,7 +219,11 @@ loop = { steps = 2, batch_size = 8, warmup_steps = 1, peak_lr = 1e-3 }
 
 
 @pytest.mark.slow
-def test_a_bundle_is_continued_with_another_phase(made: Path, elsewhere: Path) -> None:
+def test_a_bundle_is_continued_with_another_phase(
+    made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in the folder of the package, whose models are compared with its manifest whenever they are opened.
+    monkeypatch.setattr(pretraining.folders, "BUNDLED", elsewhere / "out")
     recipe = elsewhere / "recipe.toml"
     recipe.write_text(recipe.read_text(encoding="utf-8") + THIRD_PHASE, encoding="utf-8")
     assert make(elsewhere, "--continue") == 0

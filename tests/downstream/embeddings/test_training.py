@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, Trainer
 
@@ -286,6 +287,19 @@ def test_a_killed_run_is_bit_identical_to_an_uninterrupted_one(
     assert manifest["scores"] == json.loads((finished / "manifest.json").read_text())["scores"]
     assert not (tmp_path / "out" / WORK).exists()
     assert not list((tmp_path / "out").glob(".new.*"))
+
+
+def test_weights_that_the_encoder_has_not_are_drawn_from_the_seed(encoder: Path, tmp_path: Path) -> None:
+    """Masked language models have no pooler; that of the embedder, which no vector uses, is the same in every run."""
+    bare, names = tmp_path / "bare", ("first", "second")
+    shutil.copytree(encoder, bare, ignore=shutil.ignore_patterns("digests.json"))
+    weights = load_file(bare / "model.safetensors")
+    save_file({k: v for k, v in weights.items() if "pooler" not in k}, bare / "model.safetensors", {"format": "pt"})
+    for number, name in enumerate(names):
+        torch.manual_seed(number)
+        train_embedder(bare, recipe_of({"kind": "sts_cosine"}, evaluate=()), out=tmp_path / name)
+    assert any("pooler" in key for key in load_file(tmp_path / "first" / "model.safetensors"))
+    assert len({bytes_of(tmp_path / name) for name in names}) == 1
 
 
 def test_a_resumed_run_draws_the_same_dropout(encoder: Path, tmp_path: Path, steps: Steps) -> None:
