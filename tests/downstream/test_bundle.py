@@ -22,6 +22,7 @@ from downstream.embed import encode
 from downstream.encoders.folder import BUNDLED, ModelFolder
 from downstream.fill_mask import MaskFiller
 from downstream.finetune import load_finetuned
+from downstream.task import get_task
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]
@@ -457,9 +458,11 @@ def test_our_own_models_read_what_they_were_trained_on_and_compute_in_single_pre
     lengths = [
         max(phase["data"]["max_length"] for phase in phases) for phases in (recipe.encoder, recipe.embedder_phases)
     ]
-    for name, longest in zip(("encoder", "classifier", "embedder"), (lengths[0], *lengths), strict=True):
+    finetuned = min(lengths[0], get_task(recipe.classifier.task).finetune.max_length)
+    read = {"encoder": lengths[0], "classifier": finetuned, "embedder": lengths[1]}
+    for (name, longest), positions in zip(read.items(), (lengths[0], *lengths), strict=True):
         model, tokenizer = (kind.from_pretrained(BUNDLED / name) for kind in (AutoModel, AutoTokenizer))
-        assert (model.config.max_position_embeddings, tokenizer.model_max_length) == (longest, longest), name
+        assert (model.config.max_position_embeddings, tokenizer.model_max_length) == (positions, longest), name
         assert model.dtype == torch.float32, name
         assert f"{longest}" in (BUNDLED / name / "README.md").read_text(encoding="utf-8"), name
     assert MaskFiller.load().max_length == lengths[0]
