@@ -29,7 +29,7 @@ def test_early_and_late_positions_are_told_apart(tmp_path: Path, corpus: Path) -
     long = evaluate_mlm(tmp_path / "model", corpus, max_length=256, max_rows=64)
     early, late = long["mlm_perplexity_to_128"], long["mlm_perplexity_from_128"]
     assert min(early, late) < long["mlm_perplexity"] < max(early, late)
-    assert early == pytest.approx(short["mlm_perplexity"], rel=0.1)
+    assert early == pytest.approx(short["mlm_perplexity"], rel=0.2)
     assert late != pytest.approx(early, rel=1e-3)
     characters = long["mlm_loss"] / math.log(2) / long["mlm_bits_per_character"]
     assert 1.0 < characters < 3.0  # of a token
