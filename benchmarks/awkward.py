@@ -115,7 +115,7 @@ def unlikely_rows(root: Path) -> list[str]:
         "## Unlikely words",
         "",
         f"Press releases, {eojeol:,} eojeol of the part `test`. The threshold is the highest with at most {RATE:g} "
-        "flags in 1,000 eojeol on the part `tune`.",
+        "flags in 1,000 eojeol on the part `tune`. The encoder read both parts in its pretraining.",
         "",
         f"*Found* is the share of {len(wrong)} words that were exchanged for one of another sentence.",
         "",
