@@ -42,8 +42,8 @@ class Source:
 
 SOURCES: Mapping[str, Source] = {
     "sample": Source("", "CC0-1.0", is_unseen=True),
-    "documentation": Source("corpus/msdocs_learn_ko.jsonl.gz", "CC-BY-4.0", is_unseen=True),
-    "manuals": Source("corpus/msdocs_dynamics365_ko.jsonl.gz", "CC-BY-4.0", is_unseen=True),
+    "documentation": Source("corpus/msdocs_learn_ko.jsonl.gz", "CC-BY-4.0", is_unseen=False),
+    "manuals": Source("corpus/msdocs_dynamics365_ko.jsonl.gz", "CC-BY-4.0", is_unseen=False),
     "wikinews": Source("corpus/boddari_wikinews.csv", "CC-BY-2.5", is_unseen=False),
     "reviews": Source("corpus/boddari_book_review01.csv", "CC-BY", is_unseen=False),
     "stories": Source("corpus/boddari_fairytale01.csv", "public domain, CC-BY-4.0", is_unseen=False),
