@@ -220,9 +220,7 @@ loop = { steps = 2, batch_size = 8, warmup_steps = 1, peak_lr = 1e-3 }
 
 
 @pytest.mark.slow
-def test_a_bundle_is_continued_with_another_phase(
-    made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_is_continued_with_another_phase(made: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # As in the folder of the package, whose models are compared with its manifest whenever they are opened.
     monkeypatch.setattr(pretraining.folders, "BUNDLED", elsewhere / "out")
     recipe = elsewhere / "recipe.toml"

@@ -329,9 +329,13 @@ def test_the_bundled_classifier_answers_as_in_torch(tmp_path: Path) -> None:
     assert ours.runtime.name == "numba-int8"
     equal = [a == b for a, b in zip(ours.predict(examples), theirs.predict(examples), strict=True)]
     assert len(equal) >= 100
-    assert np.mean(equal) >= 0.99
     rows, right = (np.stack(predictor.outputs(examples)[0]) for predictor in (ours, theirs))
     assert np.corrcoef(rows.ravel(), right.ravel())[0, 1] > 0.999
+    assert np.abs(rows - right).max() < 0.15
+    # Another answer is given only where the two labels are all but equally likely.
+    margins = np.abs(right[:, 1] - right[:, 0])
+    assert all(margins[~np.array(equal)] < 0.05)
+    assert np.mean(equal) >= 0.98
     assert not any(tmp_path.iterdir())  # no compiled code is kept
 
 
