@@ -16,6 +16,7 @@ data = { corpus = "INPUTS/articles.jsonl", tokenizer = "INPUTS/model", max_lengt
 model = { hidden_size = 16, num_hidden_layers = 1, num_attention_heads = 2 }
 loop = { steps = 4, batch_size = 2, warmup_steps = 1, checkpoint_every = 2, log_every = 2 }
 """
+NUM_KILLS = 3
 TEXT = "물빛시가 새 다리를 놓는다. 공사비는 300억원이다. 시민은 반겼다. 날은 흐렸다. 시는 내년에 마칠 계획이다."
 
 
@@ -37,16 +38,13 @@ def run(command: list[str], out: Path, kill: Kill) -> int | None:
     return 0 if kill.after_s else run_forked(command, out, kill, save_often)
 
 
-@pytest.mark.parametrize("num_kills", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_what_is_killed_and_run_again_ends_in_the_same_bytes(
-    inputs: Path, subtests: pytest.Subtests, num_kills: int
-) -> None:
+def test_what_is_killed_and_run_again_ends_in_the_same_bytes(inputs: Path, subtests: pytest.Subtests) -> None:
     for name in CASES:
         with subtests.test(name):
-            outcome = check(name, num_kills, inputs, run)
+            outcome = check(name, NUM_KILLS, inputs, run)
             assert outcome.is_right, (name, outcome)
-            assert outcome.at_writes == num_kills, (name, outcome)
-            assert outcome.writes >= num_kills, (name, outcome)
+            assert outcome.at_writes == NUM_KILLS, (name, outcome)
+            assert outcome.writes >= NUM_KILLS, (name, outcome)
 
 
 def test_another_result_or_a_file_that_is_left_over_is_found(tmp_path: Path) -> None:
