@@ -89,7 +89,7 @@ def _soften(moderator: Moderator, text: str, headline: str | None, threshold: fl
     words = content_words(text)
     units = _heaviest(moderator, text, [p for unit in units_of(text) for p in parts_of(unit, words)], headline)
     [row] = moderator.probabilities([text], [headline])
-    edits, row = _fewest(moderator, text, headline, threshold, manner, units) or ({}, row)
+    edits, row = _fewest(moderator, text, headline, threshold, manner, units, words) or ({}, row)
     for _ in range(MAX_EDITS - len(edits)):
         tried = list(_next_edits(text, units, edits, manner))
         if float(row @ moderator.severities()) < threshold or not tried:
@@ -122,10 +122,12 @@ def _fewest(
     threshold: float,
     manner: Manner,
     units: Sequence[tuple[int, int]],
+    words: Sequence[tuple[int, int]],
 ) -> tuple[dict[tuple[int, int], str], NDArray[np.float64]] | None:
     """Return the edits of one, two or three units that suffice, with the probabilities after them; None if none do.
 
-    Pairs and triples are made of the units that weigh most, so many as there is time for.
+    Of those of one size, the edits that touch the fewest content words, and of these the mildest. Pairs and triples are
+    made of the units that weigh most, so many as there is time for.
     """
     alone = [unit for unit in units if replacement(text[slice(*unit)], manner) != text[slice(*unit)]]
     for size, most in enumerate(LARGEST_SEARCH, start=1):
@@ -137,8 +139,9 @@ def _fewest(
             return None
         rows = moderator.probabilities([apply(text, each, manner) for each in tried], [headline] * len(tried))
         scores = moderator.scores(rows)
-        best = int(scores.argmin())
-        if scores[best] < threshold:
+        enough = np.flatnonzero(scores < threshold)
+        if len(enough):
+            best = min(map(int, enough), key=lambda k: (-share_kept(words, list(tried[k])), float(scores[k])))
             return tried[best], rows[best]
         if size == 1:
             alone = [alone[k] for k in scores.argsort()]

@@ -3,6 +3,7 @@
 import json
 import random
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from corpora.foundation.errors import CheckpointError, DataError, SuiteError
 from downstream.moderate.__main__ import main, record_files
 from downstream.moderate.evasion import DISGUISES, disguise
 from downstream.moderate.features import NgramSpace, jamo_stream, ngram_hashes
-from downstream.moderate.model import Moderator, units_of
+from downstream.moderate.model import Moderator, Probabilities, units_of
 from downstream.moderate.normalization import read, readings
 from downstream.moderate.softening import apply, share_kept, soften_with
 from downstream.moderate.sources import Comment, CommentSource, read_comments
@@ -128,6 +129,21 @@ def test_softened_comments_pass_and_keep_the_rest(moderator: Moderator) -> None:
         assert "연기가 좋았다" in each.text, "of a long comment, the heavy parts are edited"
     assert share_kept([(0, 2), (3, 4), (5, 6), (7, 8)], [(0, 2)]) == 0.75
     assert share_kept([], [(0, 2)]) == 1
+
+
+def test_of_two_edits_that_suffice_the_one_that_leaves_the_content_words_is_proposed(
+    moderator: Moderator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A score that falls below the threshold without 아이고, an interjection, and further without the noun 쓰레기."""
+
+    def probabilities(_self: Moderator, texts: Sequence[str], _headlines: object = None) -> Probabilities:
+        heavy = np.array([0.9 if "아이고" in t and "쓰레기" in t else 0.4 if "쓰레기" in t else 0.2 for t in texts])
+        return np.stack([heavy if label == "hate" else 1 - heavy for label in moderator.labels], axis=1)
+
+    monkeypatch.setattr(Moderator, "probabilities", probabilities)
+    for each in soften_with(moderator, "아이고 쓰레기"):
+        assert [edit.text.strip() for edit in each.edits] == ["아이고"], each
+        assert (each.kept, each.is_below) == (1, True)
 
 
 def test_hostile_comments_neither_crash_nor_shift_offsets(moderator: Moderator) -> None:
