@@ -26,11 +26,10 @@ from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.files import write_text
 from corpora.official import data_root
 from corpora.sentences import split_article
-from downstream.awkward import LONGEST_SCORED, UNLIKELY, placed_words
+from downstream.awkward import LONGEST_SCORED, UNLIKELY, score_words
 from downstream.awkward.rules import all_rules
 from downstream.readers import read_tsv_rows
 from downstream.writing.edits import protected_spans
-from downstream.writing.likelihood import bundled_scorer
 from downstream.writing.training import Role, texts_of
 
 JUDGED = Path("benchmarks/data/awkward_judged.tsv")
@@ -40,7 +39,7 @@ RATE = 2.0
 NUM_EOJEOL = 3_500
 """Of each part, at random."""
 NUM_EXCHANGED = 100
-THRESHOLDS = tuple(-k / 2 for k in range(16, 61))
+THRESHOLDS = tuple(-k / 4 for k in range(32, 81))
 EXCHANGED = re.compile(r"(?<!\S)[가-힣]{2,5}(?!\S)")
 
 
@@ -81,10 +80,9 @@ def exchanged(sentences: Sequence[str]) -> Iterator[tuple[str, int, int]]:
 def scores_of(sentences: Sequence[str]) -> list[list[tuple[int, int, float]]]:
     """Return the words of each sentence that can be called unlikely: places and log-probabilities."""
     scored: list[list[tuple[int, int, float]]] = []
-    for sentence, words in zip(sentences, bundled_scorer().words(sentences), strict=True):
+    for sentence, words in zip(sentences, score_words(sentences), strict=True):
         spans = protected_spans(sentence, with_quotations=True)
-        placed = [(start, end, word.log_probability) for start, end, word in placed_words(sentence, words)]
-        scored.append([one for one in placed if all(one[1] <= start or end <= one[0] for start, end in spans)])
+        scored.append([one for one in words if all(one[1] <= start or end <= one[0] for start, end in spans)])
     return scored
 
 

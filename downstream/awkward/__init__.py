@@ -10,6 +10,7 @@ The rules of `rules.toml` are opinions of editors, not errors of grammar. An unl
 masked language model does not expect between its neighbours; it may be wrong, or only new.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -21,10 +22,12 @@ from downstream.writing.edits import protected_spans
 from downstream.writing.likelihood import WordLikelihood, bundled_scorer
 
 Kind = Literal["passive", "translationese", "nouns", "wordiness", "unlikely"]
-UNLIKELY = -18.0
-"""Log-probability below which a word of one or two tokens is unlikely in its place."""
+UNLIKELY = -12.75
+"""Log-probability in nats below which the stem of a word is unlikely in its place."""
 MOST_TOKENS = 2
-"""A word of more tokens is rare anywhere."""
+"""A word of more tokens is a name or a compound, of which the encoder knows little."""
+STEM = re.compile(r"[가-힣]{2}")
+"""How the stem of a word begins; a syllable alone has too many senses."""
 LONGEST_SCORED = 200
 """Characters of a sentence whose words are scored."""
 UNLIKELY_REASON = "이 자리에서 보기 드문 말입니다."
@@ -88,21 +91,33 @@ def _word_end(text: str, end: int) -> int:
 
 def _unlikely(text: str) -> Iterator[Awkward]:
     sentences = [s for s in split_article(text) if len(s.text) <= LONGEST_SCORED]
-    scored = bundled_scorer().words([sentence.text for sentence in sentences])
-    for sentence, words in zip(sentences, scored, strict=True):
-        for start, end, word in placed_words(sentence.text, words):
-            if word.log_probability < UNLIKELY:
+    for sentence, words in zip(sentences, score_words([s.text for s in sentences]), strict=True):
+        for start, end, log_probability in words:
+            if log_probability < UNLIKELY:
                 start, end = sentence.start + start, sentence.start + end
                 yield Awkward(start, end, text[start:end], "unlikely", "unlikely", UNLIKELY_REASON)
 
 
-def placed_words(sentence: str, words: Sequence[WordLikelihood]) -> Iterator[tuple[int, int, WordLikelihood]]:
-    """Yield words of one or two tokens with their offsets; those whose letters the tokenizer changed are left out."""
+def score_words(sentences: Sequence[str]) -> list[list[tuple[int, int, float]]]:
+    """Return words of each sentence: offsets, and the log-probability of the stem in its place.
+
+    Words of more than `MOST_TOKENS` tokens are left out, stems that do not begin with two syllables, and words whose
+    letters the tokenizer changed.
+    """
+    scored = zip(sentences, bundled_scorer().stems(sentences), strict=True)
+    return [
+        [(start, end, word.log_probability) for start, end, word in _placed_words(sentence, words)]
+        for sentence, words in scored
+    ]
+
+
+def _placed_words(sentence: str, words: Sequence[WordLikelihood]) -> Iterator[tuple[int, int, WordLikelihood]]:
+    """Yield the words that are scored, with their offsets."""
     cursor = 0
     for word in words:
         letters = "".join(token.removeprefix("##") for token in word.tokens)
         at = sentence.find(letters, cursor)
         if at >= 0:
             cursor = at + len(letters)
-            if len(word.tokens) <= MOST_TOKENS:
+            if len(word.tokens) <= MOST_TOKENS and STEM.match(word.tokens[0]):
                 yield at, cursor, word

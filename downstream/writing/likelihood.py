@@ -1,7 +1,9 @@
 """How likely each word of a text is in its place, by a masked language model.
 
 A word is scored by masking its tokens: each is predicted with the later tokens of the same word masked, too, so that
-the rest of a word does not give away its beginning. The sum over a text is its pseudo-log-likelihood.
+the rest of a word does not give away its beginning. The sum over a text is its pseudo-log-likelihood. Whether a word
+fits its neighbours is asked of its stem alone, the first token: particles and endings stay, since they say more about
+the sentence than about the word.
 
 Source: Salazar et al. 2020 (pseudo-log-likelihood); Kauf and Ivanova 2023 (the rest of the word is masked, too).
 """
@@ -72,10 +74,22 @@ class MaskedScorer:
         Args:
             texts: of one sentence each.
         """
+        return self._words(texts, of_stems=False)
+
+    def stems(self, texts: Sequence[str]) -> list[list[WordLikelihood]]:
+        """Return the words of each text with the log-probabilities of their first tokens, the others being seen.
+
+        Args:
+            texts: of one sentence each.
+        """
+        return self._words(texts, of_stems=True)
+
+    def _words(self, texts: Sequence[str], *, of_stems: bool) -> list[list[WordLikelihood]]:
         encoded = [list(self.tokenizer(nfc(text))["input_ids"])[: self.max_length] for text in texts]
         tokens = [[self.tokenizer.convert_ids_to_tokens(id_) for id_ in ids] for ids in encoded]
         spans = [_word_spans(row) for row in tokens]
-        rows = [row for k, ids in enumerate(encoded) for row in self._rows(k, ids, spans[k])]
+        masked = [[(start, start + 1) for start, _ in found] for found in spans] if of_stems else spans
+        rows = [row for k, ids in enumerate(encoded) for row in self._rows(k, ids, masked[k])]
         sums = [np.zeros(len(found)) for found in spans]
         for batch in _batches(rows):
             for row, value in zip(batch, self._score(batch), strict=True):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from downstream.awkward import awkward
+from downstream.awkward import awkward, score_words
 from downstream.awkward.__main__ import main
 from downstream.awkward.rules import all_rules
 from downstream.writing.likelihood import bundled_scorer
@@ -32,6 +32,22 @@ def test_an_unlikely_word_is_found_by_the_model() -> None:
     likely, unlikely = bundled_scorer().log_likelihoods([right, wrong])
     assert likely > unlikely
     assert not [found for found in awkward(right, unlikely=True) if found.kind == "unlikely"]
+    wrong = "검찰은 횡령 혐의로 겨울을 구속했다."
+    assert [found.text for found in awkward(wrong, unlikely=True) if found.kind == "unlikely"] == ["겨울을"]
+
+
+def test_the_stem_of_a_word_is_scored_with_its_ending_in_sight() -> None:
+    scorer, text = bundled_scorer(), "정부는 새로운 대책을 발표했다."
+    [words], [stems] = scorer.words([text]), scorer.stems([text])
+    assert [word.tokens for word in words] == [stem.tokens for stem in stems]
+    assert all(
+        stem.log_probability == pytest.approx(word.log_probability, rel=1e-4)
+        for word, stem in zip(words, stems, strict=True)
+        if len(word.tokens) == 1
+    )
+    assert words[2].tokens == ("대책", "##을")
+    assert stems[2].log_probability > words[2].log_probability
+    assert (8, 11, stems[2].log_probability) in score_words([text])[0]
 
 
 def test_hostile_texts_are_survived_with_exact_slices() -> None:
