@@ -208,8 +208,8 @@ def page(rows: Mapping[str, str]) -> str:
 `python -m benchmarks.hostile --number NUMBER --tools NAME …`
 
 Characters of all planes, lone surrogates, decomposed syllables, marks without an end, tags, blanks of all sorts, and
-broken sentences; every tool gets the same texts, slow tools the first of them. *Faults* are crashes, and places that
-are not exact.
+broken sentences; every tool gets the same texts, the first of them where the number is lower. *Faults* are crashes, and
+places that are not exact.
 
 | tool | texts | places named | faults | s |
 | --- | ---: | ---: | ---: | ---: |
