@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 # Versions to install.
 CONSTRAINTS ?= constraints.txt
-# Python compiles a module when it is first imported; compiling all of them would double the time of an installation.
-PIP_OPTIONS := --quiet --no-compile
+# Of every installation.
+INSTALL_OPTIONS ?= --quiet
 # Folder of the published encoder that the bundled models learn vectors from; benchmarks.teacher makes it.
 TEACHER ?= teachers/e5-small
 SOURCES := corpora pretraining downstream eval apps pressbert benchmarks examples tests
@@ -73,25 +73,25 @@ clean:  ## Remove the environment and the caches; reports stay
 # The stamps are written last, so that an interrupted installation is done again.
 $(VENV)/run: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[eval]'
+	$(BIN)/python -m pip install $(INSTALL_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[eval]'
 	touch $@
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[demo,eval]'
+	$(BIN)/python -m pip install $(INSTALL_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[demo,eval]'
 	touch $@
 
 $(VENV)/release: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[release]'
+	$(BIN)/python -m pip install $(INSTALL_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[release]'
 	touch $@
 
 $(VENV)/docs: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[docs,eval]' pytest
+	$(BIN)/python -m pip install $(INSTALL_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[docs,eval]' pytest
 	touch $@
 
 $(VENV)/dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[test]'
+	$(BIN)/python -m pip install $(INSTALL_OPTIONS) --constraint $(CONSTRAINTS) --editable '.[test]'
 	touch $@
