@@ -126,8 +126,13 @@ def _digest_of(manifest: Manifest) -> str:
     return fingerprint(manifest.model_dump(mode="json", by_alias=True, exclude={"digest"}))
 
 
-def corpus_files(path: Path, split: Split = "train") -> list[Path]:
+def corpus_files(path: Path, split: Split = "train", *, source: str = "") -> list[Path]:
     """Return the files of a corpus: the shards of a folder made by `build`, or a single file itself for `train`.
+
+    Args:
+        path: of the corpus.
+        split: of its documents.
+        source: name of the source in the manifest whose shards are returned; empty: all. A single file has none.
 
     Raises:
         DataError: PATH is missing, or is a folder without a finished corpus, or with one that lacks a shard.
@@ -136,7 +141,8 @@ def corpus_files(path: Path, split: Split = "train") -> list[Path]:
         return [path] if split == "train" else []
     manifest = read_manifest(path)
     check_shards(path, manifest.shards)
-    return [path / shard.name for shard in manifest.shards if shard.split == split]
+    shards = [shard for shard in manifest.shards if shard.split == split and source in ("", shard.source)]
+    return [path / shard.name for shard in shards]
 
 
 def read_corpus(path: Path, split: Split = "train") -> Iterator[Document]:

@@ -1,6 +1,6 @@
 """Held-out perplexity of a saved masked language model: the same rows and masks for every model of a vocabulary.
 
-    python -m pretraining.evaluate MODEL --corpus DIR
+    python -m pretraining.evaluate MODEL --corpus DIR [--by-source]
 
 The training loop evaluates on the rows of its own objective; this command makes models of different objectives
 comparable: single segments, 15 % of the tokens masked, the same masks for every model.
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from corpora.corpus import read_manifest
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from corpora.foundation.machine import keep_freed_memory
 from pretraining.architectures import ENCODERS
-from pretraining.data.tokens import tokenize_corpus
+from pretraining.data.tokens import TokenizedCorpus, tokenize_corpus
 from pretraining.folders import check_sizes, count_stored, open_config
 from pretraining.objective import RowLayout, get_objective
 from pretraining.training.batches import BatchSource
@@ -45,6 +46,7 @@ def evaluate_mlm(
     max_rows: int = 4096,
     mask_rate: float = 0.15,
     seed: int = 0,
+    by_source: bool = False,
 ) -> dict[str, Any]:
     """Predict masked held-out tokens.
 
@@ -52,19 +54,21 @@ def evaluate_mlm(
         folder: a BERT with its masked-LM head and its `tokenizer.json`, as transformers saves it.
         corpus: folder made by `corpora.build`.
         max_length: tokens of a row; default: 128, or fewer if the model reads fewer.
-        max_rows: maximum number of rows.
+        max_rows: maximum number of rows; with `by_source`, of each source.
         mask_rate: share of tokens to predict.
         seed: of rows and masks.
+        by_source: whether to score the held-out text of every source by itself as well.
 
     Returns:
         `mlm_loss` in nats, `mlm_perplexity`, `mlm_accuracy`, `num_predictions`, `mlm_bits_per_character`, which can be
         compared between vocabularies, and `unigram_loss` in nats, the loss of a predictor that knows only the
         frequencies of the masked tokens. With longer rows than 128 tokens also `mlm_perplexity_to_128` and
-        `mlm_perplexity_from_128`, of tokens at these positions of their documents.
+        `mlm_perplexity_from_128`, of tokens at these positions of their documents. With `by_source` also
+        `mlm_bits_per_character_by_source`, by the names of the sources that have held-out text.
 
     Raises:
         CheckpointError: the folder holds no such model.
-        DataError: the corpus has no held-out split.
+        DataError: the corpus has no held-out split, or is a single file, which has no sources.
         UsageError: the model reads fewer tokens than `max_length`.
     """
     import torch
@@ -79,15 +83,14 @@ def evaluate_mlm(
     layout = RowLayout(max_length=max_length, isolate_documents=True, seed=seed, specials=special_ids(tokenizer_json))
     kind = get_objective("dynamic_mlm", "evaluate")
     objective = kind(kind.settings(mask_rate=mask_rate), layout)
-    sums: Sums = {is_late: {"mlm_loss": 0.0, "mlm_correct": 0.0, "predictions": 0.0} for is_late in (False, True)}
-    counts = np.zeros(layout.specials.vocab_size, np.int64)
-    with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch, torch.no_grad():
-        tokens, digest = tokenize_corpus(corpus, tokenizer_json, Path(scratch), split="held-out")
-        if not len(tokens):
-            raise DataError(
-                corpus, "has no held-out documents", "build it with python -m corpora.build --held-out 0.01"
-            )
-        rows, _ = make_rows(objective, tokens, digest, Path(scratch), split="held-out", num_workers=1)
+    characters = layout.specials.num_characters
+    assert characters is not None  # `special_ids` counts them
+
+    def score(tokens: TokenizedCorpus, digest: str, scratch: Path) -> dict[str, Any]:
+        """Return the scores of documents; SCRATCH is for their rows."""
+        sums: Sums = {is_late: {"mlm_loss": 0.0, "mlm_correct": 0.0, "predictions": 0.0} for is_late in (False, True)}
+        counts = np.zeros(layout.specials.vocab_size, np.int64)
+        rows, _ = make_rows(objective, tokens, digest, scratch, split="held-out", num_workers=1)
         source = BatchSource(rows, objective, BATCH)
         for first in range(0, min(len(rows), max_rows), BATCH):
             some = np.arange(first, min(first + BATCH, len(rows), max_rows))
@@ -96,9 +99,23 @@ def evaluate_mlm(
             batch["masked_positions"] -= int(getattr(model.network.config, "mask_shift", 0))
             counts += np.bincount(batch["masked_ids"].numpy(), minlength=len(counts))
             _predict(model, batch, sums, device)
-    characters = layout.specials.num_characters
-    assert characters is not None  # `special_ids` counts them
-    return _averages(sums, counts, float(counts @ characters))
+        return _averages(sums, counts, float(counts @ characters))
+
+    with tempfile.TemporaryDirectory(prefix="pressbert-") as folder_name, torch.no_grad():
+        scratch = Path(folder_name)
+        tokens, digest = tokenize_corpus(corpus, tokenizer_json, scratch, split="held-out")
+        if not len(tokens):
+            raise DataError(
+                corpus, "has no held-out documents", "build it with python -m corpora.build --held-out 0.01"
+            )
+        found = score(tokens, digest, scratch)
+        if by_source:
+            found["mlm_bits_per_character_by_source"] = bits = {}
+            for name in dict.fromkeys(shard.source for shard in read_manifest(corpus).shards):
+                own, digest = tokenize_corpus(corpus, tokenizer_json, scratch, split="held-out", source=name)
+                if len(own):
+                    bits[name] = score(own, digest, scratch)["mlm_bits_per_character"]
+    return found
 
 
 def _predict(model: Any, batch: "dict[str, Tensor]", sums: Sums, device: "torch.device") -> None:
@@ -169,9 +186,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("model", type=Path, help="folder made by python -m pretraining.run")
     parser.add_argument("--corpus", type=Path, required=True, help="folder made by python -m corpora.build")
     parser.add_argument("--max-length", type=int, help="tokens of a row; default 128, or as many as the model reads")
-    parser.add_argument("--rows", type=int, default=4096, help="maximum number of rows")
+    parser.add_argument("--rows", type=int, default=4096, help="maximum number of rows, or of rows of a source")
     parser.add_argument("--mask-rate", type=float, default=0.15)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--by-source", action="store_true", help="also bits per character of every source")
     arguments = parser.parse(argv)
     scores = evaluate_mlm(
         arguments.model,
@@ -180,6 +198,7 @@ def main(argv: list[str] | None = None) -> int:
         max_rows=arguments.rows,
         mask_rate=arguments.mask_rate,
         seed=arguments.seed,
+        by_source=arguments.by_source,
     )
     sys.stdout.write(json.dumps(scores) + "\n")
     return EXIT_DONE

@@ -43,6 +43,8 @@ class ArmRecord(Config):
     held_out_loss: float | None = None
     """MLM loss on held-out text, in nats; same rows and masks for all arms with the same vocabulary."""
     held_out_accuracy: float | None = None
+    held_out_bits_by_source: dict[str, float] = Field(default_factory=dict)
+    """Bits per character of masked held-out tokens; empty if the study does not ask for them."""
 
 
 def write_page(out: Path, study: Study, records: Sequence[ArmRecord], table: Table) -> list[Path]:
@@ -68,6 +70,7 @@ def to_page(study: Study, records: Sequence[ArmRecord], table: Table, language: 
     tasks = [get_task(name) for name in study.tasks]
     lines = [f"# {study.title.text(language)}", "", f"## {texts('question')}", "", study.question.text(language), ""]
     lines += [f"## {texts('arms')}", "", *_arm_lines(texts, records, named)]
+    lines += _source_lines(texts, records, named)
     given = {record.encoder: record.encoder_sha256 for record in records if not record.recipe}
     if given:
         encoders = (texts("encoder", name=Path(name).name, digest=digest[:12]) for name, digest in given.items())
@@ -106,6 +109,19 @@ def _arm_lines(texts: Texts, records: Sequence[ArmRecord], named: Callable[[str]
     if len(filled) == 1:
         return [", ".join(line[0] for line in cells) + "."]
     return _table([texts(f"column.{keys[k]}") for k in filled], ([line[k] for k in filled] for line in cells))
+
+
+def _source_lines(texts: Texts, records: Sequence[ArmRecord], named: Callable[[str], str]) -> list[str]:
+    """Return a table of the held-out bits per character by source, a column an arm; nothing without them."""
+    scored = [record for record in records if record.held_out_bits_by_source]
+    if not scored:
+        return []
+    names = dict.fromkeys(name for record in scored for name in record.held_out_bits_by_source)
+    rows = [
+        [f"`{name}`", *(f"{record.held_out_bits_by_source[name]:.3f}" for record in scored)] for name in sorted(names)
+    ]
+    head = [texts("column.source"), *(named(record.arm) for record in scored)]
+    return ["", f"### {texts('by_source')}", "", *_table(head, rows)]
 
 
 def _machine_lines(

@@ -135,6 +135,8 @@ class Study(Config):
     pairs: list[tuple[str, str]] = Field(default_factory=list)
     """Further pairs to compare: an arm, and what it is compared with."""
     axis: Axis | None = None
+    is_by_source: bool = False
+    """Whether the page has a table of the held-out bits per character of every source of the study's corpus."""
     arms: dict[str, Arm]
     overrides: list[str] = Field(default_factory=list)
     """Settings that replace those of the file, as from `--set`."""

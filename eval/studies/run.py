@@ -122,6 +122,7 @@ class StudyRun:
                 facts["precision"] = "bf16" if manifest["precision"] == "bf16" else "fp32"
                 scores = self._held_out(folder)
                 facts |= {f"held_out_{key}": scores.get(f"mlm_{key}") for key in ("loss", "accuracy")}
+                facts["held_out_bits_by_source"] = scores.get("mlm_bits_per_character_by_source", {})
         record = ArmRecord(
             arm=arm,
             encoder=folder.relative_to(self.work).as_posix(),
@@ -276,14 +277,16 @@ class StudyRun:
         from pretraining.evaluate import evaluate_mlm
 
         corpus = self._corpus()
-        path = encoder / f"held-out-{corpus.name}.json"
+        by_source = self.study.is_by_source
+        path = encoder / f"held-out-{corpus.name}{'-by-source' if by_source else ''}.json"
         if not path.is_file():
             architectures = ModelFolder(encoder).architectures
             has_head = any("MaskedLM" in name or "PreTraining" in name for name in architectures)
             is_scored = has_head and any(corpus_files(corpus, "held-out"))
             max_length = validate(DataConfig, self.study.pretraining.get("data", {}), "data").max_length
             max_length = min(max_length, ModelFolder(encoder).max_positions or max_length)
-            write_signed(path, evaluate_mlm(encoder, corpus, max_length=max_length) if is_scored else {})
+            scores = evaluate_mlm(encoder, corpus, max_length=max_length, by_source=by_source) if is_scored else {}
+            write_signed(path, scores)
         return _read(path)
 
     def entries(self, records: Sequence[ArmRecord]) -> list[Encoder]:

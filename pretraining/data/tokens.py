@@ -179,7 +179,7 @@ TokenizedCorpus = Sharded[TokenShard]
 
 
 def tokenize_corpus(
-    corpus: Path, tokenizer_json: Path, cache: Path, *, split: str = "train", num_workers: int = 1
+    corpus: Path, tokenizer_json: Path, cache: Path, *, split: str = "train", source: str = "", num_workers: int = 1
 ) -> tuple[TokenizedCorpus, str]:
     """Tokenize a corpus; shards of an interrupted call are kept.
 
@@ -188,6 +188,7 @@ def tokenize_corpus(
         tokenizer_json: of the WordPiece vocabulary.
         cache: the shards are stored under it, in one folder per corpus and vocabulary.
         split: `train` or `held-out`.
+        source: name of the source in the manifest whose documents are taken; empty: all.
         num_workers: processes; the bytes do not depend on it.
 
     Returns:
@@ -197,10 +198,11 @@ def tokenize_corpus(
         DataError: the corpus is unreadable or empty.
         CheckpointError: the tokenizer is unusable.
     """
-    files = corpus_files(corpus, "held-out" if split == "held-out" else "train")
+    files = corpus_files(corpus, "held-out" if split == "held-out" else "train", source=source)
     open_wordpiece(tokenizer_json)
     vocabulary = (tokenizer_json, sha256(tokenizer_json))
-    digest = fingerprint([FORMAT, split, vocabulary[1], _digest(corpus, files)])
+    parts = [FORMAT, split, vocabulary[1], _digest(corpus, files)]
+    digest = fingerprint([*parts, source] if source else parts)
     folder = cache / f"tokens-{split}-{digest[:12]}"
     jobs = [(file, vocabulary, folder / f"tokens-{k:05d}.arrow") for k, file in enumerate(files)]
     left = [job for job in jobs if not job[2].is_file()]

@@ -50,6 +50,7 @@ question = {{ ko = "무엇이 나은가?", en = "Which is better?" }}
 reading = {{ ko = "작아서 알 수 없다.", en = "Too small to tell." }}
 source = "nobody"
 corpus = "{corpus}"
+is_by_source = true
 vocabulary = {{ vocab_size = 600 }}
 tokens = 3_000
 tasks = ["nsmc-sample"]

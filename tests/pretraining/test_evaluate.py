@@ -7,6 +7,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
+from corpora.build import BuildConfig, build
+from corpora.cleaning import CleaningConfig
+from corpora.sources import Source
 from downstream.encoders.folder import BUNDLED
 from pretraining.evaluate import evaluate_mlm
 
@@ -33,3 +36,27 @@ def test_early_and_late_positions_are_told_apart(tmp_path: Path, corpus: Path) -
     assert late != pytest.approx(early, rel=1e-3)
     characters = long["mlm_loss"] / math.log(2) / long["mlm_bits_per_character"]
     assert 1.0 < characters < 3.0  # of a token
+
+
+def test_every_source_is_scored_by_itself(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED / "encoder")
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape))
+    with torch.no_grad():
+        model.cls.predictions.bias[tokenizer.convert_tokens_to_ids("시청")] = 20.0
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    # The model predicts one word. It stands in the text of one source, and not in that of the other.
+    texts = {"known.txt": "시청 앞과 시청 뒤와 시청 옆의 시청", "other.txt": "법원은 오늘 판결을 선고했다"}
+    for name, text in texts.items():
+        lines = (f"{text} {number}" for number in range(40))
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    sources = [Source(tmp_path / name, text_unit="line") for name in texts]
+    cleaning = CleaningConfig(quality=False, near_duplicates=0, repeated_lines=0)
+    build(sources, tmp_path / "corpus", BuildConfig(held_out=0.5, cleaning=cleaning))
+    scores = evaluate_mlm(tmp_path / "model", tmp_path / "corpus", max_length=32, by_source=True)
+    by_source = scores.pop("mlm_bits_per_character_by_source")
+    assert list(by_source) == list(texts)
+    assert by_source["known.txt"] < scores["mlm_bits_per_character"] < by_source["other.txt"]
+    assert evaluate_mlm(tmp_path / "model", tmp_path / "corpus", max_length=32) == scores
