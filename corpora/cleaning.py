@@ -101,11 +101,10 @@ def text_digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(squeezed.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-def digests_to_exclude(texts: Iterable[str], config: CleaningConfig) -> set[int]:
-    """Return the digests of TEXTS, as given and as cleaned, to find them among cleaned documents."""
+def forms_to_exclude(texts: Iterable[str], config: CleaningConfig) -> set[str]:
+    """Return TEXTS as given and as cleaned, to find them among cleaned documents."""
     # A file of tagged tokens repeats the same label or character a hundred thousand times.
-    forms = (form for text in set(texts) for form in (text, edit(text, config)[0]))
-    return {text_digest(form) for form in forms if form}
+    return {form for text in set(texts) for form in (text, edit(text, config)[0]) if form}
 
 
 EVALUATION_FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt")
@@ -165,7 +164,7 @@ def _fields_of(path: Path, suffix: str) -> Iterator[str]:
         yield line.strip()
         for text in line.strip().split("\t") if "\t" in line else ():
             yield text
-            if (unmarked := ENTITY_MARK.sub(r"\1", text)) != text:
+            if "<" in text and (unmarked := ENTITY_MARK.sub(r"\1", text)) != text:
                 yield unmarked
 
 
@@ -193,17 +192,24 @@ def edit(text: str, config: CleaningConfig) -> tuple[str, set[str]]:
 
 # ---- reasons to drop ----
 
+HANGUL = re.compile("[가-힣ㄱ-ㆎ\u1100-\u11ff]")
 MIN_UNITS = 5
 """Fewest letters or eojeol of a text that can be repetitive."""
 
 
-def reason_to_drop(text: str, config: CleaningConfig) -> str | None:
-    """Return why an edited text is dropped because of its own content, or None."""
+def reason_to_drop(text: str, config: CleaningConfig, letters: Mapping[str, int] | None = None) -> str | None:
+    """Return why an edited text is dropped because of its own content, or None.
+
+    Args:
+        text: as edited.
+        config: the limits.
+        letters: those of the text, if they are counted already.
+    """
     if not text:
         return "empty"
     if len(text) < config.min_chars:
         return "too_short"
-    letters = count_letters(text)
+    letters = count_letters(text) if letters is None else letters
     if hangul_share(letters) < config.min_hangul:
         return "not_korean"
     # Punctuation counts neither way: “정말…………” repeats nothing.
@@ -219,11 +225,7 @@ def count_letters(text: str) -> dict[str, int]:
 
 def hangul_share(letters: Mapping[str, int]) -> float:
     """Return the share of Hangul, single jamo included, among counted letters; 0 if there are none."""
-    num_hangul = sum(
-        count
-        for letter, count in letters.items()
-        if "가" <= letter <= "힣" or "ㄱ" <= letter <= "ㆎ" or "\u1100" <= letter <= "\u11ff"
-    )
+    num_hangul = sum(letters[letter] for letter in HANGUL.findall("".join(letters)))
     return num_hangul / sum(letters.values()) if letters else 0.0
 
 

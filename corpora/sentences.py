@@ -29,6 +29,9 @@ NUMBER_OR_INITIAL = re.compile(
 # Footnotes and page references behind the full stop: 말했다.[1] 썼다.”(115쪽)
 NOTE = re.compile(r"(?<=[.!?”\"])(?:\[[^\[\]]*\]|\([^()]*\))+$")
 
+LAST = frozenset(ENDING + CLOSING + ")]")
+"""Last characters of an eojeol that may end a sentence."""
+
 
 @dataclass(frozen=True)
 class Sentence:
@@ -102,7 +105,7 @@ def split_by_rules(text: str) -> list[list[str]]:
         sentence: list[str] = []
         for eojeol in line.split():
             sentence.append(eojeol)
-            if ends_sentence(eojeol):
+            if eojeol[-1] in LAST and ends_sentence(eojeol):
                 sentences.append(sentence)
                 sentence = []
         if sentence:

@@ -110,8 +110,9 @@ class _Filter:
     def apply(self, document: Document) -> Document | None:
         """Return the document as it is kept, or None if a rule drops it."""
         document = self._mask(self._without_repeated_lines(document))
-        self.hangul[str(min(int(10 * hangul_share(count_letters(document.text))), 9))] += 1
-        reason = reason_to_drop(document.text, self._cleaning)
+        letters = count_letters(document.text)
+        self.hangul[str(min(int(10 * hangul_share(letters)), 9))] += 1
+        reason = reason_to_drop(document.text, self._cleaning, letters)
         if reason is None:
             return document
         self.dropped[reason] += 1

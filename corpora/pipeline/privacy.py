@@ -44,6 +44,9 @@ PLAIN = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
     **dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2013, 0x2014, 0x2015, 0x2212), ord("-")),
     **dict.fromkeys((0xA0, 0x2002, 0x2003, 0x2009, 0x3000), ord(" ")),
 }
+UNUSUAL = re.compile(f"[{''.join(map(chr, PLAIN))}]")
+NUMBER_START = re.compile(r"\d+|[+(]")
+"""Where a number may begin: at the first of some digits, or at a mark before them."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,12 @@ def mask(text: str, kinds: Sequence[Kind] = DEFAULT_KINDS) -> Masked:
 
 def find(text: str, kinds: Sequence[Kind] = DEFAULT_KINDS) -> list[tuple[int, int, Kind]]:
     """Return where personal data begins and ends in TEXT, and of which kind it is; no two overlap."""
-    plain = text if text.isascii() else text.translate(PLAIN)
+    plain = text.translate(PLAIN) if UNUSUAL.search(text) else text
+    starts = [match.start() for match in NUMBER_START.finditer(plain)]
     found: list[tuple[int, int, Kind]] = []
     for kind in KINDS:
         if kind in kinds:
-            found += [(start, end, kind) for start, end in FINDERS[kind](plain)]
+            found += [(start, end, kind) for start, end in FINDERS[kind](plain, starts)]
     found.sort(key=lambda item: (item[0], KINDS.index(item[2])))
     kept: list[tuple[int, int, Kind]] = []
     for item in found:
@@ -98,6 +102,15 @@ def _before(text: str, start: int, size: int) -> str:
     return text[max(0, start - size) : start]
 
 
+def _matches(pattern: re.Pattern[str], text: str, starts: Sequence[int]) -> Iterator[re.Match[str]]:
+    """Yield the matches of a pattern that begins at one of STARTS, like `finditer`, which tries every position."""
+    end = 0
+    for start in starts:
+        if start >= end and (match := pattern.match(text, start)):
+            end = match.end()
+            yield match
+
+
 # ---- resident registration numbers ----
 
 RESIDENT = re.compile(r"(?<!\d\.)(?<![\d-])(\d{6})(\s?-\s?|\s)?([1-8])(\d{6}|[*●○xX]{6}|\d[*●○xX]{5})(?![\d*])(?!-\d)")
@@ -109,8 +122,8 @@ WEIGHTS = (2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5)
 LAST_CHECKED_MONTH = (2020, 9)
 
 
-def _resident_numbers(text: str) -> Spans:
-    for match in RESIDENT.finditer(text):
+def _resident_numbers(text: str, starts: Sequence[int]) -> Spans:
+    for match in _matches(RESIDENT, text, starts):
         birth, separator, century, rest = match.groups()
         born = _birth_date(birth, int(century))
         if born is None or COMPANY_CUE.search(_before(text, match.start(), 20)):
@@ -172,14 +185,14 @@ PHONE_CUE = re.compile(
 CUE_WIDTH = 24
 
 
-def _phones(text: str) -> Spans:
-    for match in PHONES.finditer(text):
+def _phones(text: str, starts: Sequence[int]) -> Spans:
+    for match in _matches(PHONES, text, starts):
         digits = _digits(match.group())
         if len(digits) == 8 and digits[0] == "1" and not _is_service(text, match, digits):
             continue
         yield match.span()
     for pattern in (BARE_PHONE, LOCAL_PHONE):
-        for match in pattern.finditer(text):
+        for match in _matches(pattern, text, starts):
             if PHONE_CUE.search(_before(text, match.start(), CUE_WIDTH)):
                 yield match.span()
 
@@ -214,15 +227,15 @@ CARD = re.compile(
 )
 
 
-def _accounts(text: str) -> Spans:
-    for match in ACCOUNT.finditer(text):
+def _accounts(text: str, starts: Sequence[int]) -> Spans:
+    for match in _matches(ACCOUNT, text, starts):
         is_named = ACCOUNT_CUE.search(_before(text, match.start(), 30))
         if (is_named or ACCOUNT_CUE_BEHIND.match(text, match.end())) and not NO_ACCOUNT.fullmatch(match.group()):
             yield match.span()
 
 
-def _cards(text: str) -> Spans:
-    for match in CARD.finditer(text):
+def _cards(text: str, starts: Sequence[int]) -> Spans:
+    for match in _matches(CARD, text, starts):
         if is_luhn(_digits(match.group())):
             yield match.span()
 
@@ -243,7 +256,7 @@ EMAIL = re.compile(
 )
 
 
-def _emails(text: str) -> Spans:
+def _emails(text: str, _starts: Sequence[int]) -> Spans:
     if "@" in text or "at" in text.lower() or "골뱅이" in text:
         for match in EMAIL.finditer(text):
             yield match.span()
@@ -253,8 +266,9 @@ def _emails(text: str) -> Spans:
 
 _USE = "가나다라마거너더러머버서어저고노도로모보소오조구누두루무부수우주바사아자배하허호"
 _REGION = "(?:서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충북|충남|전북|전남|경북|경남|제주)"
+REGION_BEFORE = re.compile(rf"(?<![가-힣]){_REGION}\s?\Z")
 PLATE = re.compile(
-    rf"(?P<region>(?<![가-힣]){_REGION}\s?)?(?<![\d.,-])(?P<number>\d{{1,3}})(?P<blank>\s?)(?P<use>[{_USE}])(?P<gap>\s?)(?P<serial>\d{{4}})"
+    rf"(?<![\d.,-])(?P<number>\d{{1,3}})(?P<blank>\s?)(?P<use>[{_USE}])(?P<gap>\s?)(?P<serial>\d{{4}})"
     r"(?![\d,.-]\d|\d|\.\s\d)(?![년월일억만천백원%~명개건호조번]|\s?[%~]|\s(?:[억조]|[만천백]\s?[원명개건\d]|[년월일원](?![가-힣])))"
 )
 VEHICLE = (
@@ -270,11 +284,14 @@ COUNTERS = frozenset("조호도")
 """Letters of plates that also follow numbers: 12조, 3호, 37도."""
 
 
-def _plates(text: str) -> Spans:
-    for match in PLATE.finditer(text):
-        number, use = match["number"], match["use"]
-        if match["region"] or _is_plate(text, match, number, use):
-            yield match.span()
+def _plates(text: str, starts: Sequence[int]) -> Spans:
+    for match in _matches(PLATE, text, starts):
+        start, end = match.span()
+        # Two letters and a blank, and the letter before them that must not be there.
+        if region := REGION_BEFORE.search(_before(text, start, 4)):
+            yield start - len(region.group()), end
+        elif _is_plate(text, match, match["number"], match["use"]):
+            yield start, end
 
 
 def _is_plate(text: str, match: re.Match[str], number: str, use: str) -> bool:
@@ -303,14 +320,14 @@ ADDRESS = re.compile(
 PLACE_BEFORE = re.compile(r"[가-힣]{1,6}(?:시|군|구|읍|면|동)\s?\(?\s?\Z|주소[^.\n]{0,20}\Z")
 
 
-def _addresses(text: str) -> Spans:
+def _addresses(text: str, _starts: Sequence[int]) -> Spans:
     for match in ADDRESS.finditer(text):
         # 바로 3, 대로 2: a street stands behind its district.
         if PLACE_BEFORE.search(_before(text, match.start(), 24)):
             yield match.span()
 
 
-FINDERS: dict[Kind, Callable[[str], Spans]] = {
+FINDERS: dict[Kind, Callable[[str, Sequence[int]], Spans]] = {
     "resident_number": _resident_numbers,
     "phone": _phones,
     "account": _accounts,

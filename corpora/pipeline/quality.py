@@ -72,6 +72,7 @@ def measures(text: str) -> dict[str, float]:
     lines = [line for line in text.split("\n") if line.strip()]
     num_chars = max(len(text), 1)
     num_letters = max(sum(map(len, words)), 1)
+    counts = Counter(words)
     return {
         "particles": len(PARTICLES.findall(text)) / max(len(words), 1),
         "word_length": num_letters / max(len(words), 1),
@@ -83,8 +84,8 @@ def measures(text: str) -> dict[str, float]:
         "short_lines": _share(lines, lambda line: len(line) < SHORT_LINE),
         "sentence_ends": _share(lines, lambda line: line.rstrip().endswith(SENTENCE_END), few=1.0),
         "duplicate_lines": _duplicate_share(lines, num_letters),
-        "top_bigram": _top_share(words, 2, num_letters),
-        "repeated_ngrams": _repeated_share(words, 5, num_letters),
+        "top_bigram": _top_share(words, counts, 2, num_letters),
+        "repeated_ngrams": _repeated_share(words, counts, 5, num_letters),
     }
 
 
@@ -103,17 +104,21 @@ def _duplicate_share(lines: Sequence[str], num_letters: int) -> float:
     return repeated / num_letters
 
 
-def _top_share(words: Sequence[str], size: int, num_letters: int) -> float:
-    """Return the share of the letters in the most frequent n-gram of words, if it occurs three times."""
-    counts = Counter(zip(*(words[k:] for k in range(size)), strict=False))
-    if not counts:
-        return 0.0
-    gram, count = max(counts.items(), key=lambda item: item[1] * sum(map(len, item[0])))
-    return count * sum(map(len, gram)) / num_letters if count > 2 else 0.0
+def _top_share(words: Sequence[str], word_counts: Mapping[str, int], size: int, num_letters: int) -> float:
+    """Return the largest share of the letters in an n-gram of words that occurs three times or more."""
+    # Few n-grams are made of words that occur so often.
+    frequent = {word for word, count in word_counts.items() if count > 2}
+    grams = zip(*(words[k:] for k in range(size)), strict=False)
+    counts = Counter(gram for gram in grams if frequent.issuperset(gram))
+    shares = (count * sum(map(len, gram)) / num_letters for gram, count in counts.items() if count > 2)
+    return max(shares, default=0.0)
 
 
-def _repeated_share(words: Sequence[str], size: int, num_letters: int) -> float:
+def _repeated_share(words: Sequence[str], word_counts: Mapping[str, int], size: int, num_letters: int) -> float:
     """Return the share of the letters in n-grams of words that occurred before; overlapping ones count once."""
+    # An n-gram that occurs twice is a run of words that do.
+    if bytes([1] * size) not in bytes(word_counts[word] > 1 for word in words):
+        return 0.0
     seen: set[tuple[str, ...]] = set()
     repeated = 0
     covered = 0

@@ -11,14 +11,14 @@ import numpy as np
 from corpora.cleaning import (
     MIN_QUOTE,
     CleaningConfig,
-    digests_to_exclude,
     evaluation_texts,
+    forms_to_exclude,
     letters_of,
     text_digest,
 )
 from corpora.corpus import ShardWriter
 from corpora.documents import Document
-from corpora.near_duplicates import IntArray
+from corpora.near_duplicates import HashTable, IntArray, letter_codes, window_hashes
 from corpora.overlap import EvaluationIndex
 from corpora.pipeline.filtering import VICTIMS, Victims, kept_documents
 from corpora.pipeline.plan import Build
@@ -27,6 +27,8 @@ from corpora.sentences import split_by_rules
 from corpora.training_text import BLOCK_LETTERS, Block, TrainingText, batches_of
 
 SELECT = "select"
+BEGINNING = 8
+"""Letters with which a quoted text begins; a document that has none of these runs anywhere quotes nothing."""
 Repeated: TypeAlias = tuple[str, IntArray]
 """A reason, and the numbers of the documents that it drops, ascending."""
 
@@ -41,7 +43,12 @@ class EvaluationTexts:
             DataError: one cannot be read.
         """
         texts = list(dict.fromkeys(text for path in files for text in evaluation_texts(path)))
-        self._digests = digests_to_exclude(texts, cleaning)
+        forms = forms_to_exclude(texts, cleaning)
+        self._digests = {text_digest(form) for form in forms}
+        beginnings = [letters[:BEGINNING] for form in forms if len(letters := letters_of(form)) >= BEGINNING]
+        self._beginnings = HashTable(
+            np.unique(window_hashes(letter_codes("".join(beginnings)), BEGINNING)[::BEGINNING])
+        )
         # Shorter texts are matched by their digests as whole documents only.
         self._index = EvaluationIndex([text for text in texts if len(letters_of(text)) >= MIN_QUOTE])
 
@@ -51,20 +58,30 @@ class EvaluationTexts:
             yield from ((document, "") for document in documents)
             return
         for some in batches_of(documents, BLOCK_LETTERS, size_of=lambda d: len(d.title) + len(d.text)):
-            reasons = ["excluded" if self._is_or_quotes(document) else "" for document in some]
+            block = Block([TrainingText(d.id, (d.title, d.text) if d.title else (d.text,)) for d in some])
+            reasons = ["excluded" if is_known else "" for is_known in self._are_or_quote(some, block)]
             if len(self._index):
-                block = Block([TrainingText(d.id, (d.title, d.text) if d.title else (d.text,)) for d in some])
                 is_touched = self._index.touched(block).tolist()
                 reasons = [reason or "overlap" * touched for reason, touched in zip(reasons, is_touched, strict=True)]
             yield from zip(some, reasons, strict=True)
 
-    def _is_or_quotes(self, document: Document) -> bool:
-        """Whether the text is excluded, or a line or sentence of it: the premises of KLUE-NLI are sentences of news."""
-        if text_digest(document.text) in self._digests:
-            return True
+    def _are_or_quote(self, documents: Sequence[Document], block: Block) -> Iterator[bool]:
+        """Yield for each document of a block whether its text is excluded, or a line or sentence of it."""
+        positions, _ = self._beginnings.find(window_hashes(block.codes, BEGINNING))
+        may_quote = set(block.documents_at(positions).tolist())
+        for number, document in enumerate(documents):
+            is_excluded = text_digest(document.text) in self._digests
+            yield is_excluded or (number in may_quote and self._quotes(document))
+
+    def _quotes(self, document: Document) -> bool:
+        """Whether a line or sentence of a document is excluded: the premises of KLUE-NLI are sentences of news."""
         lines = f"{document.title}\n{document.text}".split("\n")
         parts = (part for line in lines for part in (line, *map(" ".join, split_by_rules(line))))
-        return any(text_digest(part) in self._digests for part in parts if len(part) >= MIN_QUOTE)
+        return any(
+            text_digest(part) in self._digests
+            for part in parts
+            if len(part) >= MIN_QUOTE and len(letters_of(part)) >= BEGINNING
+        )
 
 
 @functools.lru_cache(maxsize=1)  # a process reads the texts once, not for every unit

@@ -1,12 +1,31 @@
 """Personal data in Korean texts: what is masked, what only looks like it, and offsets that slice back."""
 
 import doctest
+import random
 from collections import Counter
 
 import pytest
 
 import corpora.pipeline.privacy
-from corpora.pipeline.privacy import DEFAULT_KINDS, KINDS, PLACEHOLDERS, Kind, find, has_check_digit, is_luhn, mask
+from corpora.pipeline.privacy import (
+    ACCOUNT,
+    BARE_PHONE,
+    CARD,
+    DEFAULT_KINDS,
+    KINDS,
+    LOCAL_PHONE,
+    NUMBER_START,
+    PHONES,
+    PLACEHOLDERS,
+    PLATE,
+    RESIDENT,
+    Kind,
+    _matches,
+    find,
+    has_check_digit,
+    is_luhn,
+    mask,
+)
 
 
 def test_the_documented_example_holds() -> None:
@@ -114,3 +133,48 @@ def test_addresses_are_masked_on_demand_down_to_the_building_and_places_stay() -
     assert mask(text, KINDS).text == "서울 종로구 [주소]와 경기 수원시 팔달구 [주소]에 산다."
     for place in ("종로구에서 3명", "바로 3일 뒤", "세종대로에서", "수원시 2024년"):
         assert mask(place, KINDS).text == place
+
+
+def test_numbers_are_found_wherever_a_search_of_every_position_finds_them() -> None:
+    rng = random.Random(0)  # noqa: S311 - no secrets
+    parts = (
+        "010",
+        "02",
+        "82",
+        "+82",
+        "0082",
+        "1588",
+        "5",
+        "1234",
+        "901212",
+        "12",
+        "가",
+        "(",
+        ")",
+        "-",
+        ".",
+        " ",
+        ",",
+        "원",
+    )
+    patterns = (PHONES, BARE_PHONE, LOCAL_PHONE, RESIDENT, ACCOUNT, CARD, PLATE)
+    num_found = Counter[int]()
+    for _ in range(20_000):
+        text = "".join(rng.choice(parts) for _ in range(rng.randrange(2, 12)))
+        starts = [match.start() for match in NUMBER_START.finditer(text)]
+        for number, pattern in enumerate(patterns):
+            expected = [match.span() for match in pattern.finditer(text)]
+            assert [match.span() for match in _matches(pattern, text, starts)] == expected, text
+            num_found[number] += len(expected)
+    assert min(num_found[number] for number in range(len(patterns))) > 0, num_found
+
+
+def test_a_region_belongs_to_a_plate_unless_it_is_the_end_of_a_longer_word() -> None:
+    for text, hidden in {
+        "서울 12바 3456": "[차량번호]",
+        "서울12바3456": "[차량번호]",
+        "남서울 12바 3456": "남서울 [차량번호]",
+        "차는 경기 7가 1234 번": "차는 [차량번호] 번",
+        "차는 성경기 7가 1234 번": "차는 성경기 7가 1234 번",
+    }.items():
+        assert mask(text).text == hidden

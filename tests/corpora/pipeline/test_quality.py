@@ -57,3 +57,11 @@ def test_shares_of_repeated_text_are_counted_by_hand() -> None:
     assert found["duplicate_lines"] == 4 / 9
     assert measures(" ".join("가나다라마" * 2))["repeated_ngrams"] == 5 / 10
     assert measures("하하 호호 하하 호호 하하 호호 끝")["top_bigram"] == 12 / 13
+
+
+def test_a_word_that_recurs_is_no_recurring_ngram() -> None:
+    assert measures("하하 호호 하하 흐흐 하하 히히 끝")["top_bigram"] == 0
+    assert measures("하하 호호 하하 호호 끝")["top_bigram"] == 0
+    # The longest pair occurs once; the share is that of the pair that occurs three times.
+    assert measures("하 호 하 호 하 호 " + "가" * 30 + " 끝")["top_bigram"] == 6 / 37
+    assert measures("가 나 다 라 마 바 나 다 라 마 가")["repeated_ngrams"] == 0

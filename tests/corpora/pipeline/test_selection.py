@@ -64,6 +64,12 @@ def test_an_evaluation_text_in_the_headline_counts_and_a_short_one_inside_a_text
     assert [reason for _, reason in texts.reasons(documents)] == ["excluded", ""]
 
 
+def test_a_line_of_marks_with_a_letter_of_an_evaluation_text_is_no_quote(write: Write) -> None:
+    texts = EvaluationTexts([write("dev.json", json.dumps(["1", SENTENCE]))], CONFIG)
+    documents = [Document(f"{BODY}\n1 {'-' * 40}\n총재는 말을 아꼈다.", "1"), Document("1 ---", "2")]
+    assert [reason for _, reason in texts.reasons(documents)] == ["", "excluded"]
+
+
 def test_drops_and_edits_are_counted_and_nothing_else_of_a_document_changes(write: Write, tmp_path: Path) -> None:
     source = write(
         "a.jsonl",
