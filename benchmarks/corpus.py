@@ -2,14 +2,16 @@
 
     python -m benchmarks.corpus archive --data ROOT --documents 20000 --out FOLDER
     python -m benchmarks.corpus speed FOLDER --work WORK [--tasks N]
+    python -m benchmarks.corpus executors FOLDER --work WORK [--tasks N]
     python -m benchmarks.corpus quality --data ROOT
     python -m benchmarks.corpus privacy --data ROOT
     python -m benchmarks.corpus copies --data ROOT --documents 20000 --work WORK
 
 `archive` makes an archive of any size from real texts: each of its articles is a text with some sentences left out and
 others of the same source put in, and one in ten is a copy, or nearly one, of an earlier article. `speed` builds it and
-prints the seconds and bytes of every stage. `quality` and `privacy` count on real texts what the rules drop and mask,
-`copies` which planted near-copies are found (`benchmarks.corpus_copies`).
+prints the seconds and bytes of every stage, `executors` builds it by each executor of this machine. `quality` and
+`privacy` count on real texts what the rules drop and mask, `copies` which planted near-copies are found
+(`benchmarks.corpus_copies`).
 """
 
 import gzip
@@ -19,6 +21,7 @@ import random
 import resource
 import shutil
 import string
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -33,6 +36,7 @@ from corpora.cleaning import CleaningConfig, edit
 from corpora.corpus import PROGRESS, read_manifest
 from corpora.documents import read_documents
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.foundation.errors import UsageError
 from corpora.foundation.files import fingerprint
 from corpora.foundation.machine import cpu_name
 from corpora.official import data_root
@@ -194,6 +198,31 @@ def _speed_table(part: Timing, whole: Timing, tasks: int) -> str:
     row = ("all", f"{num_documents / all_seconds:,.0f}", f"{size:,.0f}", *(f"{total:,.2f}" for total in totals))
     lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
+
+
+def measure_executors(archive: Path, work: Path, tasks: int) -> None:
+    """Build an archive by each executor of this machine, and print a row each in Markdown.
+
+    Raises:
+        UsageError: two executors built different corpora.
+    """
+    digests: dict[str, str] = {}
+    sys.stdout.write("| executor | processes | seconds | documents/s |\n| --- | ---: | ---: | ---: |\n")
+    for executor, count in (("local", 1), ("local", tasks), ("datatrove", tasks)):
+        shutil.rmtree(work, ignore_errors=True)
+        started = time.perf_counter()
+        command = [str(archive), "--out", str(work), "--executor", executor, "--tasks", str(count)]
+        code = subprocess.run([sys.executable, "-m", "corpora.build", *command], check=False, capture_output=True)
+        elapsed = time.perf_counter() - started
+        if code.returncode:
+            raise UsageError(f"corpora.build --executor {executor}", code.stderr.decode()[-300:], "see its error")
+        manifest = read_manifest(work)
+        digests[f"{executor} {count}"] = manifest.digest
+        rate = manifest.totals.num_read / elapsed
+        sys.stdout.write(f"| {executor} | {count} | {elapsed:,.0f} | {rate:,.0f} |\n")
+    if len(set(digests.values())) > 1:
+        raise UsageError(str(work), f"the corpora differ: {digests}", "report it")
+    sys.stdout.write(f"\n{manifest.totals.num_read:,} documents, {cpu_name()}; the corpora have the same bytes\n")
 
 
 # ---- quality ----
@@ -386,7 +415,7 @@ def _measure_false_hits(rng: random.Random, texts: list[str]) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run a benchmark; see the module's docstring."""
     parser = ArgumentParser("python -m benchmarks.corpus", "Measure corpora.build.")
-    parser.add_argument("what", choices=("archive", "speed", "quality", "privacy", "copies"))
+    parser.add_argument("what", choices=("archive", "speed", "executors", "quality", "privacy", "copies"))
     parser.add_argument("archive", nargs="?", type=Path, help="folder made by `archive`")
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA")
     parser.add_argument("--documents", type=int, default=20_000, help="articles of the archive")
@@ -399,6 +428,8 @@ def main(argv: list[str] | None = None) -> int:
     elif arguments.what == "speed":
         exclude = tuple(sorted((data_root(arguments.data)).glob("klue/*/*_dev.*")))
         measure_speed(arguments.archive, arguments.work, arguments.tasks, exclude)
+    elif arguments.what == "executors":
+        measure_executors(arguments.archive, arguments.work, arguments.tasks)
     elif arguments.what == "copies":
         sys.stdout.write(
             measure_copies(data_root(arguments.data), arguments.documents, arguments.work, arguments.tasks)
