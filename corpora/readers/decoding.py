@@ -97,12 +97,17 @@ def _codec_of(path: Path, encoding: Encoding, longest: int) -> tuple[str, int]:
                 return codec, len(mark)
         if encoding != "auto":
             return {"utf-16": "utf-16-le"}.get(encoding, encoding), 0
-        if len(head) == 4 and head[1] == head[3] == 0:
+        if len(head) == 4 and head[1] == head[3] == 0 and head[0] and head[2]:
             return "utf-16-le", 0
-        if len(head) == 4 and head[0] == head[2] == 0:
+        if len(head) == 4 and head[0] == head[2] == 0 and head[1] and head[3]:
             return "utf-16-be", 0
-        rest = itertools.chain([head + file.readline(longest)], _raw_lines(file, longest))
-        return _codec_of_lines(path, rest), 0
+        return _codec_of_lines(path, _lines_behind(head, file, longest)), 0
+
+
+def _lines_behind(head: bytes, file: IO[bytes], longest: int) -> Iterator[bytes | None]:
+    """Yield the lines of a file of which HEAD is read; a file that is cut off ends with an error of its compression."""
+    yield head + file.readline(longest)
+    yield from _raw_lines(file, longest)
 
 
 def _codec_of_lines(path: Path, lines: Iterator[bytes | None]) -> str:
