@@ -139,6 +139,7 @@ def measure_speed(archive: Path, work: Path, tasks: int, exclude: tuple[Path, ..
     sys.stdout.write(_speed_table(part, whole, tasks))
     sys.stdout.write(f"\n{whole.totals['num_read']:,} documents, kept {whole.totals['num_kept']:,}, ")
     sys.stdout.write(f"dropped {whole.totals['dropped']}\n")
+    sys.stdout.write(f"built in {sum(whole.seconds.values()) / 60:,.1f} minutes\n")
     memory = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     sys.stdout.write(f"largest process {memory / 1024:,.0f} MB, {cpu_name()}, processes: {tasks}\n")
 
@@ -212,10 +213,10 @@ def measure_executors(archive: Path, work: Path, tasks: int) -> None:
         shutil.rmtree(work, ignore_errors=True)
         started = time.perf_counter()
         command = [str(archive), "--out", str(work), "--executor", executor, "--tasks", str(count)]
-        code = subprocess.run([sys.executable, "-m", "corpora.build", *command], check=False, capture_output=True)
+        done = subprocess.run([sys.executable, "-m", "corpora.build", *command], check=False, capture_output=True)
         elapsed = time.perf_counter() - started
-        if code.returncode:
-            raise UsageError(f"corpora.build --executor {executor}", code.stderr.decode()[-300:], "see its error")
+        if done.returncode:
+            raise UsageError(f"corpora.build --executor {executor}", done.stderr.decode()[-300:], "see its error")
         manifest = read_manifest(work)
         digests[f"{executor} {count}"] = manifest.digest
         rate = manifest.totals.num_read / elapsed

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,11 +17,18 @@ from pretraining.evaluate import evaluate_mlm
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_early_and_late_positions_are_told_apart(tmp_path: Path, corpus: Path) -> None:
+def small_model(num_positions: int) -> tuple[Any, Any]:
+    """Return the bundled tokenizer, and a small random model of its vocabulary."""
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED / "encoder")
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=256, **shape))
+    return tokenizer, BertForMaskedLM(
+        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=num_positions, **shape)
+    )
+
+
+def test_early_and_late_positions_are_told_apart(tmp_path: Path, corpus: Path) -> None:
+    tokenizer, model = small_model(256)
     with torch.no_grad():
         # Noise at later positions makes their tokens harder for a model that favours a frequent one.
         model.cls.predictions.bias[tokenizer.convert_tokens_to_ids(".")] = 2.0
@@ -39,10 +47,7 @@ def test_early_and_late_positions_are_told_apart(tmp_path: Path, corpus: Path) -
 
 
 def test_every_source_is_scored_by_itself(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(BUNDLED / "encoder")
-    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape))
+    tokenizer, model = small_model(128)
     with torch.no_grad():
         model.cls.predictions.bias[tokenizer.convert_tokens_to_ids("시청")] = 20.0
     model.save_pretrained(tmp_path / "model")
