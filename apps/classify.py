@@ -16,7 +16,7 @@ from pathlib import Path
 
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
-from corpora.sources import parse_field
+from corpora.readers.fields import parse_fields
 from downstream.classify import Classifier
 
 STANDARD_INPUT = "-"
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--field", action="append", default=[], metavar="text=COLUMN", help="column of the text")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a text, with all probabilities")
     arguments = parser.parse(argv)
-    fields = {name: column for item in arguments.field for name, column in parse_field(item).items()}
+    fields = parse_fields(arguments.field)
     classifier = Classifier.load(arguments.model, arguments.runtime)
     rejected: list[RejectedRecord] = []
     documents = (document for path in arguments.files for document in read_texts(path, fields, rejected))

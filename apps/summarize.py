@@ -28,13 +28,11 @@ from tqdm import tqdm
 
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import DataError, ResultError, UsageError, cannot_write
-from corpora.foundation.files import locked, parse_signed, write_signed, write_text
+from corpora.foundation.files import SAMPLE_ROOT, locked, parse_signed, write_signed, write_text
 from corpora.readers.decoding import ENCODINGS, Encoding, format_of, read_text
-from corpora.readers.fields import candidates, column_named, seen
+from corpora.readers.fields import candidates, column_named, parse_fields, seen
 from corpora.readers.records import Record, formats, parse_json_object, read_records
-from corpora.sources import parse_field
 from downstream.summarize import RUNTIMES, Options, Summarizer, Summary
-from downstream.task import SAMPLE_ROOT
 
 STANDARD_INPUT = "-"
 
@@ -320,7 +318,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--model", help="folder or hub id; default: the bundled model")
     parser.add_argument("--runtime", default="auto", choices=RUNTIMES)
     arguments = parser.parse(argv)
-    fields = {name: column for item in arguments.field for name, column in parse_field(item).items()}
+    fields = parse_fields(arguments.field)
     reading: dict[str, Any] = {"fields": fields, "encoding": arguments.encoding}
     settings = {
         "sentences": arguments.sentences,

@@ -21,7 +21,7 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentPar
 from corpora.foundation.errors import UsageError, suggest
 from corpora.foundation.files import write_text
 from corpora.sentences import split_article
-from downstream.task import SAMPLE_ROOT
+from corpora.foundation.files import SAMPLE_ROOT
 
 Place: TypeAlias = tuple[int, int, str, str]
 """Start, end, what should stand there, and the text that holds it."""

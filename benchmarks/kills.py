@@ -32,7 +32,7 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentPar
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import write_text
 from corpora.foundation.machine import cpu_name, versions
-from downstream.task import SAMPLE_ROOT
+from corpora.foundation.files import SAMPLE_ROOT
 
 NEWS = SAMPLE_ROOT / "news.jsonl"
 RECIPE = """

@@ -25,7 +25,8 @@ from corpora.foundation.files import write_json, write_text
 from corpora.foundation.machine import cpu_name, versions
 from downstream.encoders.folder import TASK_KEY
 from downstream.runtimes.probes import lognormal_lengths, probe_texts
-from downstream.task import SAMPLE_ROOT, get_task
+from corpora.foundation.files import SAMPLE_ROOT
+from downstream.task import get_task
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "server.md"
 LIBRARIES = ("torch", "transformers", "tokenizers", "numba", "onnxruntime", "fastapi", "uvicorn")

@@ -28,7 +28,7 @@ from corpora.foundation.files import write_text
 from corpora.foundation.machine import cpu_name, training_precision, versions
 from downstream.summaries.labelled import read_labelled
 from downstream.summarize import Summarizer
-from downstream.task import SAMPLE_ROOT
+from corpora.foundation.files import SAMPLE_ROOT
 
 SPEED = "## Speed"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "summarize.md"

@@ -17,7 +17,7 @@ from downstream.summaries.evaluation import MEAN, NUM_SENTENCES, RULES, chosen_b
 from downstream.summaries.features import REFERENCE
 from downstream.summaries.labelled import read_labelled
 from downstream.summarize import Summarizer
-from downstream.task import SAMPLE_ROOT
+from corpora.foundation.files import SAMPLE_ROOT
 
 CHOICES = SAMPLE_ROOT / "summary_choices.jsonl"
 GENRES: Mapping[str, str] = {

@@ -50,12 +50,12 @@ from corpora.pipeline.finishing import DROPPED
 from corpora.pipeline.plan import Build, BuildConfig, Plan, make_plan
 from corpora.pipeline.privacy import DEFAULT_KINDS, KINDS, Kind
 from corpora.readers.decoding import ENCODINGS
+from corpora.readers.fields import parse_fields
 from corpora.sources import (
     TEXT_UNITS,
     CorpusRecipe,
     Source,
     find_inputs,
-    parse_field,
     parse_source,
     read_corpus_recipe,
 )
@@ -282,7 +282,7 @@ def _inputs(arguments: argparse.Namespace, parser: ArgumentParser) -> tuple[list
             "steps": arguments.step,
         },
         "text_unit": arguments.text_unit,
-        "fields": {name: column for item in arguments.field for name, column in parse_field(item).items()},
+        "fields": parse_fields(arguments.field),
         "encoding": arguments.encoding,
         "max_rejected": arguments.max_rejected,
         "exclude": arguments.exclude,

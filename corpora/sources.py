@@ -18,14 +18,13 @@ from typing import get_args
 
 from pydantic import Field
 
-from corpora.characters import nfc
 from corpora.cleaning import CleaningConfig
 from corpora.corpus import SourceFile
 from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import DataError, RecipeError, UsageError, suggest
 from corpora.foundation.files import package_path, sha256
 from corpora.readers.decoding import Encoding, format_of
-from corpora.readers.fields import FIELD_NAMES
+from corpora.readers.fields import parse_fields
 from corpora.readers.records import TextUnit, formats
 
 TEXT_UNITS: tuple[TextUnit, ...] = get_args(TextUnit)
@@ -137,25 +136,11 @@ def parse_source(argument: str) -> Source:
         if head and option in TEXT_UNITS:
             unit = unit or option
         elif head and "=" in option:
-            fields |= parse_field(option)
+            fields |= parse_fields([option])
         else:
             break
         path = head
     return Source(Path(path), unit, fields)
-
-
-def parse_field(argument: str) -> dict[str, str]:
-    """Read `text=기사본문`.
-
-    Raises:
-        UsageError: it has no `=`, or the field is unknown.
-    """
-    name, equals, column = argument.partition("=")
-    if not equals or not column:
-        raise UsageError("--field", f"'{argument}' is not FIELD=COLUMN", "write for example text=기사본문")
-    if name not in FIELD_NAMES:
-        raise UsageError("--field", f"unknown field '{name}'", suggest(name, FIELD_NAMES))
-    return {name: nfc(column)}
 
 
 # ---- recipes ----

@@ -9,7 +9,6 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
@@ -17,7 +16,7 @@ from pydantic import Field
 
 from corpora.foundation.config import Config, discover
 from corpora.foundation.errors import DataError, UsageError, suggest
-from corpora.foundation.files import fingerprint, sha256
+from corpora.foundation.files import SAMPLE_ROOT, fingerprint, sha256
 from corpora.foundation.machine import Precision
 from corpora.foundation.plugins import with_plugins
 from corpora.foundation.texts import Language
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from downstream.substitutes import Division, OtherSplit
 
-SAMPLE_ROOT = Path(str(files("corpora"))) / "sample"
 SAMPLE_SUFFIX = "-sample"
 FEW_SHOT_NAME = re.compile(rf"(?P<task>.+)-(?P<number>\d+)shot(?P<sample>{SAMPLE_SUFFIX})?")
 FEW_SHOT_BATCH = 16

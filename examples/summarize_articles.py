@@ -4,8 +4,8 @@ python examples/summarize_articles.py
 """
 
 from corpora.documents import read_documents
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.summarize import summarize
-from downstream.task import SAMPLE_ROOT
 
 for document, _ in zip(read_documents(SAMPLE_ROOT / "news.jsonl"), range(3), strict=False):
     summary = summarize(document.text, sentences=2, title=document.title)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import RecipeError, suggest
-from corpora.foundation.files import package_path
+from corpora.foundation.files import SAMPLE_ROOT, package_path
 from corpora.foundation.machine import Precision
 from pretraining.architectures import ARCHITECTURES
 from pretraining.objective import Objective, ObjectiveConfig, get_objective
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 RECIPES = package_path("pretraining", "recipes")
-SAMPLE = package_path("corpora", "sample", "news.jsonl")
+SAMPLE = SAMPLE_ROOT / "news.jsonl"
 EXTENDS = "extends"
 """Key of a recipe that lists departures from another one: a name of the package's, or a file beside it."""
 

@@ -24,10 +24,11 @@ import pytest
 
 from apps.clustering import ClusteringConfig
 from apps.demo import PAGES
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.embeddings.recipe import read_embed_recipe
 from downstream.encoders.hub import ENCODERS
 from downstream.runtimes.backends import WORDS
-from downstream.task import SAMPLE_ROOT, all_tasks, get_task
+from downstream.task import all_tasks, get_task
 from eval.board.rows import read_reported
 from eval.contestants.contestant import all_kinds, read_entry
 from pretraining.objective import all_objectives

@@ -15,9 +15,10 @@ from apps.demo_pages.frame import (
 from apps.demo_pages.inputs import MAX_PASSAGE, check_text
 from apps.demo_pages.marking import Mark, escaped, literal, marked, one_line, paper
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.foundation.texts import Texts
 from downstream.answer import Found, Reader, SentenceFinder
-from downstream.task import SAMPLE_ROOT, QuestionExample, get_task
+from downstream.task import QuestionExample, get_task
 
 NUM_EXAMPLES = 3
 LONGEST_QUESTION = 300

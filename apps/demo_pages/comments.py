@@ -30,11 +30,12 @@ from apps.demo_pages.inputs import MAX_COMMENT, ReadFile, check_text, read_uploa
 from apps.demo_pages.marking import Mark, bars, literal, marked, one_line, paper
 from apps.demo_pages.work import Progress
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.foundation.texts import Texts, spreadsheet_text
 from corpora.official import data_root
 from downstream.classify import Classifier
 from downstream.encoders.folder import ModelFolder
-from downstream.task import SAMPLE_ROOT, Task, get_task
+from downstream.task import Task, get_task
 from downstream.thresholds import ThresholdPoint, threshold_points, wilson95
 
 BLOCK = 64

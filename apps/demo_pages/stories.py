@@ -42,8 +42,8 @@ from apps.stories.page import (
 from apps.stories.report import to_csv, to_json
 from apps.stories.space import Embedder
 from apps.stories.state import Stories
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.foundation.texts import Texts
-from downstream.task import SAMPLE_ROOT
 
 BLOCK = 256
 """Titles between two checks for cancellation."""

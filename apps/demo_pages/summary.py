@@ -26,9 +26,9 @@ from apps.demo_pages.marking import LONGEST_SHOWN, Mark, bars, escaped, literal,
 from apps.demo_pages.work import Progress
 from apps.summarize import Item, read_items, to_line, to_record
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.foundation.texts import Texts
 from downstream.summarize import Summarizer, Summary, SummarySentence
-from downstream.task import SAMPLE_ROOT
 
 EXAMPLES = ("pol-01", "eco-01", "soc-01", "cul-01")
 NUMBERS = "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳"

@@ -35,6 +35,10 @@ def package_path(package: str, *names: str) -> Path:
     return Path(str(importlib.resources.files(package).joinpath(*names)))
 
 
+SAMPLE_ROOT = package_path("corpora", "sample")
+"""Folder of the embedded sample."""
+
+
 def sha256(*paths: Path) -> str:
     """Return the SHA-256 of the concatenated bytes of PATHS, as 64 hexadecimal digits."""
     digest = hashlib.sha256()

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterable, Mapping
 
 from corpora.characters import nfc
+from corpora.foundation.errors import UsageError, suggest
 
 FIELD_NAMES: Mapping[str, tuple[str, ...]] = {
     "text": (
@@ -113,6 +114,23 @@ def candidates(columns: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
         field: tuple(by_spelling[name] for name in names if name in by_spelling) for field, names in _SPELLINGS.items()
     }
     return found if len(columns) > 1 or any(found.values()) else found | {"text": columns}
+
+
+def parse_fields(arguments: Iterable[str]) -> dict[str, str]:
+    """Read options such as `text=기사본문`; a later one of a field replaces an earlier one.
+
+    Raises:
+        UsageError: one has no `=`, or its field is unknown.
+    """
+    fields = {}
+    for argument in arguments:
+        name, equals, column = argument.partition("=")
+        if not equals or not column:
+            raise UsageError("--field", f"'{argument}' is not FIELD=COLUMN", "write for example text=기사본문")
+        if name not in FIELD_NAMES:
+            raise UsageError("--field", f"unknown field '{name}'", suggest(name, FIELD_NAMES))
+        fields[name] = nfc(column)
+    return fields
 
 
 def column_named(name: str, columns: Iterable[str]) -> str | None:

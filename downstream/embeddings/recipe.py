@@ -37,11 +37,11 @@ from corpora.corpus import MANIFEST, read_corpus
 from corpora.documents import Document
 from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import DataError, RecipeError, UsageError, suggest
-from corpora.foundation.files import package_path, sha256
+from corpora.foundation.files import SAMPLE_ROOT, package_path, sha256
 from downstream.embeddings.embedder import clean_text
 from downstream.embeddings.similarity import similarity_task
 from downstream.families.classification import Classification, Regression
-from downstream.task import SAMPLE_ROOT, Task, TextExample, all_tasks, get_task
+from downstream.task import Task, TextExample, all_tasks, get_task
 from pretraining.data.vectors import MANIFEST as VECTOR_MANIFEST
 from pretraining.data.vectors import StoredVectors
 

@@ -19,7 +19,7 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentPar
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import alone, sha256, write_json
 from corpora.official import data_root
-from corpora.sources import parse_field
+from corpora.readers.fields import parse_fields
 from downstream.encoders.folder import BUNDLED
 from downstream.moderate.model import Moderation, Moderator
 from downstream.moderate.softening import Softened, soften_with
@@ -60,7 +60,7 @@ def _judge(argv: list[str]) -> int:
     parser.add_argument("--field", action="append", default=[], metavar="text=COLUMN", help="column of the text")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a comment")
     arguments = parser.parse(argv)
-    fields = {name: column for item in arguments.field for name, column in parse_field(item).items()}
+    fields = parse_fields(arguments.field)
     moderator = Moderator.load(arguments.model)
     try:
         moderator.threshold(arguments.precision)

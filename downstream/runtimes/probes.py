@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.families.classification import Regression
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import Tagging
 from downstream.runtimes.graph import Batch
 from downstream.runtimes.weights import FloatArray
-from downstream.task import SAMPLE_ROOT, Family, Features, Task, TextExample, get_task
+from downstream.task import Family, Features, Task, TextExample, get_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

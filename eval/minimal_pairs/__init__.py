@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corpora.documents import read_documents
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.sentences import split_article
-from downstream.task import SAMPLE_ROOT
 from eval.minimal_pairs.phenomena import PHENOMENA
 
 PER_PHENOMENON = 200

@@ -20,8 +20,8 @@ import pytest
 import apps.summarize
 from apps.summarize import main
 from corpora.foundation.errors import DataError, ResultError, UsageError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.summarize import Summarizer
-from downstream.task import SAMPLE_ROOT
 
 ROOT = Path(apps.summarize.__file__).parents[1]
 Write = Callable[[str, str | bytes], Path]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from apps.serving.services import Settings, load_services
 from apps.summarize import main as summarize
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.answer import Reader
 from downstream.classify import Classifier
 from downstream.distill import main as distill
@@ -17,7 +18,6 @@ from downstream.finetune import main as finetune
 from downstream.headline import main as headline
 from downstream.moderate.model import Moderator
 from downstream.publish import main as publish
-from downstream.task import SAMPLE_ROOT
 from eval.run_all import main as leaderboard
 from pretraining.evaluate import main as evaluate
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import corpora.boilerplate
 from corpora.boilerplate import KINDS, segments_of
-from downstream.task import SAMPLE_ROOT
+from corpora.foundation.files import SAMPLE_ROOT
 
 BEFORE = "물빛시가 새 다리를 놓기로 했다."
 BEHIND = "공사는 내년 3월에 시작한다."

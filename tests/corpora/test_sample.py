@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from downstream.task import SAMPLE_ROOT, QuestionExample, TextExample, get_task
+from corpora.foundation.files import SAMPLE_ROOT
+from downstream.task import QuestionExample, TextExample, get_task
 
 ARTICLES: list[dict[str, Any]] = [
     json.loads(line) for line in (SAMPLE_ROOT / "news.jsonl").read_text(encoding="utf-8").splitlines()

@@ -12,8 +12,8 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from corpora.documents import read_documents
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.encoders.folder import KORBERT_VOCAB
-from downstream.task import SAMPLE_ROOT
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS
 from pretraining.vocabulary.wordpiece import train_wordpiece
 

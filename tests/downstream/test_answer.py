@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from corpora.foundation.errors import CheckpointError
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.sentences import split_article
 from downstream.answer import Reader, SentenceFinder
 from downstream.encoders.folder import TASK_KEY
@@ -19,7 +20,7 @@ from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.families.span_qa import SpanQA
 from downstream.runtimes.predictor import Predictor
-from downstream.task import SAMPLE_ROOT, get_task
+from downstream.task import get_task
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
 PASSAGE = "금리는 3.5%다. 물가는 2.1% 올랐다. 금리는 3.5%다."

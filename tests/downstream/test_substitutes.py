@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpora.foundation.errors import DataError
-from corpora.foundation.files import fingerprint, sha256
+from corpora.foundation.files import SAMPLE_ROOT, fingerprint, sha256
 from downstream.families.classification import Regression
 from downstream.families.dependency import Dependency
 from downstream.families.tagging import Tagging
 from downstream.finetune import read_task
 from downstream.metrics import bootstrap_ci95
 from downstream.substitutes import Division
-from downstream.task import SAMPLE_ROOT, Task, TextExample, all_tasks, get_task
+from downstream.task import Task, TextExample, all_tasks, get_task
 
 SUBSTITUTES = [task for task in all_tasks().values() if task.base and not task.is_sample]
 DIVIDED = [task for task in SUBSTITUTES if task.division is not None and task.derive is None]

@@ -21,10 +21,10 @@ import downstream.summarize
 from corpora.characters import may_compose
 from corpora.documents import Document
 from corpora.foundation.errors import CheckpointError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.summaries.features import FEATURES
 from downstream.summaries.model import SummaryModel
 from downstream.summarize import Summarizer, Summary, summarize
-from downstream.task import SAMPLE_ROOT
 
 ROOT = Path(downstream.summarize.__file__).parents[1]
 ARTICLE = """(물빛=물빛통신) 김하늘 기자 = 물빛시가 낡은 하늘다리를 헐고 새 다리를 놓기로 했다. 공사비는 300억원이다.

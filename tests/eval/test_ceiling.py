@@ -8,7 +8,8 @@ import pytest
 from transformers import BertTokenizer
 
 from corpora.foundation.errors import UsageError
-from downstream.task import SAMPLE_ROOT, Answer, QuestionExample, Split, TextExample, get_task
+from corpora.foundation.files import SAMPLE_ROOT
+from downstream.task import Answer, QuestionExample, Split, TextExample, get_task
 from eval.ceiling import ceiling, main
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece

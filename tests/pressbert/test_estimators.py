@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 import pressbert
 from corpora.documents import read_documents
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.embed import bundled_embedder
-from downstream.task import SAMPLE_ROOT
 from pressbert.estimators import (
     CommentClassifier,
     EmbeddingTransformer,

@@ -12,7 +12,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from corpora.build import BuildConfig, build
 from corpora.documents import read_documents
-from downstream.task import SAMPLE_ROOT
+from corpora.foundation.files import SAMPLE_ROOT
 from pretraining.data.rows import RowShard, SpecialIds
 from pretraining.data.shards import Ragged, Sharded
 from pretraining.data.tokens import TokenizedCorpus, TokenShard

@@ -15,7 +15,7 @@ from corpora import build
 from corpora.corpus import read_manifest
 from corpora.documents import read_documents
 from corpora.foundation.errors import DataError, RecipeError, ResultError, UsageError
-from downstream.task import SAMPLE_ROOT
+from corpora.foundation.files import SAMPLE_ROOT
 from pretraining.vocab import main
 from pretraining.vocabulary.build import Documents, open_corpus
 from pretraining.vocabulary.wordpiece import (

@@ -9,10 +9,11 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 from corpora.documents import read_documents
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.encoders.folder import TASK_KEY
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
-from downstream.task import SAMPLE_ROOT, get_task
+from downstream.task import get_task
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 

@@ -23,9 +23,9 @@ from PIL import Image
 from apps.demo import PAGES
 from apps.summarize import read_items, to_record
 from corpora.documents import read_documents
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.foundation.texts import Texts
 from downstream.summarize import summarize
-from downstream.task import SAMPLE_ROOT
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'pressbert[test]'")
 pytestmark = pytest.mark.slow

@@ -22,13 +22,13 @@ from apps.demo_pages.leaderboard import board_html, boards_of, reports_folder
 from apps.stories.report import to_json
 from benchmarks import comments as comments_benchmark
 from corpora.foundation.errors import UsageError
-from corpora.foundation.files import write_json
+from corpora.foundation.files import SAMPLE_ROOT, write_json
 from corpora.foundation.texts import Texts
 from downstream.encoders.folder import TASK_KEY, ModelFolder, find_models
 from downstream.encoders.hub import bundled
 from downstream.finetuning.result import score, write_result
 from downstream.summarize import summarize
-from downstream.task import SAMPLE_ROOT, get_task
+from downstream.task import get_task
 from eval.board.rows import LeaderboardFile, build_table
 from eval.cells.files import cell_path, find_cells
 

@@ -35,11 +35,12 @@ from apps.serving.tools.texts.answer import AnswerRequest
 from apps.serving.tools.texts.classify import ClassifyPairsRequest, ClassifyRequest, ClassifyTextsRequest
 from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, SuiteError, UsageError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.embed import encode
 from downstream.encoders.folder import TASK_KEY
 from downstream.runtimes.predictor import Predictor
 from downstream.summarize import Summarizer, summarize
-from downstream.task import SAMPLE_ROOT, QuestionExample, TextExample, get_task
+from downstream.task import QuestionExample, TextExample, get_task
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 

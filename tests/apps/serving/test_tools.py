@@ -32,6 +32,7 @@ from apps.stories.duplicates import DuplicateConfig
 from apps.stories.keywords import ClassTfidf
 from corpora.documents import read_documents
 from corpora.foundation.errors import SuiteError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.answer import SentenceFinder
 from downstream.awkward import awkward
 from downstream.classify import Classifier
@@ -43,7 +44,6 @@ from downstream.proofread import proofread
 from downstream.runtimes.backends import WORDS
 from downstream.stance import stance
 from downstream.summarize import summarize
-from downstream.task import SAMPLE_ROOT
 
 TOOLS = all_tools()
 NAMES = (

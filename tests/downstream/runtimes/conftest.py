@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.encoders.folder import TASK_KEY
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.families.span_qa import SpanQA
 from downstream.finetune import load_finetuned
 from downstream.runtimes.network import SEQUENCE_HEAD
-from downstream.task import SAMPLE_ROOT, get_task
+from downstream.task import get_task
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
 Folders: TypeAlias = Callable[..., Path]

@@ -18,6 +18,7 @@ from transformers import BertConfig, ElectraConfig, RobertaConfig
 
 from corpora.foundation.errors import CheckpointError
 from downstream.encoders.folder import BUNDLED
+from downstream.runtimes.backends import has_int8_units
 from downstream.runtimes.graph import MASKED_POSITIONS, Batch, Graph, build_graph, open_session
 from downstream.runtimes.weights import EncoderWeights
 
@@ -125,7 +126,8 @@ def test_eight_bits_stay_near(name: str) -> None:
     batch = {k: v for k, v in random_batch(padding=config.pad_token_id).items() if k != "token_type_ids"}
     for head, class_name in CLASSES.items():
         weights = weights_of(random_model(config, kind + class_name))
-        for reduce_range in (False, True):
+        # Without 8-bit units, sums of two products of 8 bits saturate; 7 bits are used there.
+        for reduce_range in (False, True) if has_int8_units() else (True,):
             right, got = (
                 own_tokens(head, open_session(graph, threads=1)(batch), batch)
                 for graph in (

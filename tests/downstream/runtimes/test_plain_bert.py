@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from corpora.foundation.errors import CheckpointError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.classify import Classifier
 from downstream.embed import Embedder
 from downstream.encoders.folder import BILSTM_KEY, BUNDLED, TASK_KEY
@@ -25,7 +26,7 @@ from downstream.runtime import Predictor
 from downstream.runtimes.network import read_finetuned
 from downstream.runtimes.plain_bert import PlainTokenizer, is_plain_bert
 from downstream.runtimes.weights import EncoderWeights, unsupported_reason
-from downstream.task import SAMPLE_ROOT, TextExample, get_task
+from downstream.task import TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
 Folders = Callable[..., Path]

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpora.foundation.errors import CheckpointError, UsageError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.embed import Embedder
 from downstream.encoders.folder import TASK_KEY
 from downstream.encoders.tokenizers import load_tokenizer
@@ -25,7 +26,7 @@ from downstream.runtime import Predictor, Runtime, fast_embedder, main
 from downstream.runtimes.network import finetuned_network, read_finetuned
 from downstream.runtimes.predictor import MAX_BATCH_TOKENS, MAX_PADDING, collate, plan_batches
 from downstream.runtimes.probes import lognormal_lengths, probe_texts
-from downstream.task import SAMPLE_ROOT, TextExample, get_task
+from downstream.task import TextExample, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
 Folders = Callable[..., Path]

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.summaries.articles import Article, join_sentences
 from downstream.summaries.labelled import read_labelled
-from downstream.task import SAMPLE_ROOT
 
 
 @pytest.fixture(scope="session")

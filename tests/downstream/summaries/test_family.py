@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.metrics import bootstrap_ci95
 from downstream.summaries.evaluation import RULES, evaluate
 from downstream.summaries.family import SentenceChoice, SummaryExample, choose_sentences, indices_of, to_prediction
 from downstream.summarize import Summarizer
-from downstream.task import SAMPLE_ROOT, Split, get_task
+from downstream.task import Split, get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from corpora.foundation.errors import DataError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.summaries.articles import Article, read_article
 from downstream.summaries.labelled import label_by_oracle, of_split, read_labelled
-from downstream.task import SAMPLE_ROOT
 
 Write = Callable[[str, str | bytes], Path]
 Fails = Callable[..., AbstractContextManager[None]]

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModel
 
 from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.extractive import main
 from downstream.summaries.articles import Article, join_sentences
@@ -29,7 +30,6 @@ from downstream.summaries.scorer import (
 )
 from downstream.summaries.scorer_training import ExtractiveConfig, split_off_held_out, train
 from downstream.summarize import Summarizer
-from downstream.task import SAMPLE_ROOT
 
 HEAD = {"num_layers": 1, "num_heads": 2, "feed_forward_size": 32, "dropout": 0.1}
 CONFIG = ExtractiveConfig(

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from corpora.foundation.errors import DataError, UsageError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.summaries.articles import Article
 from downstream.summaries.evaluation import RULES, paired_p, sentence_scores
 from downstream.summaries.labelled import of_split
 from downstream.summaries.training import LEXICAL, TrainingConfig, ablate, choose, cross_validate, fit, make_examples
 from downstream.summarize import Summarizer, main
-from downstream.task import SAMPLE_ROOT
 
 SAMPLE = SAMPLE_ROOT / "news.jsonl"
 QUICK = TrainingConfig(folds=3, repeats=1)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from corpora.foundation.errors import DataError, UsageError
-from corpora.foundation.files import sha256
+from corpora.foundation.files import SAMPLE_ROOT, sha256
 from corpora.official import OfficialFile
 from downstream import tasks
 from downstream.families.classification import Classification, Regression
@@ -22,7 +22,7 @@ from downstream.families.retrieval import Retrieval
 from downstream.families.span_qa import SpanQA
 from downstream.metrics import bootstrap_ci95
 from downstream.summaries.family import SentenceChoice
-from downstream.task import SAMPLE_ROOT, Example, Family, QuestionExample, Task, TextExample, all_tasks, get_task
+from downstream.task import Example, Family, QuestionExample, Task, TextExample, all_tasks, get_task
 from downstream.tasks import derived, klue, kobest, paraphrases
 
 Write = Callable[[str, str | bytes], Path]

@@ -8,9 +8,9 @@ import unicodedata
 import pytest
 
 from corpora.documents import read_documents
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.proofread import KINDS, Correction, apply, fix, proofread
 from downstream.proofread.__main__ import main
-from downstream.task import SAMPLE_ROOT
 
 WRONG = {
     "이렇게 하면 안되요.": "이렇게 하면 안 돼요.",

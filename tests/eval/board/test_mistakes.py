@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from corpora.foundation.errors import ResultError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.finetuning.result import Result, score
-from downstream.task import SAMPLE_ROOT, Split, get_task
+from downstream.task import Split, get_task
 from eval.board.mistakes import find_mistakes
 
 

@@ -17,11 +17,11 @@ import pytest
 
 from corpora.foundation import files
 from corpora.foundation.errors import DataUnavailableError, ResultError
-from corpora.foundation.files import fingerprint
+from corpora.foundation.files import SAMPLE_ROOT, fingerprint
 from corpora.foundation.machine import use_one_device
 from downstream import task as task_module
 from downstream.finetuning.result import Result, read_result
-from downstream.task import SAMPLE_ROOT, Task, TaskData, get_task, read_task
+from downstream.task import Task, TaskData, get_task, read_task
 from eval import run_all
 from eval.cells import leases
 from eval.cells import run as running

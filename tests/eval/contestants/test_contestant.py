@@ -11,13 +11,13 @@ import pytest
 
 from corpora.foundation import files
 from corpora.foundation.errors import DataError, RecipeError, UsageError
-from corpora.foundation.files import fingerprint
+from corpora.foundation.files import SAMPLE_ROOT, fingerprint
 from corpora.foundation.texts import Texts
 from downstream import task as task_module
 from downstream.encoders.folder import BUNDLED
 from downstream.encoders.hub import ENCODERS
 from downstream.finetune import finetune
-from downstream.task import SAMPLE_ROOT, FinetuneConfig, Split, TaskData, TextExample, get_task, read_task
+from downstream.task import FinetuneConfig, Split, TaskData, TextExample, get_task, read_task
 from eval.contestants import tfidf
 from eval.contestants.contestant import Contestant, Job, all_kinds, choose_models, load_leaderboard, read_entry
 from eval.contestants.embedder import SentenceEmbedder

@@ -18,8 +18,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import pretraining.data.tokens
 from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, DataError
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.sentences import split_by_rules
-from downstream.task import SAMPLE_ROOT
 from pretraining.data.shards import write_shard
 from pretraining.data.tokens import EojeolTokenizer, TokenShard, tokenize_corpus
 from pretraining.vocabulary.splitting import add_rules

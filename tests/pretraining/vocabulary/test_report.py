@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from corpora.documents import read_documents
 from corpora.foundation.errors import CheckpointError, ResultError, UsageError
+from corpora.foundation.files import SAMPLE_ROOT
 from corpora.official import data_root
-from downstream.task import SAMPLE_ROOT
 from pretraining.vocab import main
 from pretraining.vocabulary.report import (
     CONTINUATIONS,

@@ -20,7 +20,7 @@ from tokenizers import BertWordPieceTokenizer, Tokenizer, models, normalizers, p
 import pretraining.vocabulary.wordpiece
 from corpora.documents import read_documents
 from corpora.foundation.errors import DataError
-from downstream.task import SAMPLE_ROOT
+from corpora.foundation.files import SAMPLE_ROOT
 from pretraining.vocabulary.tokenizer import SPECIAL_TOKENS, save_tokenizer
 from pretraining.vocabulary.wordpiece import (
     BOUNDARY,

@@ -14,12 +14,13 @@ import torch
 
 import downstream.runtimes.backends
 from corpora.foundation.errors import CheckpointError, UsageError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.encoders.hub import bundled
 from downstream.runtimes.backends import unsupported_reason
 from downstream.runtimes.graph import Batch, Forward, Head, build_graph, open_session
 from downstream.runtimes.predictor import Predictor, Runtime
 from downstream.runtimes.weights import EncoderWeights
-from downstream.task import SAMPLE_ROOT, get_task
+from downstream.task import get_task
 
 if reason := unsupported_reason("numba-int8"):
     pytest.skip(f"runtime numba-int8: {reason}", allow_module_level=True)
