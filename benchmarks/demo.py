@@ -22,8 +22,8 @@ from typing import Any
 from corpora.documents import read_documents
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
-from corpora.foundation.machine import cpu_name
 from corpora.foundation.files import SAMPLE_ROOT
+from corpora.foundation.machine import cpu_name
 
 APP = Path(__file__).resolve().parents[1] / "apps" / "demo.py"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

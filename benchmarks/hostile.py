@@ -19,9 +19,8 @@ from typing import TypeAlias
 from corpora.documents import read_documents
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError, suggest
-from corpora.foundation.files import write_text
+from corpora.foundation.files import SAMPLE_ROOT, write_text
 from corpora.sentences import split_article
-from corpora.foundation.files import SAMPLE_ROOT
 
 Place: TypeAlias = tuple[int, int, str, str]
 """Start, end, what should stand there, and the text that holds it."""

@@ -30,9 +30,8 @@ from typing import Any
 from apps.stories.records import STATE_FILE, VECTORS
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
-from corpora.foundation.files import write_text
+from corpora.foundation.files import SAMPLE_ROOT, write_text
 from corpora.foundation.machine import cpu_name, versions
-from corpora.foundation.files import SAMPLE_ROOT
 
 NEWS = SAMPLE_ROOT / "news.jsonl"
 RECIPE = """

@@ -21,11 +21,10 @@ from typing import Any
 
 from benchmarks.serving_load import LOAD_SECONDS, Load, load_command, send
 from corpora.foundation.command import run_command
-from corpora.foundation.files import write_json, write_text
+from corpora.foundation.files import SAMPLE_ROOT, write_json, write_text
 from corpora.foundation.machine import cpu_name, versions
 from downstream.encoders.folder import TASK_KEY
 from downstream.runtimes.probes import lognormal_lengths, probe_texts
-from corpora.foundation.files import SAMPLE_ROOT
 from downstream.task import get_task
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "server.md"

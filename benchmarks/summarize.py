@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 
 from benchmarks.summary_quality import section
 from corpora.foundation.command import run_command
-from corpora.foundation.files import write_text
+from corpora.foundation.files import SAMPLE_ROOT, write_text
 from corpora.foundation.machine import cpu_name, training_precision, versions
 from downstream.summaries.labelled import read_labelled
 from downstream.summarize import Summarizer
-from corpora.foundation.files import SAMPLE_ROOT
 
 SPEED = "## Speed"
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "summarize.md"

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.metrics import FloatArray, bootstrap_ci95
 from downstream.summaries.articles import Article, join_sentences
 from downstream.summaries.evaluation import MEAN, NUM_SENTENCES, RULES, chosen_by, paired_p, sentence_scores
 from downstream.summaries.features import REFERENCE
 from downstream.summaries.labelled import read_labelled
 from downstream.summarize import Summarizer
-from corpora.foundation.files import SAMPLE_ROOT
 
 CHOICES = SAMPLE_ROOT / "summary_choices.jsonl"
 GENRES: Mapping[str, str] = {
