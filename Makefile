@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Processes that run tests; the tests of a file share what they prepare. In the order of their names, files that take
-# long begin before the last ones.
+# Processes that run tests, or cells of the leaderboard. The tests of a file share what they prepare; in the order of
+# their names, files that take long begin before the last ones.
 JOBS ?= 2
 # Versions to install.
 CONSTRAINTS ?= constraints.txt
@@ -20,7 +20,7 @@ help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 leaderboard: $(VENV)/run  ## Run what is missing on the embedded sample and write reports/
-	$(BIN)/python eval/run_all.py
+	$(BIN)/python eval/run_all.py --jobs $(JOBS)
 
 demo: $(VENV)/demo  ## Open the demo in a browser; it listens on this machine alone
 	$(BIN)/python -m streamlit run apps/demo.py

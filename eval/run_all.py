@@ -11,7 +11,7 @@ A cell that fails or lacks its data is a row with its reason and never stops the
 When a cell is run, its model is also scored on noised input and timed.
 
 A folder of cells is a queue: any number of processes on any number of hosts may run the same command on it at once, and
-`--executor slurm` submits them as jobs. With `--jobs N`, N cells run at once in processes of their own. Where machines
+`--executor slurm` submits them as jobs. With `--jobs N`, N processes run cells at once. Where machines
 share no folder, each runs `--shard I/N` with otherwise equal arguments into a folder of its own; `--merge` with those
 folders then writes the leaderboard.
 
@@ -61,7 +61,8 @@ from eval.cells.manifest import fold_manifest, read_experiments, refuse_drift
 from eval.cells.measurements import EXTRAS, find_measurements
 from eval.cells.plan import parse_share, plan_cells, share_of
 from eval.cells.preflight import Preflight, print_known
-from eval.cells.run import CellRunner, run_worker
+from eval.cells.run import CellRunner, run_ordered
+from eval.cells.workers import answer_orders
 from eval.contamination.report import merge_pairs
 from eval.contestants.contestant import Cell, Leaderboard, choose_models, load_leaderboard
 
@@ -141,7 +142,7 @@ def _parser() -> ArgumentParser:
     instead.add_argument("--list", action="store_true", help="list the tasks and models that are known")
     instead.add_argument("--compare", nargs=2, metavar=("A", "B"), help="test two models against each other")
     # For --jobs; its format may change with any version.
-    instead.add_argument("--cell", help=argparse.SUPPRESS)
+    instead.add_argument("--orders", type=int, help=argparse.SUPPRESS)
     return parser
 
 
@@ -155,8 +156,9 @@ def _numbers(text: str) -> list[int]:
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = _parser().parse(argv)
-    if arguments.cell:
-        return run_worker(arguments.cell)
+    if arguments.orders:
+        answer_orders(arguments.orders, run_ordered)
+        return EXIT_DONE
     leaderboard = load_leaderboard(arguments.plan) if arguments.plan else load_leaderboard()
     if arguments.compare:
         return _compare(arguments)

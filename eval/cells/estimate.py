@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from statistics import mean
 
 from rich.console import Console
 from rich.table import Table
@@ -21,8 +22,9 @@ from downstream.families.retrieval import Retrieval
 from downstream.finetuning.batches import subsample
 from downstream.task import FinetuneConfig, Task, TaskData, read_task
 from eval.cells.files import read_finished
+from eval.cells.measurements import takes_noise
 from eval.contestants.contestant import Cell, Contestant, Job
-from eval.measures.noise import MAX_EXAMPLES, can_be_noised, num_conditions
+from eval.measures.noise import MAX_EXAMPLES, num_conditions
 from pretraining.training.estimate import format_duration
 
 TRIAL_EXAMPLES = 64
@@ -114,7 +116,8 @@ def estimate_cells(cells: Sequence[Cell], *, root: Path, out: Path, with_noise: 
             try:
                 left = _num_unfinished(seeds, data, out)
                 turns = 1 if model.name in tried else 2
-                seconds = _cell_s(model, task, data, turns=turns, with_noise=with_noise) if left else 0.0
+                noised = mean(with_noise and takes_noise(task, cell.seed) for cell in seeds)
+                seconds = _cell_s(model, task, data, turns=turns, noised=noised) if left else 0.0
             except SuiteError as error:
                 yield CellsEstimate(task.name, model.name, len(seeds), reason=f"{error.where}: {error.what}")
             else:
@@ -129,11 +132,12 @@ def _num_unfinished(cells: Sequence[Cell], data: TaskData, out: Path) -> int:
     return sum(one is None or one.recipe_sha256 != recipe for one in found)
 
 
-def _cell_s(model: Contestant, task: Task, data: TaskData, *, turns: int, with_noise: bool) -> float:
+def _cell_s(model: Contestant, task: Task, data: TaskData, *, turns: int, noised: float) -> float:
+    """Return the time of a cell, where NOISED is the share of a model's cells that are scored under noise."""
     speed = try_cell(model, task, data, turns=turns)
     seconds = speed.cell_s(data, model.finetune_config(task), few_shot=task.few_shot)
-    if with_noise and can_be_noised(task):
-        seconds += num_conditions(task) * min(MAX_EXAMPLES, len(data.eval.examples)) * speed.eval_s
+    if noised:
+        seconds += noised * num_conditions(task) * min(MAX_EXAMPLES, len(data.eval.examples)) * speed.eval_s
     return seconds
 
 

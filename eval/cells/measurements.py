@@ -1,6 +1,6 @@
 """What is measured of a trained model beside its score: under noise, at work on a CPU, and while it trained.
 
-    OUT/noise/TASK/MODEL/seed-N.json     scores on noised input
+    OUT/noise/TASK/MODEL/seed-N.json     scores on noised input; on the embedded sample of the first seed
     OUT/cost/TASK/MODEL/seed-0.json      size and speed
     OUT/curves/TASK/MODEL/seed-N.json    training loss by step
 
@@ -19,6 +19,7 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import ResultError
 from corpora.foundation.files import parse_signed, write_signed
 from downstream.finetuning.result import Result
+from downstream.task import Task, get_task
 from eval.cells.files import CellKey, cell_file
 from eval.contestants.contestant import Job, Outcome
 from eval.contestants.curves import CurvePoint
@@ -149,10 +150,19 @@ MEASUREMENTS: tuple[Measurement[NoiseFile] | Measurement[CostFile] | Measurement
 )
 
 
+def takes_noise(task: Task, seed: int) -> bool:
+    """Whether a cell is scored under noise.
+
+    The embedded sample shows what is measured; there, its first seed is enough, and predicting the answers of all would
+    take longer than training them.
+    """
+    return can_be_noised(task) and (seed == 0 or not task.is_sample)
+
+
 def missing_measurements(out: Path, job: Job, extras: Sequence[Extra]) -> list[Extra]:
     """Return those of EXTRAS that a cell lacks; speed is measured of the first seed alone."""
     has = {
-        "noise": not can_be_noised(job.task) or NOISE.has(out, job),
+        "noise": not takes_noise(job.task, job.seed) or NOISE.has(out, job),
         "cost": job.seed > 0 or COST.has(out, job),
     }
     return [extra for extra in extras if not has[extra]]
@@ -185,11 +195,12 @@ class Measured:
     curves: Mapping[CellKey, CurveFile] = field(default_factory=dict)
 
     def noise_of(self, cells: Sequence[Result]) -> list[NoiseFile] | None:
-        """Return the noise files of a model's cells on a task, or None where one of them has none."""
-        found = [self.noise.get((cell.task, cell.model, cell.seed)) for cell in cells]
+        """Return the noise files of a model's cells on a task, or None where one of them lacks its file."""
+        noised = [cell for cell in cells if takes_noise(get_task(cell.task), cell.seed)]
+        found = [self.noise.get((cell.task, cell.model, cell.seed)) for cell in noised]
         kept = [one for one in found if one is not None]
         same = {tuple((c.noise, c.rate) for c in one.robustness.conditions) for one in kept}
-        return kept if len(kept) == len(cells) and len(same) == 1 else None
+        return kept if len(kept) == len(noised) and len(same) == 1 else None
 
     def cost_of(self, cells: Sequence[Result]) -> CostFile | None:
         """Return the cost of a model on a task: that of its first cell that has one."""

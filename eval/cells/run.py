@@ -9,14 +9,14 @@ Predictions of a trained cell follow from recipe and seed alone, on one kind of 
 more threads add in another order, which changes the last digits.
 """
 
-import json
 import os
 import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,7 +45,7 @@ from eval.cells.leases import POLL_S as LEASE_POLL_S
 from eval.cells.leases import LeaseTakenError, is_taken, leased
 from eval.cells.manifest import origin
 from eval.cells.measurements import MEASUREMENTS, Extra, missing_measurements, write_measurements
-from eval.cells.workers import Worker, end_with, part_of_machine
+from eval.cells.workers import Worker, part_of_machine
 from eval.contestants.contestant import Cell, Contestant, Job, Outcome, read_entry
 
 RUN_ALL = package_path("eval", "run_all.py")
@@ -205,26 +205,28 @@ class CellRunner:
                 self._run_here(job, is_waiting=True)
 
     def _run_in_workers(self, queued: Sequence[Cell]) -> None:
-        """Run cells as commands of their own, `jobs` at once.
+        """Run cells in processes of their own, `jobs` at once.
 
         Raises:
             ResultError: results cannot be written.
         """
-        waiting, slots = deque(queued), list(range(self.jobs))
-        running: list[tuple[Worker, int, Cell, str]] = []
+        command = [str(RUN_ALL), "--orders", str(os.getpid())]
+        waiting = deque(queued)
+        workers = [Worker(command, part_of_machine(slot, self.jobs, self.threads)) for slot in range(self.jobs)]
+        idle, running = deque(workers), list[tuple[Worker, Cell, str]]()
         try:
             while waiting or running:
-                while slots and (cell := self._next_free(waiting)) is not None:
-                    slot = slots.pop(0)
-                    running.append((self._start(cell, slot), slot, cell, self._begin(cell)))
-                for ended in [one for one in running if not one[0].is_running]:
+                while idle and (cell := self._next_free(waiting)) is not None:
+                    worker = idle.popleft()
+                    retried(partial(worker.give, self._order(cell), log_path(self.out, *cell.key)))
+                    running.append((worker, cell, self._begin(cell)))
+                for ended in [one for one in running if not one[0].is_busy]:
                     running.remove(ended)
-                    worker, slot, cell, label = ended
-                    slots.append(slot)
-                    self._collect(worker, cell, label)
+                    idle.append(ended[0])
+                    self._collect(*ended)
                 time.sleep(POLL_S)
         finally:
-            for worker, *_ in running:
+            for worker in workers:
                 worker.end()
 
     def _next_free(self, waiting: deque[Cell]) -> Cell | None:
@@ -235,8 +237,8 @@ class CellRunner:
                 return cell
         return None
 
-    def _start(self, cell: Cell, slot: int) -> Worker:
-        order = {
+    def _order(self, cell: Cell) -> dict[str, Any]:
+        return {
             "model": {"kind": cell.model.kind, **cell.model.model_dump()},
             "task": cell.task.name,
             "seed": cell.seed,
@@ -244,21 +246,18 @@ class CellRunner:
             "out": str(self.out),
             "keep": self.keep,
             "extras": self.extras,
-            "parent": os.getpid(),
         }
-        arguments = [str(RUN_ALL), "--cell", json.dumps(order, ensure_ascii=False)]
-        part = part_of_machine(slot, self.jobs, self.threads)
-        return retried(lambda: Worker(arguments, log_path(self.out, *cell.key), part))
 
     def _collect(self, worker: Worker, cell: Cell, label: str) -> None:
-        """Read what a worker that has ended leaves behind.
+        """Read what a worker that has ended its order leaves behind.
 
         Raises:
             ResultError: it could not write.
         """
-        code, output = worker.outcome()
-        if code == EXIT_USER_MUST_FIX and output:
-            raise ResultError(**json.loads(output))
+        answer = worker.answer()
+        code = answer if isinstance(answer, int) else answer["code"]
+        if not isinstance(answer, int) and code == EXIT_USER_MUST_FIX:
+            raise ResultError(**answer["error"])
         result, failure = read_finished(self.out, cell.key), failure_path(self.out, *cell.key)
         if code == EXIT_DONE and result is not None:
             clear_failure(self.out, cell.key)
@@ -366,28 +365,22 @@ def run_model(job: Job, work: Path) -> Outcome:
 def _remove_partial_files(out: Path, job: Job) -> None:
     """Remove what killed processes left of this cell; no other process writes it while its lock is held."""
     for path in (cell_path(out, *job.key), *(measurement.path(out, *job.key) for measurement in MEASUREMENTS)):
-        for partial in path.parent.glob(f".{path.name}.*.part"):
-            partial.unlink()
+        for part in path.parent.glob(f".{path.name}.*.part"):
+            part.unlink()
 
 
-def run_worker(order: str) -> int:
-    """Run the one cell that a parent process orders; returns the exit code.
-
-    Why it cannot write goes to stdout for the parent, which has to stop then.
-    """
-    wanted = json.loads(order)
-    end_with(wanted["parent"])
-    model = read_entry(wanted["model"]["name"], wanted["model"], "--cell")
+def run_ordered(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the one cell that a parent process orders; returns its exit code, and if it could not write, why."""
+    model = read_entry(order["model"]["name"], order["model"], "--orders")
     runner = CellRunner(
-        [Cell(model, get_task(wanted["task"]), wanted["seed"])],
-        root=Path(wanted["data"]),
-        out=Path(wanted["out"]),
-        keep=wanted["keep"],
-        extras=wanted["extras"],
+        [Cell(model, get_task(order["task"]), order["seed"])],
+        root=Path(order["data"]),
+        out=Path(order["out"]),
+        keep=order["keep"],
+        extras=order["extras"],
     )
     try:
         runner.run()
     except ResultError as error:
-        sys.stdout.write(json.dumps({"where": error.where, "what": error.what, "fix": error.fix}))
-        return EXIT_USER_MUST_FIX
-    return EXIT_FAILED_CELLS if runner.failed else EXIT_DONE
+        return {"code": EXIT_USER_MUST_FIX, "error": {"where": error.where, "what": error.what, "fix": error.fix}}
+    return {"code": EXIT_FAILED_CELLS if runner.failed else EXIT_DONE}

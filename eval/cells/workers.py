@@ -1,12 +1,16 @@
 """Worker processes on one machine, each with its share of the threads and one accelerator."""
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from corpora.foundation.errors import cannot_write
 from corpora.foundation.machine import devices, num_threads
@@ -15,15 +19,32 @@ PARENT_POLL_S = 1.0
 
 
 class Worker:
-    """A process of this suite. Its stderr goes to a log for people; its stdout is for its parent."""
+    """A process that carries out orders one after another; libraries are imported once, and not for every order.
 
-    def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
-        """Start it.
+    An order and its answer are one line of JSON on its standard input and output. Its stderr goes to a log for people.
+    It is started by its first order, and again by the one after its death.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Say what to start.
 
         Args:
             arguments: script and arguments.
-            log: file for its stderr, to be read while it runs.
             environment: variables on top of ours.
+        """
+        self._command, self._environment = [sys.executable, *arguments], os.environ | environment
+        self._process: subprocess.Popen[str] | None = None
+        self._reader = ThreadPoolExecutor(1)
+        self._answer: Future[str] | None = None
+        self.log, self.started = Path(), 0.0
+
+    def give(self, order: Mapping[str, Any], log: Path) -> None:
+        """Give it an order.
+
+        Args:
+            order: anything that JSON can say.
+            log: file for its stderr, to be read while it works. Its path is added to the order as `log`, because a
+                process that runs already has to open the file itself.
 
         Raises:
             ResultError: the log cannot be written.
@@ -32,36 +53,85 @@ class Worker:
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("wb") as stderr:
-                self._process = subprocess.Popen(
-                    [sys.executable, *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=stderr,
-                    encoding="utf-8",
-                    env=os.environ | environment,
-                )
+                if self._process is None or self._process.poll() is not None:
+                    self._process = subprocess.Popen(
+                        self._command,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=stderr,
+                        encoding="utf-8",
+                        env=self._environment,
+                    )
         except OSError as error:
             raise cannot_write(log, error) from error
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died; there will be no answer
+            stdin.write(json.dumps({**order, "log": str(log)}, ensure_ascii=False) + "\n")
+            stdin.flush()
+        self._answer = self._reader.submit(stdout.readline)
 
     @property
-    def is_running(self) -> bool:
-        """Whether it has not ended yet."""
-        return self._process.poll() is None
+    def is_busy(self) -> bool:
+        """Whether an order is not answered yet, and the process lives."""
+        return self._answer is not None and not self._answer.done()
 
     @property
     def elapsed_s(self) -> float:
-        """Time since its start."""
+        """Time since the order."""
         return time.perf_counter() - self.started
 
-    def end(self) -> None:
-        """End it."""
-        self._process.terminate()
-        self._process.wait()
+    def answer(self) -> dict[str, Any] | int:
+        """Wait for the answer to the order; of a process that died instead return the exit code, negative for a signal.
 
-    def outcome(self) -> tuple[int, str]:
-        """Wait for its end and return the exit code, negative for a signal, and its stdout, which must be short."""
-        output, _ = self._process.communicate()
-        return self._process.returncode, output.strip()
+        Raises:
+            ValueError: nothing was ordered.
+        """
+        if self._process is None or self._answer is None:
+            raise ValueError("nothing was ordered")
+        line, self._answer = self._answer.result(), None
+        if line:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        return self._process.wait()
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+        self._reader.shutdown()
+
+
+def answer_orders(parent: int, carry_out: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
+    """Be the process of a `Worker`: carry out the orders of the standard input until it ends, or the parent does.
+
+    Args:
+        parent: number of the process that orders.
+        carry_out: order → answer.
+    """
+    end_with(parent)
+    # What libraries print must not be read as an answer.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers, Path(os.devnull).open("ab") as nowhere:
+        os.dup2(2, 1)
+        for line in sys.stdin:
+            order = json.loads(line)
+            with Path(order["log"]).open("ab") as log:
+                _print_to(log.fileno())
+            answer = json.dumps(carry_out(order))
+            # The log may be removed now.
+            _print_to(nowhere.fileno())
+            answers.write(answer + "\n")
+            answers.flush()
+
+
+def _print_to(file: int) -> None:
+    """Make stdout and stderr, also those of libraries and child processes, write to an open file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for stream in (1, 2):
+        os.dup2(file, stream)
 
 
 def part_of_machine(slot: int, jobs: int, threads: int | None = None) -> dict[str, str]:

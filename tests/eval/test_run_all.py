@@ -829,4 +829,4 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     shown, said = capsys.readouterr()
     assert (ended.value.code, said) == (0, "")
     assert [option for option in OPTIONS if option not in shown] == []
-    assert "--cell" not in shown
+    assert "--orders" not in shown

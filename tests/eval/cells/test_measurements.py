@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from corpora.foundation.errors import ResultError
+from corpora.foundation.files import SAMPLE_ROOT
 from downstream.finetuning.result import read_result
 from downstream.task import Task, get_task
 from eval import run_all
@@ -33,6 +34,8 @@ Fails = Callable[..., AbstractContextManager[None]]
 NOWHERE = Path("/nonexistent")
 KNOWN = load_leaderboard().models
 NSMC, STS = get_task("nsmc-sample"), get_task("klue-sts-sample")
+OFFICIAL = replace(get_task("nsmc"), num_examples=NSMC.num_examples)
+"""The official task on the files of the sample, which lie under the official names."""
 KINDS = [NOISES["missing-spaces"], NOISES["nfd"]]
 
 
@@ -45,7 +48,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(out: Path, *names: str, task: Task = NSMC, **more: Any) -> None:
     cells = plan_cells([KNOWN[name] for name in names], [task], 2)
-    runner = CellRunner(cells, root=NOWHERE, out=out, **({"extras": EXTRAS} | more))
+    runner = CellRunner(cells, out=out, **({"root": NOWHERE, "extras": EXTRAS} | more))
     runner.run()
     assert runner.failed == []
 
@@ -90,10 +93,13 @@ def test_the_clean_score_under_noise_is_that_of_the_same_predictions(out: Path) 
     assert noise.conditions[0].columns["accuracy"] == [[of_id[example]] for example in noise.ids]
 
 
-def test_speed_is_taken_of_the_first_seed_and_noise_of_every_one(out: Path, ran: list[Any]) -> None:
-    run(out, "pressbert-scratch")
+@pytest.mark.parametrize("task", [NSMC, OFFICIAL], ids=["sample", "official"])
+def test_speed_is_taken_of_the_first_seed_and_noise_of_every_one_but_on_the_sample(
+    out: Path, ran: list[Any], task: Task
+) -> None:
+    run(out, "pressbert-scratch", task=task, root=SAMPLE_ROOT)
     assert len(ran) == 2
-    for kind, seeds in ((NOISE, [0, 1]), (COST, [0])):
+    for kind, seeds in ((NOISE, [0] if task.is_sample else [0, 1]), (COST, [0])):
         assert sorted(key[2] for key in kind.find(out)[0]) == seeds
     (row,) = (row for row in table_of(out).rows if row.source == "measured")
     assert row.seeds == 2

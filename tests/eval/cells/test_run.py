@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -296,7 +297,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     def replace(code: str) -> None:
         path = tmp_path / "worker.py"
         path.write_text(
-            f"import json, os, signal, sys, time\norder = json.loads(sys.argv[2])\n{code}", encoding="utf-8"
+            f"import json, os, signal, sys, time\norder = json.loads(sys.stdin.readline())\n{code}", encoding="utf-8"
         )
         monkeypatch.setattr(running, "RUN_ALL", path)
 
@@ -336,7 +337,8 @@ def test_a_worker_that_cannot_write_ends_the_run_and_the_other_workers(
         "if order['model']['name'] == 'majority':\n"
         "    open(mark, 'w').write(str(os.getpid())); time.sleep(60)\n"
         "while not os.path.exists(mark) or not open(mark).read(): time.sleep(0.01)\n"
-        "print(json.dumps({'where': 'disk', 'what': 'full', 'fix': 'free some space'})); sys.exit(2)"
+        "error = {'where': 'disk', 'what': 'full', 'fix': 'free some space'}\n"
+        "print(json.dumps({'code': 2, 'error': error}), flush=True)"
     )
     started = time.monotonic()
     with fails(ResultError, "disk: full"):
@@ -404,7 +406,42 @@ def test_a_worker_ends_soon_after_its_parent_was_killed() -> None:
 def test_a_worker_says_where_it_cannot_log(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "file").write_text("here first", encoding="utf-8")
     with fails(ResultError, tmp_path / "file" / "logs" / "x.txt", "cannot write"):
-        Worker(["-c", "pass"], tmp_path / "file" / "logs" / "x.txt", {})
+        Worker(["-c", "pass"], {}).give({}, tmp_path / "file" / "logs" / "x.txt")
+
+
+ANSWERS = """
+import os, sys
+from eval.cells.workers import answer_orders
+
+def carry_out(order):
+    print("printed", order["number"], flush=True)
+    os.system(f"echo from a child {order['number']}")
+    if order["number"] == 2:
+        os.kill(os.getpid(), 9)
+    return {"number": order["number"], "process": os.getpid()}
+
+answer_orders(int(sys.argv[1]), carry_out)
+"""
+
+
+def test_one_process_answers_many_orders_each_with_its_log_and_another_follows_a_dead_one(tmp_path: Path) -> None:
+    worker = Worker(["-c", ANSWERS, str(os.getpid())], {"PYTHONPATH": str(ROOT)})
+    try:
+        answers = []
+        for number in range(5):
+            worker.give({"number": number}, tmp_path / "logs" / f"{number}.txt")
+            answers.append(worker.answer())
+            assert not worker.is_busy
+    finally:
+        worker.end()
+    assert answers[2] == -signal.SIGKILL
+    said = [answer for answer in answers if isinstance(answer, dict)]
+    assert [answer["number"] for answer in said] == [0, 1, 3, 4]
+    first, second, third, fourth = (answer["process"] for answer in said)
+    assert first == second != third == fourth
+    for number in range(5):
+        log = (tmp_path / "logs" / f"{number}.txt").read_text(encoding="utf-8").splitlines()
+        assert {*log} == {f"from a child {number}", f"printed {number}"}
 
 
 # --- killed at random moments ---------------------------------------------------------------------------------------
