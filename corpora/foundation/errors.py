@@ -16,7 +16,7 @@ def printable(text: str) -> str:
 
     Names of files and words of records come from others.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return "".join(map(_shown, " ".join(text.splitlines())))
 

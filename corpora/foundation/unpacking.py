@@ -40,7 +40,7 @@ BROKEN_TAR = (tarfile.TarError, lzma.LZMAError, EOFError, ValueError)
 # ---- compressed text -----------------------------------------------------------------------------------------------
 
 
-def open_unpacked(path: Path) -> IO[bytes]:
+def open_unpacked(path: Path) -> io.BufferedReader:
     """Open a file for reading bytes; `.gz` and `.zst` are unpacked.
 
     Raises:

@@ -101,20 +101,32 @@ def _codec_of(path: Path, encoding: Encoding, longest: int) -> tuple[str, int]:
             return "utf-16-le", 0
         if len(head) == 4 and head[0] == head[2] == 0 and head[1] and head[3]:
             return "utf-16-be", 0
-        return _codec_of_lines(path, _lines_behind(head, file, longest)), 0
+        return _codec_of_lines(path, _foreign_lines(head, file, longest)), 0
 
 
-def _lines_behind(head: bytes, file: IO[bytes], longest: int) -> Iterator[bytes | None]:
-    """Yield the lines of a file of which HEAD is read; a file that is cut off ends with an error of its compression."""
-    yield head + file.readline(longest)
-    yield from _raw_lines(file, longest)
+def _foreign_lines(head: bytes, file: io.BufferedReader, longest: int) -> Iterator[bytes]:
+    """Yield the lines with other than ASCII characters of a file of which HEAD is read.
+
+    A file that is cut off ends with an error of its compression.
+    """
+    line: bytes | None = head + file.readline(longest)
+    lines = _raw_lines(file, longest)
+    while True:
+        if line and not line.isascii():
+            yield line
+        # Of what is in the buffer, lines of ASCII are skipped together.
+        while (ahead := file.peek()) and (end := ahead.rfind(b"\n") + 1) and ahead[:end].isascii():
+            file.read(end)
+        if not ahead:
+            return
+        line = next(lines, None)
 
 
-def _codec_of_lines(path: Path, lines: Iterator[bytes | None]) -> str:
+def _codec_of_lines(path: Path, lines: Iterator[bytes]) -> str:
     """Decide between UTF-8 and CP949 by the lines that are not ASCII."""
     num_utf8 = num_bad = num_cp949 = 0
     try:
-        for line in itertools.islice((line for line in lines if line and not line.isascii()), SAMPLE_LINES):
+        for line in itertools.islice(lines, SAMPLE_LINES):
             if _is_encoded(line, "utf-8"):
                 num_utf8 += 1
             else:

@@ -211,7 +211,8 @@ class CellRunner:
             ResultError: results cannot be written.
         """
         command = [str(RUN_ALL), "--orders", str(os.getpid())]
-        waiting = deque(queued)
+        # First seeds take longest, because more is measured of them; no worker is left alone with one at the end.
+        waiting = deque(sorted(queued, key=lambda cell: cell.seed))
         workers = [Worker(command, part_of_machine(slot, self.jobs, self.threads)) for slot in range(self.jobs)]
         idle, running = deque(workers), list[tuple[Worker, Cell, str]]()
         try:

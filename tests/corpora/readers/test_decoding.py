@@ -50,6 +50,15 @@ def test_cp949_is_read_with_a_note(write: Write, caplog: pytest.LogCaptureFixtur
     assert caplog.messages == [f"{path}: not UTF-8, read as CP949"]
 
 
+def test_one_line_of_cp949_behind_megabytes_of_ascii_decides(write: Write, subtests: pytest.Subtests) -> None:
+    ascii_lines = b"{}\n" * 700_001
+    for name, content in {"last": b"", "with more behind it": ascii_lines}.items():
+        for suffix, pack in ((".txt", bytes), (".txt.gz", gzip.compress)):
+            with subtests.test(name=name + suffix):
+                path = write(f"a{suffix}", pack(ascii_lines + "첫 줄이다.\n".encode("cp949") + content))
+                assert [line for line in read_decoded(path) if line != "{}\n"] == ["첫 줄이다.\n"]
+
+
 def test_a_bad_byte_costs_its_line(write: Write, subtests: pytest.Subtests) -> None:
     good = "가나다라 마바사\n".encode()
     for name, broken in {
