@@ -112,10 +112,15 @@ def answer_orders(parent: int, carry_out: Callable[[dict[str, Any]], Mapping[str
         carry_out: order → answer.
     """
     end_with(parent)
-    # What libraries print must not be read as an answer.
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers, Path(os.devnull).open("ab") as nowhere:
+    # What libraries print must not be read as an answer, and no child process may read an order.
+    with (
+        os.fdopen(os.dup(0), encoding="utf-8") as orders,
+        os.fdopen(os.dup(1), "w", encoding="utf-8") as answers,
+        Path(os.devnull).open("r+b", buffering=0) as nowhere,
+    ):
+        os.dup2(nowhere.fileno(), 0)
         os.dup2(2, 1)
-        for line in sys.stdin:
+        for line in orders:
             order = json.loads(line)
             with Path(order["log"]).open("ab") as log:
                 _print_to(log.fileno())

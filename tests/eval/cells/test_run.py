@@ -415,7 +415,7 @@ from eval.cells.workers import answer_orders
 
 def carry_out(order):
     print("printed", order["number"], flush=True)
-    os.system(f"echo from a child {order['number']}")
+    os.system(f"cat; echo from a child {order['number']}")
     if order["number"] == 2:
         os.kill(os.getpid(), 9)
     return {"number": order["number"], "process": os.getpid()}
