@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import math
 import os
 import platform
 import sys
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "scikit-learn", "numpy", "kiwipiepy")
 MATMUL_SIDE = 2048
+NUM_WARM_UPS = 2
+"""Matrix products before those that are timed."""
 Precision: TypeAlias = Literal["auto", "bf16", "fp32"]
 """Of a training. `auto`: bf16 where the processor multiplies it fast, else fp32."""
 
@@ -99,13 +102,16 @@ def cpu_units() -> frozenset[str]:
     return frozenset(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())
 
 
-def matmul_flops_per_s(device: "torch.device", dtype: "torch.dtype", *, rounds: int = 8) -> float:
+def matmul_flops_per_s(
+    device: "torch.device", dtype: "torch.dtype", *, rounds: int = 8, seconds: float = math.inf
+) -> float:
     """Measure the rate of a large square matrix product, an upper bound for training.
 
     Args:
         device: where.
         dtype: of the factors.
         rounds: products timed; the fastest counts.
+        seconds: no further product is begun after this time; one at least is timed.
 
     Returns:
         Floating-point operations per second.
@@ -114,14 +120,16 @@ def matmul_flops_per_s(device: "torch.device", dtype: "torch.dtype", *, rounds: 
 
     a, b = (torch.rand(MATMUL_SIDE, MATMUL_SIDE, device=device).to(dtype) for _ in range(2))
     times = []
-    for _ in range(rounds + 2):  # the first ones warm up
+    for _ in range(NUM_WARM_UPS + rounds):
         started = time.perf_counter()
         product = a @ b
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(time.perf_counter() - started)
         del product
-    return 2 * MATMUL_SIDE**3 / min(times[2:])
+        if len(times) > NUM_WARM_UPS and sum(times) >= seconds:
+            break
+    return 2 * MATMUL_SIDE**3 / min(times[NUM_WARM_UPS:])
 
 
 def keep_freed_memory() -> bool:

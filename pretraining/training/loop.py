@@ -53,6 +53,8 @@ WAITED = "waited_s"
 """Seconds in which the step waited for its batch, among the sums of a window."""
 LOCAL_SUMS = ("_loss", "_correct")
 """Suffixes of the sums that each process keeps of its own rows; all other sums are already over all processes."""
+MATMUL_SECONDS = 0.5
+"""For the rate of a matrix product: a slow processor takes half a second for one, and every run begins with it."""
 CHECKPOINTS = "checkpoints"
 STABLE = "stable"
 """Folder of the checkpoint from which an extendable run is lengthened."""
@@ -167,7 +169,8 @@ class Trainer:
 
     def _measure_matmul_rate(self) -> float:
         dtype = compute_dtype(self._config)
-        return matmul_flops_per_s(self.accelerator.device, dtype) * int(self.accelerator.num_processes)
+        device = self.accelerator.device
+        return matmul_flops_per_s(device, dtype, seconds=MATMUL_SECONDS) * int(self.accelerator.num_processes)
 
     def _matmul_share(self, counts: Mapping[str, float], seconds: float) -> float:
         flops = self._flops.total(counts, self._source.objective.layout.max_length)

@@ -47,6 +47,17 @@ def test_the_rate_is_that_of_the_fastest_product(small: int, monkeypatch: pytest
     assert matmul_flops_per_s(CPU, torch.float32, rounds=3) == pytest.approx(2 * small**3 / 2.0)
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0, 4.0), (4.2, 4.0), (4.4, 2.0), (7.0, 1.0)])
+def test_no_product_is_begun_after_the_time(
+    small: int, monkeypatch: pytest.MonkeyPatch, seconds: float, expected: float
+) -> None:
+    durations = [0.1, 0.2, 4.0, 2.0, 1.0]
+    ticks = itertools.chain.from_iterable((100.0 * k, 100.0 * k + d) for k, d in enumerate(durations))
+    monkeypatch.setattr(corpora.foundation.machine, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    rate = matmul_flops_per_s(CPU, torch.float32, rounds=3, seconds=seconds)
+    assert rate == pytest.approx(2 * small**3 / expected)
+
+
 def test_freed_memory_is_kept_where_the_c_library_is_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
     is_glibc = sys.platform.startswith("linux") and platform.libc_ver()[0] == "glibc"
     assert keep_freed_memory() == is_glibc
