@@ -8,6 +8,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import contextlib
+import gc
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -23,6 +24,13 @@ from corpora.foundation.errors import SuiteError
 # The same examples on every run, whatever machine it is and however slow, and nothing remembered in the work tree.
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_heap() -> None:
+    """Leave what is imported out of later garbage collections: every training begins with some, half a second each."""
+    gc.collect()
+    gc.freeze()
 
 
 LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::", ""}
