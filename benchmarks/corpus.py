@@ -80,6 +80,8 @@ def texts_of(data: Path, name: str) -> Iterator[tuple[str, str]]:
 
 def make_archive(data: Path, num_documents: int, out: Path) -> None:
     """Write an archive of articles made of the sentences of real texts."""
+    if out.exists():
+        raise UsageError(out, "exists already", "give a new folder with --out")
     rng = random.Random(1)  # noqa: S311 - no secrets
     pools = [
         [sentence for _, text in texts_of(data, name) for line in text.split("\n") for sentence in _sentences(line)]
@@ -413,6 +415,10 @@ def _measure_false_hits(rng: random.Random, texts: list[str]) -> None:
     )
 
 
+NEEDED = {"archive": ("out",), "speed": ("archive", "work"), "executors": ("archive", "work"), "copies": ("work",)}
+"""Arguments that a benchmark cannot do without."""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a benchmark; see the module's docstring."""
     parser = ArgumentParser("python -m benchmarks.corpus", "Measure corpora.build.")
@@ -424,6 +430,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, help="folder of the corpus that is built; it is emptied first")
     parser.add_argument("--tasks", type=int, default=1, help="processes")
     arguments = parser.parse(argv)
+    for name in NEEDED.get(arguments.what, ()):
+        if getattr(arguments, name) is None:
+            option = "ARCHIVE" if name == "archive" else f"--{name}"
+            raise UsageError(parser.prog, f"{arguments.what} without {option}", f"give the folder as {option}")
     if arguments.what == "archive":
         make_archive(data_root(arguments.data), arguments.documents, arguments.out)
     elif arguments.what == "speed":
