@@ -43,9 +43,8 @@ loop = { steps = 40, batch_size = 8, warmup_steps = 5, checkpoint_every = 5, log
 RANDOM_PART = re.compile(r"[0-9a-f]{8,}")
 """Of a file's name: digests, which differ where times are digested."""
 PRELOADED = [
-    *("accelerate", "datasets", "jinja2", "kiwipiepy", "matplotlib.backends.backend_agg", "matplotlib.figure"),
-    *("pyarrow", "rich.console"),
-    *("safetensors.torch", "scipy.sparse", "sklearn.cluster", "sklearn.linear_model", "torch"),
+    *("accelerate", "datasets", "jinja2", "kiwipiepy", "pyarrow", "rich.console", "safetensors.torch", "scipy.sparse"),
+    *("matplotlib.backends.backend_agg", "matplotlib.figure", "sklearn.cluster", "sklearn.linear_model", "torch"),
     *("torch.distributed.checkpoint.state_dict", "transformers.models.bert.modeling_bert", "transformers.trainer"),
     *("apps.clustering", "apps.stories.images", "apps.summarize", "corpora.build", "downstream.finetune"),
     *("downstream.finetuning.trainer", "eval.run_all", "pretraining.run", "pretraining.training.loop"),
