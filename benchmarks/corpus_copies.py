@@ -23,14 +23,15 @@ from corpora.characters import nfc
 from corpora.cleaning import CleaningConfig, edit, letters_of
 from corpora.corpus import read_corpus
 from corpora.documents import read_documents
-from corpora.pipeline.duplicates import MIN_LETTERS, WIDTH
+from corpora.pipeline.duplicates import MAX_SENTENCE, MIN_LETTERS, WIDTH
 from corpora.sentences import split_by_rules
 
 SOURCES = ("press_releases_municipal.jsonl.gz", "boddari_wikinews.csv", "petitions.jsonl.gz")
 HEADLINES = "news_titles_kocohub.txt.gz"
 MOST_TEXTS = 2_500
 """Of each source."""
-ARTICLE_CHARS = 1_000
+ARTICLE_CHARS = (250, 1_000)
+"""Of short articles and of longer ones, half of the articles each."""
 NUM_COPIES, NUM_MINIMAL = 4_000, 1_000
 BINS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 """Borders of the Jaccard indices of planted pairs."""
@@ -71,8 +72,9 @@ def read_sentences(data: Path) -> list[list[str]]:
 def make_article(rng: random.Random, pool: Sequence[str]) -> str:
     """Return an article: a run of sentences with others between them."""
     parts: list[str] = []
+    length = rng.choice(ARTICLE_CHARS)
     position = rng.randrange(len(pool))
-    while sum(map(len, parts)) < ARTICLE_CHARS:
+    while sum(map(len, parts)) < length or len(parts) < 2:
         parts.append(rng.choice(pool) if rng.random() < 0.5 else pool[position % len(pool)])
         position += 1
     return " ".join(parts)
@@ -131,9 +133,13 @@ def make_pairs(data: Path, num_documents: int, archive: Path) -> list[Pair]:
     with gzip.open(data / "corpus" / HEADLINES, "rt", encoding="utf-8") as file:
         headlines = sorted({nfc(line.strip()) for line in file} - {""})
     kinds = {"headlines": headlines}
-    for low, high in ((60, MIN_LETTERS), (MIN_LETTERS, 2 * MIN_LETTERS)):
-        sentences = sorted({s for pool in pools for s in pool if low <= len(letters_of(s)) < high})
-        kinds[f"sentences of {low} to {high - 1} letters"] = sentences
+    sentences = sorted({sentence for pool in pools for sentence in pool})
+    lengths = [len(letters_of(sentence)) for sentence in sentences]
+    for low, high in itertools.pairwise((60, MIN_LETTERS, MAX_SENTENCE, max(*lengths, MAX_SENTENCE) + 1)):
+        name = (
+            f"sentences of {low} to {high - 1} letters" if high <= MAX_SENTENCE else f"runs of {low} letters and more"
+        )
+        kinds[name] = [sentence for sentence, length in zip(sentences, lengths, strict=True) if low <= length < high]
     for kind, pool in kinds.items():
         # A text can have a number, a name and a negation; its other pairs would be exact copies of it.
         made = {first: second for _, first, second in minimal_pairs(pool, names, NUM_MINIMAL, seed=3)}
@@ -149,7 +155,7 @@ def make_pairs(data: Path, num_documents: int, archive: Path) -> list[Pair]:
 
 
 def measure_copies(data: Path, num_documents: int, work: Path, tasks: int = 1) -> str:
-    """Build the archive, and return the table of what was merged."""
+    """Build the archive, and return the tables of what was merged and of the lengths of sentences."""
     shutil.rmtree(work, ignore_errors=True)
     pairs = make_pairs(data, num_documents, work / "archive.jsonl.gz")
     # Everything else that drops or changes texts is off: what is missing afterwards is a duplicate.
@@ -158,7 +164,20 @@ def measure_copies(data: Path, num_documents: int, work: Path, tasks: int = 1) -
     manifest = build([work / "archive.jsonl.gz"], work / "corpus", config, tasks=tasks)
     sys.stderr.write(f"{manifest.totals.model_dump()}\n")
     kept = {document.id.rpartition("#")[2] for document in read_corpus(work / "corpus")}
-    return table(pairs, kept)
+    return f"{table(pairs, kept)}\n{lengths_table(read_sentences(data))}"
+
+
+def lengths_table(pools: Sequence[Sequence[str]]) -> str:
+    """Return how long the sentences of each source are, in Markdown."""
+    lines = [
+        f"| source | sentences | of {MIN_LETTERS} letters and more | of {MAX_SENTENCE} letters and more |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for name, pool in zip(SOURCES, pools, strict=True):
+        lengths = [len(letters_of(sentence)) for sentence in pool]
+        counts = [sum(length >= least for length in lengths) for least in (0, MIN_LETTERS, MAX_SENTENCE)]
+        lines.append(f"| `{name}` | {' | '.join(f'{count:,}' for count in counts)} |")
+    return "\n".join(lines) + "\n"
 
 
 def table(pairs: Sequence[Pair], kept: set[str]) -> str:

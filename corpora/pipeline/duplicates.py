@@ -22,6 +22,7 @@ from corpora.cleaning import CleaningConfig, letters_of, text_digest
 from corpora.near_duplicates import HashArray, IntArray, first_of_runs, letter_codes, mix, window_hashes
 from corpora.pipeline.plan import Build
 from corpora.pipeline.workspace import TaskFolder
+from corpora.sentences import split_by_rules
 
 EXACT, NEAR, CLUSTERS = "exact", "near", "clusters"
 WIDTH = 5
@@ -32,7 +33,10 @@ FUNCTIONS = 256
 MARGIN = 2.0
 MIN_LETTERS = 120
 """Fewest letters of a text that has near-duplicates. A shorter one is a headline or a sentence, and another word makes
-it another message: 98 % of the sentences of press releases are shorter."""
+it another message."""
+MAX_SENTENCE = 240
+"""Letters from which on a text has near-duplicates even if it has one sentence. Hardly a sentence of the news is so
+long (docs/benchmarks/corpus.md); most are paragraphs without a full stop."""
 RANGE_KEYS = 8_000_000
 """Keys that a task of a later stage sorts at a time, about; 40 bytes of memory each."""
 BLOCK_LETTERS = 1 << 15
@@ -53,7 +57,7 @@ def write_keys(task: TaskFolder, texts: Sequence[str], cleaning: CleaningConfig)
     if not cleaning.near_duplicates:
         return
     letters = [letters_of(text) for text in texts]
-    signed = np.array([k for k, text in enumerate(letters) if len(text) >= MIN_LETTERS], np.uint32)
+    signed = np.array([k for k, text in enumerate(texts) if is_long_enough(text, len(letters[k]))], np.uint32)
     minima = minhash([letters[k] for k in signed.tolist()])
     task.write_array("signed.npy", signed)
     # The lower bits of a minimum are as good as random: two differ with a probability of 1 − 2⁻¹⁶.
@@ -62,6 +66,13 @@ def write_keys(task: TaskFolder, texts: Sequence[str], cleaning: CleaningConfig)
     order = np.argsort(keys, kind="stable")
     task.write_array("bands.npy", keys[order])
     task.write_array("bands-rows.npy", (order % max(len(signed), 1)).astype(np.uint32))
+
+
+def is_long_enough(text: str, num_letters: int) -> bool:
+    """Return whether TEXT, of so many letters, is long enough to have near-duplicates: more than a sentence."""
+    if not MIN_LETTERS <= num_letters < MAX_SENTENCE:
+        return num_letters >= MAX_SENTENCE
+    return len(split_by_rules(text)) > 1
 
 
 def minhash(letters: Sequence[str]) -> NDArray[np.uint32]:

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from benchmarks.corpus_copies import Pair, jaccard, make_article, make_copy, table
+from benchmarks.corpus_copies import Pair, jaccard, lengths_table, make_article, make_copy, table
 from corpora.documents import read_documents
 from corpora.sentences import split_by_rules
 from pretraining.recipe import SAMPLE
@@ -36,3 +36,12 @@ def test_a_pair_is_merged_if_one_of_its_texts_is_dropped() -> None:
     assert "| all from 0.80 | 2 | 1 | 50.00 % |" in lines
     assert "| all below 0.80 | 1 | 0 | 0.00 % |" in lines
     assert lines[-1] == "| minimal pairs, headlines | 1 | 0 | 0.00 % |"
+
+
+def test_sentences_are_counted_by_length() -> None:
+    lines = lengths_table([["가" * 119, "나" * 120, "다 라. " * 60], ["마" * 240] * 1000, []]).splitlines()
+    assert lines[2:] == [
+        "| `press_releases_municipal.jsonl.gz` | 3 | 2 | 0 |",
+        "| `boddari_wikinews.csv` | 1,000 | 1,000 | 1,000 |",
+        "| `petitions.jsonl.gz` | 0 | 0 | 0 |",
+    ]

@@ -8,8 +8,18 @@ from unittest import mock
 import numpy as np
 
 from corpora.build import BuildConfig, build
+from corpora.cleaning import CleaningConfig
 from corpora.corpus import read_corpus
-from corpora.pipeline.duplicates import BANDS, ROWS, WIDTH, band_keys, minhash
+from corpora.pipeline.duplicates import (
+    BANDS,
+    MAX_SENTENCE,
+    MIN_LETTERS,
+    ROWS,
+    WIDTH,
+    band_keys,
+    is_long_enough,
+    minhash,
+)
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -72,3 +82,44 @@ def test_copies_with_a_word_changed_are_one_cluster_and_ranges_of_keys_change_no
     for path in (tmp_path / "one").iterdir():
         assert (tmp_path / "many" / path.name).read_bytes() == path.read_bytes(), path.name
     assert "| near-duplicates, 4 to 7 documents | 12 |" in (tmp_path / "one" / "report.md").read_text(encoding="utf-8")
+
+
+def test_sentences_that_differ_in_a_word_stay_and_items_of_two_sentences_are_copies(
+    write: Write, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(4)
+    expected, records = [], []
+    # Letters before the last word, sentences, and whether the second text is a copy of the first.
+    cases = (
+        (60, 1, False),
+        (60, 2, False),
+        (150, 1, False),
+        (150, 2, True),
+        (210, 1, False),
+        (210, 3, True),
+        (300, 1, True),
+        (300, 4, True),
+    )
+    for number, (num_letters, num_sentences, is_copy) in enumerate(cases):
+        parts = np.array_split(words(rng, num_letters // 3), num_sentences)
+        text = ". ".join(" ".join(part) for part in parts)
+        for name, figure in (("a", 31), ("b", 32)):
+            records.append({"id": f"{number}{name}", "text": f"{text} {figure}명이다."})
+        expected += [f"a.jsonl#{number}a"] + [f"a.jsonl#{number}b"] * (not is_copy)
+    source = write("a.jsonl", "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    cleaning = CleaningConfig(quality=False, min_hangul=0, repeated_lines=0)
+    build([source], tmp_path / "corpus", BuildConfig(held_out=0, cleaning=cleaning))
+    assert [document.id for document in read_corpus(tmp_path / "corpus")] == expected
+
+
+def test_the_longest_sentence_without_near_duplicates_is_one_letter_below_the_limit() -> None:
+    for length, single, several in (
+        (MIN_LETTERS - 1, False, False),
+        (MIN_LETTERS, False, True),
+        (MAX_SENTENCE - 1, False, True),
+        (MAX_SENTENCE, True, True),
+    ):
+        half = length // 2
+        assert is_long_enough("가" * length + ".", length) == single
+        assert is_long_enough("가" * half + ". " + "나" * (length - half) + ".", length) == several
+        assert is_long_enough("가" * half + "\n" + "나" * (length - half), length) == several  # a line ends a sentence
