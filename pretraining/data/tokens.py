@@ -199,8 +199,8 @@ def tokenize_corpus(
         CheckpointError: the tokenizer is unusable.
     """
     files = corpus_files(corpus, "held-out" if split == "held-out" else "train", source=source)
-    open_wordpiece(tokenizer_json)
-    vocabulary = (tokenizer_json, sha256(tokenizer_json))
+    vocabulary = (tokenizer_json, sha256(tokenizer_json) if tokenizer_json.is_file() else "")
+    _opened(vocabulary)  # an unusable one is an error before any work
     parts = [FORMAT, split, vocabulary[1], _digest(corpus, files)]
     digest = fingerprint([*parts, source] if source else parts)
     folder = cache / f"tokens-{split}-{digest[:12]}"
@@ -227,10 +227,14 @@ Vocabulary = tuple[Path, str]
 _tokenizers: dict[Vocabulary, EojeolTokenizer] = {}  # one per process: its cache serves the next file too
 
 
-def _tokenize_file(job: tuple[Path, Vocabulary, Path]) -> None:
-    file, vocabulary, out = job
+def _opened(vocabulary: Vocabulary) -> EojeolTokenizer:
     if vocabulary not in _tokenizers:
         _tokenizers.clear()
         _tokenizers[vocabulary] = EojeolTokenizer(vocabulary[0])
-    shard = _tokenizers[vocabulary].encode(corpus_texts(file))
+    return _tokenizers[vocabulary]
+
+
+def _tokenize_file(job: tuple[Path, Vocabulary, Path]) -> None:
+    file, vocabulary, out = job
+    shard = _opened(vocabulary).encode(corpus_texts(file))
     write_shard(out, shard.columns())

@@ -134,8 +134,8 @@ def special_ids(tokenizer_json: Path) -> SpecialIds:
         CheckpointError: the tokenizer is unusable.
     """
     vocab: dict[str, int] = open_wordpiece(tokenizer_json).get_vocab()
-    unused = (i for token, i in vocab.items() if UNUSED.fullmatch(token))
-    ordinary = sorted(i for token, i in vocab.items() if token not in SPECIAL_TOKENS and not UNUSED.fullmatch(token))
+    unused = {i for token, i in vocab.items() if token[:1] == "[" and UNUSED.fullmatch(token)}
+    ordinary = sorted({i for token, i in vocab.items() if token not in SPECIAL_TOKENS} - unused)
     return SpecialIds(
         pad=vocab["[PAD]"],
         cls=vocab["[CLS]"],

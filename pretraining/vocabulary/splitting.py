@@ -64,18 +64,18 @@ class _Alphabet:
     def __init__(self, tokenizer: "Tokenizer") -> None:
         added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         self.prefix = prefix = tokenizer.model.continuing_subword_prefix
-        starts: set[str] = set()
-        self.continuing: set[str] = set()
-        """Characters that are found behind another one of the same word."""
+        starts, inside = [], []
         for subword in tokenizer.get_vocab(with_added_tokens=False):
-            if not subword or subword in added or BRACKETED.fullmatch(subword):
+            if not subword or subword in added or (subword[0] in "[<" and BRACKETED.fullmatch(subword)):
                 continue
             if prefix and subword.startswith(prefix) and subword != prefix:
-                self.continuing.update(subword[len(prefix) :])
+                inside.append(subword[len(prefix) :])
             else:
-                starts.add(subword[:1])
-                self.continuing.update(subword if not prefix else subword[1:])
-        self.known = starts | self.continuing
+                starts.append(subword[0])
+                inside.append(subword[1:] if prefix else subword)
+        self.continuing = set("".join(inside))
+        """Characters that are found behind another one of the same word."""
+        self.known = self.continuing.union(starts)
         self.alone: set[str] = set()
         """Characters that are a word wherever they stand."""
         if "BertPreTokenizer" in _types(tokenizer.pre_tokenizer):
