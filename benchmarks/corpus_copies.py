@@ -111,10 +111,9 @@ def _edit(rng: random.Random, text: str, pool: Sequence[str]) -> str:
     return " ".join(words)
 
 
-def make_pairs(data: Path, num_documents: int, archive: Path) -> list[Pair]:
-    """Write the archive, copies behind their originals, and return the planted pairs."""
+def make_pairs(data: Path, pools: Sequence[Sequence[str]], num_documents: int, archive: Path) -> list[Pair]:
+    """Write the archive of sentences from POOLS, copies behind their originals, and return the planted pairs."""
     rng = random.Random(7)  # noqa: S311 - no secrets
-    pools = read_sentences(data)
     texts: list[tuple[str, str]] = []
     pairs: list[Pair] = []
     copied = set(rng.sample(range(num_documents - NUM_COPIES), NUM_COPIES))
@@ -157,14 +156,15 @@ def make_pairs(data: Path, num_documents: int, archive: Path) -> list[Pair]:
 def measure_copies(data: Path, num_documents: int, work: Path, tasks: int = 1) -> str:
     """Build the archive, and return the tables of what was merged and of the lengths of sentences."""
     shutil.rmtree(work, ignore_errors=True)
-    pairs = make_pairs(data, num_documents, work / "archive.jsonl.gz")
+    pools = read_sentences(data)
+    pairs = make_pairs(data, pools, num_documents, work / "archive.jsonl.gz")
     # Everything else that drops or changes texts is off: what is missing afterwards is a duplicate.
     cleaning = CleaningConfig(quality=False, min_hangul=0, max_repetition=1, repeated_lines=0, privacy=())
     config = BuildConfig(held_out=0, cleaning=cleaning)
     manifest = build([work / "archive.jsonl.gz"], work / "corpus", config, tasks=tasks)
     sys.stderr.write(f"{manifest.totals.model_dump()}\n")
     kept = {document.id.rpartition("#")[2] for document in read_corpus(work / "corpus")}
-    return f"{table(pairs, kept)}\n{lengths_table(read_sentences(data))}"
+    return f"{table(pairs, kept)}\n{lengths_table(pools)}"
 
 
 def lengths_table(pools: Sequence[Sequence[str]]) -> str:
