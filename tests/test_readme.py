@@ -356,6 +356,15 @@ def test_the_figures_of_speed_are_the_benchmarks() -> None:
             assert quoted <= measured, f"{name}: {quoted - measured}"
 
 
+def test_the_figures_of_the_model_of_comments_are_the_benchmarks() -> None:
+    measured = set(re.findall(r"0\.\d+", read("docs/benchmarks/moderate.md")))
+    for name, model in zip(README, ("댓글 모델", "model of comments"), strict=True):
+        [row] = [line for line in prose(name).splitlines() if line.startswith(f"| {model} |")]
+        quoted = set(re.findall(r"0\.\d+", row))
+        assert len(quoted) >= 2, name
+        assert quoted <= measured, f"{name}: {quoted - measured}"
+
+
 def test_the_settings_of_clustering_have_their_defaults() -> None:
     defaults = ClusteringConfig().model_dump(exclude={"by_category"})
     for name in ("docs/clustering.md", "docs/clustering.en.md"):
