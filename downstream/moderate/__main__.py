@@ -103,6 +103,7 @@ def record_files(folder: Path) -> None:
     own = {
         f"{folder.name}/{path.name}": {"sha256": sha256(path), "size_bytes": path.stat().st_size}
         for path in folder.iterdir()
+        if not path.name.startswith(".")  # the lock of the command that writes the folder
     }
     write_json(manifest, values | {"files": dict(sorted((kept | own).items()))})
 

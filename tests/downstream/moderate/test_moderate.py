@@ -182,6 +182,7 @@ def test_the_manifest_of_the_bundle_lists_the_files(moderator: Moderator, tmp_pa
     manifest = {"schema": 1, "files": {"moderator/old": {}, "encoder/config.json": {"size_bytes": 1}}}
     (tmp_path / "MANIFEST.json").write_text(json.dumps(manifest), encoding="utf-8")
     moderator.save(tmp_path / "moderator")
+    (tmp_path / "moderator" / ".lock").touch()
     record_files(tmp_path / "moderator")
     files = json.loads((tmp_path / "MANIFEST.json").read_text(encoding="utf-8"))["files"]
     named = {"moderator/README.md", "moderator/moderator.json", "moderator/moderator.safetensors"}
