@@ -357,7 +357,8 @@ def test_the_figures_of_speed_are_the_benchmarks() -> None:
 
 
 def test_the_figures_of_the_model_of_comments_are_the_benchmarks() -> None:
-    measured = set(re.findall(r"0\.\d+", read("docs/benchmarks/moderate.md")))
+    [across] = re.findall(r"^\| beep \| k-mhas \|(.*)$", read("docs/benchmarks/moderate.md"), re.MULTILINE)
+    measured = set(re.findall(r"0\.\d+", across))
     for name, model in zip(README, ("댓글 모델", "model of comments"), strict=True):
         [row] = [line for line in prose(name).splitlines() if line.startswith(f"| {model} |")]
         quoted = set(re.findall(r"0\.\d+", row))
