@@ -281,8 +281,8 @@ headline, {three.baseline:.4f} for character n-grams. The difference of the last
 [{three.difference[0]:+.4f}, {three.difference[1]:+.4f}] with 95 % (paired bootstrap, {ROUNDS:,} rounds).
 
 These models learn from the training part of that split alone. One that learns from K-MHaS as well, as the bundled one
-does, has {three.of_both:.4f} for the comment alone: it takes the mean of where the two sources draw their lines, and
-BEEP! calls more comments harmful.
+does, has {three.of_both:.4f} for the comment alone. K-MHaS calls fewer comments harmful than BEEP! does; the model
+draws the line as BEEP! does, which tells offence from hate.
 """
 
 

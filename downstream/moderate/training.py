@@ -1,9 +1,9 @@
 """Train a model of comments: `python -m downstream.moderate train --data ROOT --out FOLDER`.
 
-Comments of all sources are trained on together. A source has a bias of its own, of which the mean is used afterwards,
-because sources draw the line elsewhere. Comments that are harmful without a grade count as offensive and hateful in the
-proportion that a model of the graded ones gives them. Thresholds and scores come from cross-validation, in which
-comments with the same text stay together.
+Comments of all sources are trained on together. A source has a bias of its own, because sources draw the line
+elsewhere; that of the graded ones is used afterwards. Comments that are harmful without a grade count as offensive and
+hateful in the proportion that a model of the graded ones gives them. Thresholds and scores come from cross-validation,
+in which comments with the same text stay together.
 """
 
 import hashlib
@@ -299,6 +299,8 @@ def _fit_targets(
     headlines = NgramSpace.fit(with_headline or [np.empty(0, np.uint32)], recipe.min_frequency)
     names = sorted({comment.source for comment in comments} - {""})
     sources = csr_array([[float(c.source == name) if c.source else 1 / len(names) for name in names] for c in comments])
+    ungraded = {comment.source for comment in comments if comment.label == UNGRADED}
+    used = [k for k, name in enumerate(names) if name not in ungraded] or list(range(len(names)))
     table = words.matrix(hashes)
     headline_table = HEADLINE_SCALE * headlines.matrix(above)
     # Every comment is trained on with its headline and without one.
@@ -310,15 +312,14 @@ def _fit_targets(
     fitted = _regress(
         hstack([table[rows], both, sources[rows]]).tocsr(), targets[rows], recipe.strength, weight, recipe.balance
     )
-    of_ngrams = _without_sources(fitted, len(names))
+    of_ngrams = _of_sources(fitted, len(names), used)
     vectors = np.concatenate([part.vectors for part in parts])
     centre, scale = vectors.mean(axis=0), 1 / np.maximum(vectors.std(axis=0), 1e-6)
     of_vector = Regression(np.zeros((0, len(labels)), np.float32), np.zeros(len(labels), np.float32))
     if encode is not None:
         standard = np.hstack([(vectors - centre) * scale, sources.toarray()])
-        of_vector = _without_sources(
-            _regress(standard, targets, recipe.encoder_strength, np.ones(len(comments)), recipe.balance), len(names)
-        )
+        fitted = _regress(standard, targets, recipe.encoder_strength, np.ones(len(comments)), recipe.balance)
+        of_vector = _of_sources(fitted, len(names), used)
     settings = ModeratorSettings(
         schema=1, labels=list(labels), thresholds={"0.00": 0.5}, encoder_share=recipe.encoder_share
     )
@@ -347,8 +348,8 @@ def _regress(
     return Regression(known, bias)
 
 
-def _without_sources(regression: Regression, number: int) -> Regression:
-    """Return a regression whose bias holds the mean of the sources' biases, its last NUMBER weights."""
+def _of_sources(regression: Regression, number: int, used: Sequence[int]) -> Regression:
+    """Return a regression whose bias holds the mean of some of the sources' NUMBER biases, its last weights."""
     own = len(regression.weights) - number
     weights = regression.weights[:own].astype(np.float16).astype(np.float32)
-    return Regression(weights, regression.bias + regression.weights[own:].mean(axis=0))
+    return Regression(weights, regression.bias + regression.weights[own:][used].mean(axis=0))

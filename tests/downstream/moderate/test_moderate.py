@@ -204,6 +204,25 @@ def test_comments_without_a_grade_are_divided_as_the_graded_ones_are() -> None:
     assert row.argmax() == 1
 
 
+def test_the_line_between_labels_is_that_of_the_graded_source() -> None:
+    """Of a text without a known n-gram, half is harmful in the graded source, and little in the other."""
+    graded = [
+        Comment(f"{text} {k}", label, "a")
+        for label, texts in (("none", PRAISE), ("offensive", ABUSE[:3]), ("hate", ABUSE[3:]))
+        for k, text in enumerate(texts * 3)
+    ]
+    other = [Comment(f"{text} {k}", "none", "b") for k, text in enumerate(PRAISE * 20)]
+    recipe = ModeratorRecipe(sources=[CommentSource(name="a", path="x", layout="beep")], encoder=None, min_frequency=2)
+
+    def harmless(comments: list[Comment]) -> float:
+        examples = Examples.from_comments(comments, None)
+        return float(fit(recipe, examples, examples.take([]), None).probabilities(["ZQX"])[0, 0])
+
+    of_both = harmless([*graded, *other, Comment("멍청한 놈", "harmful", "b")])
+    without_a_source = harmless([replace(comment, source="a") for comment in (*graded, *other)])
+    assert abs(of_both - harmless(graded)) < abs(without_a_source - harmless(graded)) / 2
+
+
 def test_sources_are_read_and_wrong_ones_refused(tmp_path: Path) -> None:
     (tmp_path / "beep.tsv").write_text(
         "comments\tcontain_gender_bias\tbias\thate\n좋다\tFalse\tnone\tnone\n나쁜 놈\tFalse\tothers\thate\n",
