@@ -23,12 +23,11 @@ from eval.board.rows import LeaderboardFile
 from eval.cells.archive import ARCHIVE, pack, restore
 from eval.cells.files import FailedCell
 from eval.cells.manifest import fold_manifest
-from eval.cells.plan import parse_share, plan_cells, share_of
+from eval.cells.plan import parse_share, share_of
 from eval.cells.run import CellRunner
 from eval.contestants.contestant import Cell
-from eval.contestants.encoder import Encoder
 from eval.studies.estimate import dry_run
-from eval.studies.page import write_page
+from eval.studies.page import ArmRecord, write_page
 from eval.studies.recipe import read_study
 from eval.studies.run import StudyRun
 
@@ -93,16 +92,15 @@ def _run_share(
 
     Cells run as soon as their arm is finished, so that no share waits for an arm while it has other work.
     """
-    study, tasks = run.study, [get_task(name) for name in run.study.tasks]
-    arms = list(study.arms)
-    named = [Encoder(name=arm, encoder="-") for arm in arms]
-    mine = {cell.key for cell in share_of(plan_cells(named, tasks, study.seeds), index, count)}
+    arms = list(run.study.arms)
+    # Which cells there are depends on the names alone.
+    named = [ArmRecord(arm=arm, encoder="-", encoder_sha256="") for arm in arms]
+    mine = {cell.key for cell in share_of(run.cells(named), index, count)}
     # Its share of the arms first, so that the shares begin with different ones.
     order = sorted(arms, key=lambda arm: arms.index(arm) % count != index - 1)
     failed: list[FailedCell] = []
     for record in run.make_encoders(order):
-        cells = [cell for cell in plan_cells(run.entries([record]), tasks, study.seeds) if cell.key in mine]
-        failed += run_cells(cells).failed
+        failed += run_cells([cell for cell in run.cells([record]) if cell.key in mine]).failed
     return failed
 
 
@@ -113,7 +111,7 @@ def _run_all(
     study, tasks = run.study, [get_task(name) for name in run.study.tasks]
     records = {record.arm: record for record in run.make_encoders(list(study.arms))}
     ordered = [records[arm] for arm in study.arms]
-    runner = run_cells(plan_cells(run.entries(ordered), tasks, study.seeds))
+    runner = run_cells(run.cells(ordered))
     table = run.table(runner)
     board = LeaderboardFile(
         schema=1,

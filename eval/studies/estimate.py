@@ -74,7 +74,7 @@ class _Estimator:
         pretraining = self._pretraining(name)
         record = self._run.made(name)
         cells, seconds = 0, 0.0
-        for task in map(get_task, study.tasks):
+        for task in map(get_task, study.tasks_of(name)):
             left = study.seeds - (self._num_finished(record, task) if record else 0)
             cells += left
             seconds += left * self._cell_s(name, task) if left else 0.0

@@ -78,6 +78,8 @@ class Arm(Config):
     """Existing encoder, as a folder, hub id or known name; nothing is pretrained then."""
     finetune: dict[str, Any] = Field(default_factory=dict)
     """Overrides of the study's fine-tuning."""
+    tasks: list[str] | None = None
+    """Those of the study's that it is scored on; None: all. Some networks have no head for some tasks."""
     at: float | None = None
     """Position on the axis of the chart."""
     line: str = ""
@@ -154,11 +156,16 @@ class Study(Config):
         """Return an arm's overrides of a task's fine-tuning defaults; without a name, those of tasks not named."""
         return self.finetune | self.task_finetune.get(task, {}) | self.arms[arm].finetune
 
+    def tasks_of(self, arm: str) -> list[str]:
+        """Return the tasks that an arm is scored on, in the study's order."""
+        own = self.arms[arm].tasks
+        return [task for task in self.tasks if own is None or task in own]
+
     def same_run(self, arm: str) -> list[str]:
         """Return the arms whose encoders come from the same run as an arm's, the arm included."""
 
         def run(name: str) -> dict[str, Any]:
-            return self.arms[name].model_dump(exclude={"title", "quarters", "finetune", "at", "line"})
+            return self.arms[name].model_dump(exclude={"title", "quarters", "finetune", "tasks", "at", "line"})
 
         return [name for name in self.arms if run(name) == run(arm)]
 
@@ -246,6 +253,8 @@ def _check_arm(study: Study, name: str, where: str) -> None:
     arm, encoder = study.arms[name], study.encoder_of(name)
     if (arm.at is None) is not (study.axis is None):
         raise RecipeError(where, "`at` and `axis` go together", "give every arm its position, or leave out both")
+    for task in set(arm.tasks or ()) - set(study.tasks):
+        raise RecipeError(where, f"'{task}' is not a task of the study", suggest(task, study.tasks))
     if (arm.encoder and arm.is_random) or (encoder and (arm.pretraining or arm.quarters != QUARTERS)):
         raise RecipeError(where, "an existing encoder is not pretrained", "leave out one of the two")
     is_complete = not (encoder or arm.is_random or arm.quarters != QUARTERS)

@@ -26,6 +26,7 @@ from eval.cells.archive import ARMS
 from eval.cells.files import find_cells
 from eval.cells.plan import plan_cells
 from eval.cells.run import CellRunner
+from eval.contestants.contestant import Cell
 from eval.contestants.encoder import Encoder
 from eval.studies.page import ArmRecord
 from eval.studies.recipe import QUARTERS, Study
@@ -179,8 +180,7 @@ class StudyRun:
         return None
 
     def _is_scored(self, record: ArmRecord) -> bool:
-        cells = plan_cells(self.entries([record]), [get_task(name) for name in self.study.tasks], self.study.seeds)
-        runner = CellRunner(cells, root=self.root, out=self.out, elsewhere=self.elsewhere)
+        runner = CellRunner(self.cells([record]), root=self.root, out=self.out, elsewhere=self.elsewhere)
         return not runner.unfinished() and not runner.failed
 
     def _folder(self, arm: str, plan: Plan) -> Path:
@@ -300,6 +300,18 @@ class StudyRun:
                 task_finetune={task: self.study.finetune_of(record.arm, task) for task in self.study.task_finetune},
             )
             for record in records
+        ]
+
+    def cells(self, records: Sequence[ArmRecord]) -> list[Cell]:
+        """Return the cells of arms, task by task."""
+        return [
+            cell
+            for name in self.study.tasks
+            for cell in plan_cells(
+                self.entries([record for record in records if name in self.study.tasks_of(record.arm)]),
+                [get_task(name)],
+                self.study.seeds,
+            )
         ]
 
     def table(self, runner: CellRunner) -> Table:

@@ -423,6 +423,7 @@ def test_a_wrong_study_is_reported_before_anything_runs(study: Path, fails: Fail
         ("is_random = true", "is_random = true\nat = 1.0", "axis"),
         ("is_random = true", "is_random = true\nfirst = { tokens = 1_000 }", "first phase"),
         ("quarters = 2", "quarters = 2\nfirst = { tokens = 1_000 }", "first phase"),
+        ("tokens = 1_500", 'tokens = 1_500\ntasks = ["nmsc-sample"]', "nmsc-sample"),
         ("tokens = 1_500", "tokens = 1_500\nfirst = { tokens = 1_500 }", "first phase"),
         ("tokens = 1_500", "first = { tokens = 1_500, pretraining = { loop = { rate = 1 } } }", "loop.rate"),
     ]
@@ -432,6 +433,16 @@ def test_a_wrong_study_is_reported_before_anything_runs(study: Path, fails: Fail
         study.write_text(text.replace(before, after), encoding="utf-8")
         with fails(RecipeError, "", what):
             read_study(str(study))
+
+
+def test_an_arm_may_be_scored_on_some_of_the_tasks(study: Path) -> None:
+    both = ["nsmc-sample", "klue-sts-sample"]
+    found = read_study(str(study), [f"tasks={json.dumps(both)}", 'arms.rtd.tasks=["nsmc-sample"]'])
+    assert found.tasks_of("mlm") == both
+    run = StudyRun(found, root=study.parent, work=study.parent, out=study.parent, num_workers=1)
+    cells = run.cells([ArmRecord(arm=arm, encoder="-", encoder_sha256="") for arm in found.arms])
+    assert len(cells) == found.seeds * (2 * len(found.arms) - 1)
+    assert {cell.task.name for cell in cells if cell.model.name == "rtd"} == {"nsmc-sample"}
 
 
 def test_another_scale_is_set_on_the_command_line(study: Path, fails: Fails) -> None:
