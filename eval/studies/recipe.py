@@ -196,7 +196,8 @@ class Study(Config):
             values = merge(values, settings.first.pretraining)
         values["data"] = values.get("data", {}) | {"corpus": str(corpus), "tokenizer": str(tokenizer)}
         # Valid until the rows are counted and the steps are known.
-        values["loop"] = values.get("loop", {}) | {"warmup_steps": 0, "steps": 1}
+        loop = values.get("loop", {})
+        values["loop"] = loop | {"warmup_steps": 0, "steps": 1 + loop.get("decay_steps", 0)}
         return check_recipe(values, f"study {self.name}, arm {arm}")
 
 

@@ -445,6 +445,11 @@ def test_an_arm_may_be_scored_on_some_of_the_tasks(study: Path) -> None:
     assert {cell.task.name for cell in cells if cell.model.name == "rtd"} == {"nsmc-sample"}
 
 
+def test_an_arm_may_decay_in_its_last_steps(study: Path) -> None:
+    found = read_study(str(study), ['arms.mlm.pretraining.loop={decay="warmup_stable_decay", decay_steps=20}'])
+    assert found.recipe_of("mlm", Path("c"), Path("v")).loop.decay_steps == 20
+
+
 def test_another_scale_is_set_on_the_command_line(study: Path, fails: Fails) -> None:
     found = read_study(str(study), ["tokens=2_000_000_000", "pretraining.model.num_hidden_layers=12"])
     assert found.tokens == 2_000_000_000
