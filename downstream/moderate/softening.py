@@ -1,20 +1,19 @@
 """Softer wordings of a comment: heavy words are masked, replaced by neutral ones, or left out, until it passes.
 
 Single words, pairs and triples of the heaviest are tried first. Where they do not suffice, words are edited one by one,
-the rest weighed again after each, and every word is put back without which the comment passes all the same. An eojeol
-of several content words is edited in parts. An edit changes no other character, so line breaks and the words around it
-stay. A proposal says what remains of the comment, and whether it passes: an editor decides.
+the heaviest of the rest weighed again after each, and every word is put back without which the comment passes all the
+same. An eojeol of several content words is edited in parts. An edit changes no other character, so line breaks and the
+words around it stay. A proposal says what remains of the comment, and whether it passes: an editor decides.
 """
 
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from corpora.foundation.config import load_toml
 from corpora.foundation.files import package_path
@@ -29,8 +28,9 @@ MASK = "○"
 MASKED = re.compile(r"[^\W_]")
 """Letters and digits, which may stand for letters."""
 MAX_EDITS = 12
-SCORED_CHARACTERS, FEWEST_UNITS = 12_000, 4
-"""Characters that are scored in a step, which keeps the time for a long comment within seconds."""
+SCORED_CHARACTERS, LATER_CHARACTERS, FEWEST_UNITS = 12_000, 1_200, 4
+"""Characters that are scored in the first steps and in each later one, which keeps the time for a long comment within
+seconds; the units that are tried in any case."""
 LARGEST_SEARCH = (MAX_OCCLUSIONS, 10, 7)
 """Units of which all sets of one, two and three are tried, before edits are added one by one."""
 CONTENT_TAGS = frozenset({"NNG", "NNP", "NR", "XR", "VV", "VA", "MAG"})
@@ -82,26 +82,36 @@ def soften_with(
     [row] = moderator.probabilities([text], [headline])
     if float(row @ moderator.severities()) < threshold:
         return ()
-    return tuple(_soften(moderator, text, headline, threshold, manner) for manner in MANNERS)
-
-
-def _soften(moderator: Moderator, text: str, headline: str | None, threshold: float, manner: Manner) -> Softened:
     words = content_words(text)
     units = _heaviest(moderator, text, [p for unit in units_of(text) for p in parts_of(unit, words)], headline)
-    [row] = moderator.probabilities([text], [headline])
-    edits, row = _fewest(moderator, text, headline, threshold, manner, units, words) or ({}, row)
+    return tuple(_soften(moderator, text, headline, threshold, manner, units, words, row) for manner in MANNERS)
+
+
+def _soften(
+    moderator: Moderator,
+    text: str,
+    headline: str | None,
+    threshold: float,
+    manner: Manner,
+    units: Sequence[tuple[int, int]],
+    words: Sequence[tuple[int, int]],
+    row: Probabilities,
+) -> Softened:
+    ranked, found = _fewest(moderator, text, headline, threshold, manner, units, words)
+    edits, row = found or ({}, row)
+    most = max(FEWEST_UNITS, LATER_CHARACTERS // max(1, len(text)))
     for _ in range(MAX_EDITS - len(edits)):
-        tried = list(_next_edits(text, units, edits, manner))
+        tried = list(islice(_next_edits(text, ranked, edits, manner), most))
         if float(row @ moderator.severities()) < threshold or not tried:
             break
-        best, row = _mildest(moderator, text, headline, manner, tried)
-        edits = tried[best]
+        edits, row = _mildest(moderator, text, headline, manner, tried)
     while len(edits) > 1 and float(row @ moderator.severities()) < threshold:
-        fewer = [{unit: new for unit, new in edits.items() if unit != left_out} for left_out in edits]
-        best, other = _mildest(moderator, text, headline, manner, fewer)
+        lightest = sorted(edits, key=ranked.index, reverse=True)[:most]
+        fewer = [{unit: new for unit, new in edits.items() if unit != left_out} for left_out in lightest]
+        remaining, other = _mildest(moderator, text, headline, manner, fewer)
         if float(other @ moderator.severities()) >= threshold:
             break
-        edits, row = fewer[best], other
+        edits, row = remaining, other
     score = float(row @ moderator.severities())
     ordered = sorted(edits.items())
     return Softened(
@@ -123,29 +133,30 @@ def _fewest(
     manner: Manner,
     units: Sequence[tuple[int, int]],
     words: Sequence[tuple[int, int]],
-) -> tuple[dict[tuple[int, int], str], NDArray[np.float64]] | None:
-    """Return the edits of one, two or three units that suffice, with the probabilities after them; None if none do.
+) -> tuple[list[tuple[int, int]], tuple[dict[tuple[int, int], str], Probabilities] | None]:
+    """Return the units that can be edited, and the edits of one, two or three that suffice; None if none do.
 
-    Of those of one size, the edits that touch the fewest content words, and of these the mildest. Pairs and triples are
-    made of the units that weigh most, so many as there is time for.
+    The units come in the order of what editing one alone saves, the edits with the probabilities after them: of those
+    of one size, the edits that touch the fewest content words, and of these the mildest. Pairs and triples are made of
+    the first units, so many as there is time for.
     """
-    alone = [unit for unit in units if replacement(text[slice(*unit)], manner) != text[slice(*unit)]]
+    ranked = [unit for unit in units if replacement(text[slice(*unit)], manner) != text[slice(*unit)]]
     for size, most in enumerate(LARGEST_SEARCH, start=1):
         tried = [
             {unit: replacement(text[slice(*unit)], manner) for unit in chosen}
-            for chosen in combinations(alone[:most], size)
+            for chosen in combinations(ranked[:most], size)
         ]
         if not tried or (size > 1 and len(tried) * len(text) > SCORED_CHARACTERS):
-            return None
+            break
         rows = moderator.probabilities([apply(text, each, manner) for each in tried], [headline] * len(tried))
         scores = moderator.scores(rows)
         enough = np.flatnonzero(scores < threshold)
         if len(enough):
             best = min(map(int, enough), key=lambda k: (-share_kept(words, list(tried[k])), float(scores[k])))
-            return tried[best], rows[best]
+            return ranked, (tried[best], rows[best])
         if size == 1:
-            alone = [alone[k] for k in scores.argsort()]
-    return None
+            ranked = [ranked[k] for k in scores.argsort()]
+    return ranked, None
 
 
 def _heaviest(
@@ -163,12 +174,12 @@ def _heaviest(
 
 
 def _mildest(
-    moderator: Moderator, text: str, headline: str | None, manner: Manner, tried: Sequence[Edits]
-) -> tuple[int, Probabilities]:
-    """Return which of some edits leaves the lowest score, and the probabilities after it."""
+    moderator: Moderator, text: str, headline: str | None, manner: Manner, tried: Sequence[dict[tuple[int, int], str]]
+) -> tuple[dict[tuple[int, int], str], Probabilities]:
+    """Return those edits that leave the lowest score, and the probabilities after them."""
     rows = moderator.probabilities([apply(text, each, manner) for each in tried], [headline] * len(tried))
     best = int(moderator.scores(rows).argmin())
-    return best, rows[best]
+    return tried[best], rows[best]
 
 
 def _next_edits(

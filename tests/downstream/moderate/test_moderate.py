@@ -16,7 +16,16 @@ from downstream.moderate.evasion import DISGUISES, disguise
 from downstream.moderate.features import NgramSpace, jamo_stream, ngram_hashes
 from downstream.moderate.model import Moderator, Probabilities, units_of
 from downstream.moderate.normalization import read, readings
-from downstream.moderate.softening import apply, share_kept, soften_with
+from downstream.moderate.softening import (
+    FEWEST_UNITS,
+    LATER_CHARACTERS,
+    MANNERS,
+    MAX_EDITS,
+    SCORED_CHARACTERS,
+    apply,
+    share_kept,
+    soften_with,
+)
 from downstream.moderate.sources import Comment, CommentSource, read_comments
 from downstream.moderate.training import Examples, ModeratorRecipe, fit
 
@@ -129,6 +138,25 @@ def test_softened_comments_pass_and_keep_the_rest(moderator: Moderator) -> None:
         assert "연기가 좋았다" in each.text, "of a long comment, the heavy parts are edited"
     assert share_kept([(0, 2), (3, 4), (5, 6), (7, 8)], [(0, 2)]) == 0.75
     assert share_kept([], [(0, 2)]) == 1
+
+
+def test_after_each_edit_of_a_long_comment_only_the_heaviest_words_are_tried(
+    moderator: Moderator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A score that each of 20 insults raises, so that the last edits that are tried do not suffice either."""
+    text = " ".join(f"쓰레기 같은 놈 {k} 멍청한 소리" for k in range(20))
+    scored: list[int] = []
+
+    def probabilities(_self: Moderator, texts: Sequence[str], _headlines: object = None) -> Probabilities:
+        scored.append(sum(map(len, texts)))
+        heavy = np.array([0.6 + 0.01 * (t.count("쓰레기") + t.count("멍청")) for t in texts])
+        return np.stack([heavy if label == "hate" else 1 - heavy for label in moderator.labels], axis=1)
+
+    monkeypatch.setattr(Moderator, "probabilities", probabilities)
+    found = soften_with(moderator, text)
+    assert (len(found[0].edits), {each.is_below for each in found}) == (MAX_EDITS, {False})
+    later = max(LATER_CHARACTERS, FEWEST_UNITS * len(text))
+    assert sum(scored) <= len(text) + len(MANNERS) * (SCORED_CHARACTERS + MAX_EDITS * later) + SCORED_CHARACTERS
 
 
 def test_of_two_edits_that_suffice_the_one_that_leaves_the_content_words_is_proposed(
