@@ -21,7 +21,9 @@ from downstream.moderate.model import MAX_OCCLUSIONS, Moderator, Probabilities, 
 from downstream.writing.morphemes import analyze
 
 Manner: TypeAlias = Literal["mask", "neutral", "omit"]
-Edits: TypeAlias = Mapping[tuple[int, int], str]
+Unit: TypeAlias = tuple[int, int]
+"""Offsets of a part of a comment."""
+Edits: TypeAlias = Mapping[Unit, str]
 """Offsets → what stands there."""
 MANNERS: tuple[Manner, ...] = get_args(Manner)
 MASK = "○"
@@ -29,8 +31,8 @@ MASKED = re.compile(r"[^\W_]")
 """Letters and digits, which may stand for letters."""
 MAX_EDITS = 12
 SCORED_CHARACTERS, LATER_CHARACTERS, FEWEST_UNITS = 12_000, 1_200, 4
-"""Characters that are scored in the first steps and in each later one, which keeps the time for a long comment within
-seconds; the units that are tried in any case."""
+"""Characters that are scored in the first steps and in each later one, which bounds the time for a long comment; the
+units that are tried in any case."""
 LARGEST_SEARCH = (MAX_OCCLUSIONS, 10, 7)
 """Units of which all sets of one, two and three are tried, before edits are added one by one."""
 CONTENT_TAGS = frozenset({"NNG", "NNP", "NR", "XR", "VV", "VA", "MAG"})
@@ -74,6 +76,29 @@ def neutral_words() -> Mapping[str, str]:
     return dict(sorted(words.items(), key=lambda pair: -len(pair[0])))
 
 
+@dataclass(frozen=True)
+class _Flagged:
+    """A comment at or above the threshold, and the parts of it that may be edited."""
+
+    moderator: Moderator
+    text: str
+    headline: str | None
+    threshold: float
+    words: Sequence[Unit]
+    """Its content words."""
+    units: Sequence[Unit]
+
+    def scored(self, tried: Sequence[Edits], manner: Manner) -> tuple[Probabilities, Probabilities]:
+        """Return the probabilities of the labels after each of some edits, (N, C), and the scores, (N,)."""
+        texts = [apply(self.text, each, manner) for each in tried]
+        rows = self.moderator.probabilities(texts, [self.headline] * len(tried))
+        return rows, self.moderator.scores(rows)
+
+    def is_below(self, row: Probabilities) -> bool:
+        """Whether a comment with these probabilities passes."""
+        return float(row @ self.moderator.severities()) < self.threshold
+
+
 def soften_with(
     moderator: Moderator, text: str, headline: str | None = None, *, precision: float = 0.8
 ) -> tuple[Softened, ...]:
@@ -84,84 +109,64 @@ def soften_with(
         return ()
     words = content_words(text)
     units = _heaviest(moderator, text, [p for unit in units_of(text) for p in parts_of(unit, words)], headline)
-    return tuple(_soften(moderator, text, headline, threshold, manner, units, words, row) for manner in MANNERS)
+    comment = _Flagged(moderator, text, headline, threshold, words, units)
+    return tuple(_soften(comment, manner, row) for manner in MANNERS)
 
 
-def _soften(
-    moderator: Moderator,
-    text: str,
-    headline: str | None,
-    threshold: float,
-    manner: Manner,
-    units: Sequence[tuple[int, int]],
-    words: Sequence[tuple[int, int]],
-    row: Probabilities,
-) -> Softened:
-    ranked, found = _fewest(moderator, text, headline, threshold, manner, units, words)
+def _soften(comment: _Flagged, manner: Manner, row: Probabilities) -> Softened:
+    text = comment.text
+    ranked, found = _fewest(comment, manner)
     edits, row = found or ({}, row)
     most = max(FEWEST_UNITS, LATER_CHARACTERS // max(1, len(text)))
     for _ in range(MAX_EDITS - len(edits)):
         tried = list(islice(_next_edits(text, ranked, edits, manner), most))
-        if float(row @ moderator.severities()) < threshold or not tried:
+        if comment.is_below(row) or not tried:
             break
-        edits, row = _mildest(moderator, text, headline, manner, tried)
-    while len(edits) > 1 and float(row @ moderator.severities()) < threshold:
+        edits, row = _mildest(comment, manner, tried)
+    while len(edits) > 1 and comment.is_below(row):
         lightest = sorted(edits, key=ranked.index, reverse=True)[:most]
         fewer = [{unit: new for unit, new in edits.items() if unit != left_out} for left_out in lightest]
-        remaining, other = _mildest(moderator, text, headline, manner, fewer)
-        if float(other @ moderator.severities()) >= threshold:
+        remaining, other = _mildest(comment, manner, fewer)
+        if not comment.is_below(other):
             break
         edits, row = remaining, other
-    score = float(row @ moderator.severities())
     ordered = sorted(edits.items())
     return Softened(
         manner=manner,
         text=apply(text, edits, manner),
         edits=tuple(Edit(s, e, text[s:e], new) for (s, e), new in ordered),
-        probabilities=dict(zip(moderator.labels, map(float, row), strict=True)),
-        score=score,
-        is_below=score < threshold,
-        kept=share_kept(words, [unit for unit, _ in ordered]),
+        probabilities=dict(zip(comment.moderator.labels, map(float, row), strict=True)),
+        score=float(row @ comment.moderator.severities()),
+        is_below=comment.is_below(row),
+        kept=share_kept(comment.words, [unit for unit, _ in ordered]),
     )
 
 
-def _fewest(
-    moderator: Moderator,
-    text: str,
-    headline: str | None,
-    threshold: float,
-    manner: Manner,
-    units: Sequence[tuple[int, int]],
-    words: Sequence[tuple[int, int]],
-) -> tuple[list[tuple[int, int]], tuple[dict[tuple[int, int], str], Probabilities] | None]:
+def _fewest(comment: _Flagged, manner: Manner) -> tuple[list[Unit], tuple[dict[Unit, str], Probabilities] | None]:
     """Return the units that can be edited, and the edits of one, two or three that suffice; None if none do.
 
     The units come in the order of what editing one alone saves, the edits with the probabilities after them: of those
     of one size, the edits that touch the fewest content words, and of these the mildest. Pairs and triples are made of
     the first units, so many as there is time for.
     """
-    ranked = [unit for unit in units if replacement(text[slice(*unit)], manner) != text[slice(*unit)]]
+    text = comment.text
+    new = {unit: replacement(text[slice(*unit)], manner) for unit in comment.units}
+    ranked = [unit for unit in comment.units if new[unit] != text[slice(*unit)]]
     for size, most in enumerate(LARGEST_SEARCH, start=1):
-        tried = [
-            {unit: replacement(text[slice(*unit)], manner) for unit in chosen}
-            for chosen in combinations(ranked[:most], size)
-        ]
+        tried = [{unit: new[unit] for unit in chosen} for chosen in combinations(ranked[:most], size)]
         if not tried or (size > 1 and len(tried) * len(text) > SCORED_CHARACTERS):
             break
-        rows = moderator.probabilities([apply(text, each, manner) for each in tried], [headline] * len(tried))
-        scores = moderator.scores(rows)
-        enough = np.flatnonzero(scores < threshold)
+        rows, scores = comment.scored(tried, manner)
+        enough = np.flatnonzero(scores < comment.threshold)
         if len(enough):
-            best = min(map(int, enough), key=lambda k: (-share_kept(words, list(tried[k])), float(scores[k])))
+            best = min(map(int, enough), key=lambda k: (-share_kept(comment.words, list(tried[k])), float(scores[k])))
             return ranked, (tried[best], rows[best])
         if size == 1:
             ranked = [ranked[k] for k in scores.argsort()]
     return ranked, None
 
 
-def _heaviest(
-    moderator: Moderator, text: str, units: Sequence[tuple[int, int]], headline: str | None
-) -> list[tuple[int, int]]:
+def _heaviest(moderator: Moderator, text: str, units: Sequence[Unit], headline: str | None) -> list[Unit]:
     """Return at most `MAX_OCCLUSIONS` units, fewer of a long text: those of the heaviest groups of neighbours."""
     most = max(FEWEST_UNITS, min(MAX_OCCLUSIONS, SCORED_CHARACTERS // max(1, len(text))))
     size = -(-len(units) // most)
@@ -174,17 +179,15 @@ def _heaviest(
 
 
 def _mildest(
-    moderator: Moderator, text: str, headline: str | None, manner: Manner, tried: Sequence[dict[tuple[int, int], str]]
-) -> tuple[dict[tuple[int, int], str], Probabilities]:
+    comment: _Flagged, manner: Manner, tried: Sequence[dict[Unit, str]]
+) -> tuple[dict[Unit, str], Probabilities]:
     """Return those edits that leave the lowest score, and the probabilities after them."""
-    rows = moderator.probabilities([apply(text, each, manner) for each in tried], [headline] * len(tried))
-    best = int(moderator.scores(rows).argmin())
+    rows, scores = comment.scored(tried, manner)
+    best = int(scores.argmin())
     return tried[best], rows[best]
 
 
-def _next_edits(
-    text: str, units: Sequence[tuple[int, int]], edits: Edits, manner: Manner
-) -> Iterator[dict[tuple[int, int], str]]:
+def _next_edits(text: str, units: Sequence[Unit], edits: Edits, manner: Manner) -> Iterator[dict[Unit, str]]:
     """Yield the edits with one more; a word whose neutral one did not suffice is masked."""
     for unit in units:
         word = text[slice(*unit)]
@@ -214,21 +217,21 @@ def apply(text: str, edits: Edits, manner: Manner) -> str:
     return BLANKS.sub(" ", edited).strip() if manner == "omit" else edited
 
 
-def content_words(text: str) -> list[tuple[int, int]]:
+def content_words(text: str) -> list[Unit]:
     """Return the content words of a text as offsets, in order."""
     [morphemes] = analyze([(0, text)])
     tagged = ((m.start, m.end) for m in morphemes if m.tag.partition("-")[0] in CONTENT_TAGS)
     return sorted({(start, end) for start, end in tagged if start < end})
 
 
-def parts_of(unit: tuple[int, int], words: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def parts_of(unit: Unit, words: Sequence[Unit]) -> list[Unit]:
     """Divide a unit before each but the first of its content words."""
     start, end = unit
     cuts = [start, *[first for first, _ in words if start <= first < end][1:], end]
     return [(a, b) for a, b in pairwise(cuts) if a < b]
 
 
-def share_kept(words: Sequence[tuple[int, int]], edited: Sequence[tuple[int, int]]) -> float:
+def share_kept(words: Sequence[Unit], edited: Sequence[Unit]) -> float:
     """Return the share of words that no edit touches; 1 if there are none."""
     touched = sum(any(start < e and s < end for s, e in edited) for start, end in words)
     return 1 - touched / len(words) if words else 1.0

@@ -1,9 +1,9 @@
 """Train a model of comments: `python -m downstream.moderate train --data ROOT --out FOLDER`.
 
-Comments of all sources are trained on together. A source has a bias of its own, because sources draw the line
-elsewhere; that of the graded ones is used afterwards. Comments that are harmful without a grade count as offensive and
-hateful in the proportion that a model of the graded ones gives them. Thresholds and scores come from cross-validation,
-in which comments with the same text stay together.
+Comments of all sources are trained on together. A source has a bias of its own, because sources differ in what they
+call harmful; that of the graded ones is used afterwards. Comments that are harmful without a grade count as offensive
+and hateful in the proportion that a model of the graded ones gives them. Thresholds and scores come from
+cross-validation, in which comments with the same text stay together.
 """
 
 import hashlib

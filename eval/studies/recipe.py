@@ -78,7 +78,7 @@ class Arm(Config):
     """Existing encoder, as a folder, hub id or known name; nothing is pretrained then."""
     finetune: dict[str, Any] = Field(default_factory=dict)
     """Overrides of the study's fine-tuning."""
-    tasks: list[str] | None = None
+    tasks: list[str] | None = Field(default=None, min_length=1)
     """Those of the study's that it is scored on; None: all. Some networks have no head for some tasks."""
     at: float | None = None
     """Position on the axis of the chart."""
