@@ -11,6 +11,8 @@ CONSTRAINTS ?= constraints.txt
 INSTALL_OPTIONS ?= --quiet
 # Folder of the published encoder that the bundled models learn vectors from; benchmarks.teacher makes it.
 TEACHER ?= teachers/e5-small
+# Articles with titles, from which the model of headlines learns.
+HEADLINES := press_releases_municipal.jsonl.gz press_releases_korea_kr.jsonl.gz boddari_wikinews.csv
 SOURCES := corpora pretraining downstream eval apps pressbert benchmarks examples tests
 
 .DEFAULT_GOAL := help
@@ -43,6 +45,8 @@ check: $(VENV)/dev  ## Format, lint, types, spelling
 bundled: $(VENV)/run  ## Retrain the models that come with the package, from the text under PRESSBERT_DATA
 	$(BIN)/python -m downstream.bundle --teacher $(TEACHER)
 	$(BIN)/python -m downstream.moderate train --out downstream/bundled/moderator
+	$(BIN)/python -m downstream.headline train $(addprefix $(PRESSBERT_DATA)/corpus/,$(HEADLINES)) --out runs/compressor
+	cp runs/compressor/* downstream/headlines/compressor/
 
 reference: $(VENV)/run  ## Regenerate docs/reports/ from the data under PRESSBERT_DATA
 	$(BIN)/python -m eval.reference

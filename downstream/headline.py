@@ -1,16 +1,18 @@
-"""Headlines for an article: generated ones that keep to its facts, and the best sentence of its lead.
+"""Headlines for an article: sentences of its lead that are shortened, and the best one as it is.
 
-    python -m downstream.headline train PAIRS… --model FOLDER --out DIR
-    python -m downstream.headline evaluate PAIRS… --model DIR
-    python -m downstream.headline write FILE… --model DIR [--json]
+    python -m downstream.headline write FILE… [--model DIR] [--json]
+    python -m downstream.headline train PAIRS… --out DIR [--encoder FOLDER]
+    python -m downstream.headline train PAIRS… --out DIR --model FOLDER
+    python -m downstream.headline evaluate PAIRS… [--model DIR]
 
-PAIRS are files of articles with titles, in any format of `corpora.documents`; FOLDER is a result of the pretraining
-objective `bart`, `t5`, `hybrid` or `gpt`. A generated headline with a number or a name that the article does not have
-is refused (`downstream.headlines.facts`). No generating model is bundled: without one, the headline is extractive.
+PAIRS are files of articles with titles, in any format of `corpora.documents`. Without `--model` a network learns which
+words of a sentence a headline keeps (`downstream.headlines.compression`); with the result of the pretraining objective
+`bart`, `t5`, `hybrid` or `gpt`, that model learns to generate. A headline with a number or a name that the article
+does not have is refused (`downstream.headlines.facts`).
 
 >>> article = "강릉시는 5일 시내버스 12대를 늘린다고 밝혔다. 새 버스는 다음 달부터 다닌다. 시민들은 반겼다."
->>> [found.is_extractive for found in headline(article)]
-[True]
+>>> headline(article)[-1].text
+'강릉시는 5일 시내버스 12대를 늘린다고 밝혔다.'
 """
 
 import argparse
@@ -24,14 +26,15 @@ from pathlib import Path
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import alone
-from downstream.headlines.writer import NUM_BEAMS, Candidate, Headline, HeadlineWriter
+from downstream.headlines.compression import BUNDLED
+from downstream.headlines.writer import NUM_BEAMS, Candidate, Headline, HeadlineWriter, bundled_writer
 
 __all__ = ["Candidate", "Headline", "HeadlineWriter", "headline", "main"]
 
 
 @functools.cache
 def _writer(model: str) -> HeadlineWriter:
-    return HeadlineWriter.load(model) if model else HeadlineWriter()
+    return HeadlineWriter.load(model) if model else bundled_writer()
 
 
 def headline(article: str, *, model: str | Path = "", count: int = 3) -> list[Headline]:
@@ -39,11 +42,11 @@ def headline(article: str, *, model: str | Path = "", count: int = 3) -> list[He
 
     Args:
         article: raw text.
-        model: folder that `python -m downstream.headline train` saved; default: no generated headlines.
-        count: number of generated headlines.
+        model: folder that `python -m downstream.headline train` saved; default: the model that comes with the package.
+        count: number of headlines beside the extractive one.
 
     Returns:
-        At most COUNT generated headlines, fewer if the others were refused, and the best sentence of the lead; empty
+        At most COUNT headlines of the model, fewer if the others were refused, and the best sentence of the lead; empty
         for a text without a sentence.
 
     Raises:
@@ -55,10 +58,15 @@ def headline(article: str, *, model: str | Path = "", count: int = 3) -> list[He
 
 def _train(arguments: argparse.Namespace) -> None:
     from downstream.finetuning.arguments import parse_overrides
+    from downstream.headlines.compression_training import train_compression
     from downstream.headlines.training import train_headlines
 
+    overrides = parse_overrides(arguments.set)
     with alone(arguments.out):
-        facts = train_headlines(arguments.files, arguments.model, arguments.out, parse_overrides(arguments.set))
+        if arguments.model:
+            facts = train_headlines(arguments.files, arguments.model, arguments.out, overrides)
+        else:
+            facts = train_compression(arguments.files, arguments.out, arguments.encoder, overrides)
     sys.stdout.write(json.dumps({"num_pairs": facts["num_pairs"], "losses": facts["losses"]}) + "\n")
 
 
@@ -67,14 +75,14 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from downstream.headlines.pairs import read_pairs
 
     pairs = read_pairs(arguments.files, arguments.split)[: arguments.limit]
-    scores = evaluate_headlines(HeadlineWriter.load(arguments.model), pairs, num_beams=arguments.beams)
+    scores = evaluate_headlines(_writer(str(arguments.model or "")), pairs, num_beams=arguments.beams)
     sys.stdout.write(json.dumps(scores.as_json(), indent=1) + "\n")
 
 
 def _write(arguments: argparse.Namespace) -> None:
     from corpora.documents import read_documents
 
-    writer = HeadlineWriter.load(arguments.model) if arguments.model else HeadlineWriter()
+    writer = _writer(str(arguments.model or ""))
     for file in arguments.files:
         for document in read_documents(file, text_unit="file"):
             found = writer.write(document.text, arguments.count, max(arguments.count, arguments.beams))
@@ -101,19 +109,18 @@ def main(argv: list[str] | None = None) -> int:
         help="train: on pairs of title and body; evaluate: on held-out ones, as JSON; write: headlines of articles",
     )
     parser.add_argument("files", nargs="+", type=Path, help="files of articles; a .txt file is one article")
-    parser.add_argument("--model", type=Path, help="folder of the model; write: default none, extractive headlines")
+    parser.add_argument("--model", type=Path, help="train: a model that generates; others: a trained folder")
+    parser.add_argument("--encoder", default=BUNDLED, help="train without --model: folder of a BERT")
     parser.add_argument("--out", type=Path, help="train: folder for the trained model")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="train: e.g. --set epochs=3")
-    parser.add_argument("--beams", type=int, default=NUM_BEAMS, help="beams of the search")
+    parser.add_argument("--beams", type=int, default=NUM_BEAMS, help="candidates of an article")
     parser.add_argument("--split", choices=("dev", "test"), default="test", help="evaluate: which held-out pairs")
     parser.add_argument("--limit", type=int, help="evaluate: the first N pairs only")
-    parser.add_argument("--count", type=int, default=3, help="write: generated headlines of an article")
+    parser.add_argument("--count", type=int, default=3, help="write: headlines beside the extractive one")
     parser.add_argument("--json", action="store_true", help="write: one JSON object an article")
     arguments = parser.parse(argv)
-    needed = {"train": ("model", "out"), "evaluate": ("model",)}.get(arguments.action, ())
-    for name in needed:
-        if getattr(arguments, name) is None:
-            raise UsageError(f"--{name}", f"missing for {arguments.action}", "give a folder")
+    if arguments.action == "train" and arguments.out is None:
+        raise UsageError("--out", "missing for train", "give a folder")
     if arguments.count < 1 or arguments.beams < 1:
         raise UsageError("--count", f"{arguments.count} of {arguments.beams} beams", "give positive numbers")
     ACTIONS[arguments.action](arguments)

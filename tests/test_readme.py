@@ -366,6 +366,14 @@ def test_the_figures_of_the_model_of_comments_are_the_benchmarks() -> None:
         assert quoted <= measured, f"{name}: {quoted - measured}"
 
 
+def test_the_figures_of_the_model_of_headlines_are_the_benchmarks() -> None:
+    [all_sources] = re.findall(r"^\| all \|(.*)\|$", read("docs/benchmarks/headlines.md"), re.MULTILINE)
+    number, headline, sentence, beginning, *_ = (cell.strip() for cell in all_sources.split("|"))
+    for name in ("README.md", "README.en.md", "docs/headlines.md", "docs/headlines.en.md"):
+        assert all(value in read(name) for value in (number, headline, sentence)), name
+        assert name.startswith("README") or beginning in read(name), name
+
+
 def test_the_settings_of_clustering_have_their_defaults() -> None:
     defaults = ClusteringConfig().model_dump(exclude={"by_category"})
     for name in ("docs/clustering.md", "docs/clustering.en.md"):

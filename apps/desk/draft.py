@@ -11,7 +11,7 @@ from apps.stories.duplicates import find_duplicates
 from downstream.advertorial import advertorial
 from downstream.clickbait import clickbait
 from downstream.embed import encode
-from downstream.headlines.writer import HeadlineWriter
+from downstream.headlines.writer import HeadlineWriter, bundled_writer
 from downstream.signals.finding import Findings
 from downstream.stance import stance
 from downstream.summarize import summarize
@@ -88,7 +88,7 @@ def examine(
         text: the draft.
         title: its headline, if it has one.
         archive: earlier articles that it is compared with.
-        writer: model of `python -m downstream.headline train`; default: headlines are parts of the draft alone.
+        writer: model of `python -m downstream.headline train`; default: the one that comes with the package.
 
     Raises:
         ValueError: an argument is no string.
@@ -130,10 +130,9 @@ def headlines(text: str, title: str = "") -> list[Part]:
 
 
 def written(text: str, writer: HeadlineWriter | None) -> list[str]:
-    """Return the headlines that a model writes; none without a model or for a text without a letter."""
-    if writer is None or not text.strip():
-        return []
-    return [found.text for found in writer.write(text, NUM_HEADLINES) if not found.is_extractive]
+    """Return the headlines that a model writes, by default the one that comes with the package."""
+    found = (writer or bundled_writer()).write(text, NUM_HEADLINES) if text.strip() else []
+    return [each.text for each in found if not each.is_extractive]
 
 
 def shortened(text: str, part: Part, longest: int) -> Part | None:

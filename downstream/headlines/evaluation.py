@@ -1,7 +1,8 @@
 """Score headlines on held-out pairs: ROUGE-L of Kiwi's morphemes, beside the best sentence of the lead.
 
 The headline of a text is the first one that the check accepts, or the sentence of the lead if there is none. The
-difference to the sentences is tested by the paired randomization test over texts, and has a bootstrap interval.
+difference to the sentences is tested by the paired randomization test over texts, and has a bootstrap interval. The
+beginning of a sentence, as long as the headline, shows what is due to length alone.
 """
 
 from collections.abc import Sequence
@@ -26,12 +27,14 @@ class HeadlineScores:
     """ROUGE-L of the headlines, (N,)."""
     extractive: FloatArray
     """Of the sentences of the lead, (N,)."""
+    beginning: FloatArray
+    """Of as many morphemes as the headlines have, from the beginning of those sentences, (N,)."""
     unchecked: FloatArray
-    """Of the most probable beams, whatever they invent, (N,)."""
+    """Of the best candidates, whatever they invent, (N,)."""
     num_invented: int
     """Numbers and names in the headlines that the texts do not have."""
     num_invented_unchecked: int
-    """The same in the most probable beams."""
+    """The same in the best candidates."""
     num_refused: int
     """Candidates that were refused."""
     num_candidates: int
@@ -47,6 +50,7 @@ class HeadlineScores:
             "rouge_l": {
                 "written": round(float(self.written.mean()), 6),
                 "extractive": round(float(self.extractive.mean()), 6),
+                "beginning": round(float(self.beginning.mean()), 6),
                 "unchecked": round(float(self.unchecked.mean()), 6),
             },
             "difference": round(float(difference.mean()), 6),
@@ -62,7 +66,7 @@ class HeadlineScores:
 
 def evaluate_headlines(writer: HeadlineWriter, pairs: Sequence[Pair], *, num_beams: int) -> HeadlineScores:
     """Write and score the headlines of held-out pairs."""
-    rows: list[tuple[float, float, float]] = []
+    rows: list[tuple[float, ...]] = []
     counts = np.zeros(5, np.int64)
     for pair in pairs:
         candidates = writer.candidates(pair.body, num_beams)
@@ -72,9 +76,10 @@ def evaluate_headlines(writer: HeadlineWriter, pairs: Sequence[Pair], *, num_bea
         headline = accepted[0] if accepted else fallback
         first = candidates[0].text if candidates else fallback
         gold = morphemes(pair.title)
-        rows.append(tuple(rouge_l(morphemes(text), gold).f1 for text in (headline, fallback, first)))  # type: ignore[arg-type]
+        ours, sentences, best = morphemes(headline), morphemes(fallback), morphemes(first)
+        rows.append(tuple(rouge_l(each, gold).f1 for each in (ours, sentences, sentences[: len(ours)], best)))
         facts = facts_of(pair.body)
         refused = len(candidates) - len(accepted)
         counts += [len(facts.invented(headline)), len(facts.invented(first)), refused, len(candidates), not accepted]
-    written, extractive, unchecked = np.array(rows).T
-    return HeadlineScores(written, extractive, unchecked, *(int(count) for count in counts))
+    written, extractive, beginning, unchecked = np.array(rows).T
+    return HeadlineScores(written, extractive, beginning, unchecked, *(int(count) for count in counts))

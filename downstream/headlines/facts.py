@@ -20,12 +20,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from corpora.sentences import kiwi
+from corpora.sentences import kiwi, split_article
 
 SMALL = {"십": 10, "백": 100, "천": 1000}
 LARGE = {"만": 10**4, "억": 10**8, "조": 10**12}
 GROUP = re.compile(r"(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?P<magnitude>[십백천]?[만억조]|[십백천])?")
 """A number in digits with its magnitude; several of them may make one number, as in 1조 2천억."""
+MOST_GROUPS = 16
+"""Of a number: 조, 억, 만 and none, each with 천, 백, 십 and none."""
 SIGN = re.compile(r"(?:(?<=[\s(])|^)[-−–△▽](?=\d)|영하\s?(?=\d)")
 RANGE = re.compile(r"\s?[~\u223c\u301c–-]\s?(?=\d)|에서\s?(?=\d)")
 """Between two numbers that share a unit."""
@@ -78,6 +80,8 @@ UNIT = re.compile(
     rf"|\s(?:여\s?)?(?P<apart>{CLEAR_UNITS}|(?:{ALL_UNITS})(?=(?:{JOSA})?(?![가-힣])))"
 )
 NAME_TAGS = ("NNP", "SL", "SH")
+PIECE = re.compile(r"\S.{0,999}(?!\S)|\S{1,1000}", re.S)
+"""At most 1,000 characters up to a blank, or as many without one."""
 WORD_TAGS = (*NAME_TAGS, "NNG", "NNB", "NR", "XR", "SN", "W_SERIAL")
 
 
@@ -99,14 +103,15 @@ def quantities(text: str) -> list[Quantity]:
 
 def _in_digits(text: str) -> Iterator[Quantity]:
     groups = list(GROUP.finditer(text))
+    behind_signs = {found.end() for found in SIGN.finditer(text)}
     number = 0
     while number < len(groups):
         first = groups[number]
-        value, count = _number(text, groups[number:])
+        value, count = _number(text, groups[number : number + MOST_GROUPS])
         last = groups[number + count - 1]
         number += count
         unit = _unit_behind(text, last.end())
-        is_negative = any(found.end() == first.start() for found in SIGN.finditer(text))
+        is_negative = first.start() in behind_signs
         is_next = unit is not None and not GROUP.search(text, last.end(), unit.start())
         end = unit.end() if unit and is_next else last.end()
         signed = -value if is_negative else value
@@ -194,7 +199,8 @@ class Facts:
         plain = unicodedata.normalize("NFKC", text)
         found = quantities(plain)
         numbers = {(quantity.value, quantity.unit) for quantity in found} | {(quantity.value, "") for quantity in found}
-        words = {token.form.casefold() for token in kiwi().tokenize(_encodable(plain)) if token.tag in WORD_TAGS}
+        tokens = (token for piece in _pieces(_encodable(plain)) for token in kiwi().tokenize(piece))
+        words = {token.form.casefold() for token in tokens if token.tag in WORD_TAGS}
         return cls(plain, frozenset(numbers), frozenset(words))
 
     def invented(self, headline: str) -> tuple[str, ...]:
@@ -215,6 +221,12 @@ class Facts:
             return True
         border = r"(?<![가-힣A-Za-z0-9])"
         return re.search(rf"{border}{re.escape(name)}(?:(?:{JOSA})?(?![가-힣A-Za-z0-9]))", self.text, re.I) is not None
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Divide a text into sentences, and long ones at blanks: Kiwi's time grows faster than the length of a line."""
+    for sentence in split_article(text):
+        yield from (found[0] for found in PIECE.finditer(sentence.text))
 
 
 def _encodable(text: str) -> str:

@@ -1,12 +1,14 @@
-"""Settings of a headline model, and the file that holds them."""
+"""Settings of a headline model, and the file that holds them: of one that generates, or of one that shortens."""
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from corpora.foundation.config import Config, validate
-from corpora.foundation.errors import CheckpointError
+from corpora.foundation.errors import CheckpointError, UsageError
 from corpora.foundation.files import parse_signed
 from downstream.encoders.folder import ModelFolder
 
@@ -25,6 +27,37 @@ class HeadlineConfig(Config):
     max_title: int = Field(default=48, ge=8)
     """Longest title in tokens."""
     seed: int = Field(default=0, ge=0)
+
+
+class CompressionConfig(Config):
+    """Settings of the training of a model that shortens."""
+
+    epochs: int = Field(default=8, ge=1)
+    batch_size: int = Field(default=256, ge=1)
+    peak_lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.05, ge=0)
+    dropout: float = Field(default=0.3, ge=0, lt=1)
+    hidden_size: int = Field(default=128, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+
+def finished(out: Path, task: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the facts of a finished training in a folder; None if there is none.
+
+    Args:
+        out: folder of the result.
+        task: what decides the result, by the names of the facts.
+
+    Raises:
+        UsageError: the folder holds another training.
+    """
+    if not (out / SETTINGS_FILE).is_file():
+        return None
+    done = read_facts(out)
+    if any(done.get(key) != value for key, value in task.items()):
+        raise UsageError("--out", f"{out} holds a model of other data or settings", "give another folder")
+    sys.stderr.write(f"{out}: finished already\n")
+    return done
 
 
 def read_settings(folder: Path) -> HeadlineConfig:

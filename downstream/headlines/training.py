@@ -4,7 +4,6 @@ The loss is that of the titles; AdamW with a linear warm-up and decay. The folde
 `headline.json` and a model card.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,12 @@ import numpy as np
 
 from corpora.foundation.cards import render_card
 from corpora.foundation.config import validate
-from corpora.foundation.errors import UsageError, cannot_write
+from corpora.foundation.errors import cannot_write
 from corpora.foundation.files import fingerprint, package_path, sha256, write_signed, write_text
 from corpora.foundation.machine import no_file_bars, versions
 from downstream.headlines.network import HeadlineNetwork
 from downstream.headlines.pairs import Pair, read_pairs
-from downstream.headlines.settings import SETTINGS_FILE, HeadlineConfig, read_facts
+from downstream.headlines.settings import SETTINGS_FILE, HeadlineConfig, finished
 from pretraining.folders import model_files
 
 
@@ -47,11 +46,7 @@ def train_headlines(
         "pairs_sha256": fingerprint([[pair.title, pair.body] for pair in pairs]),
         "model_sha256": sha256(*sorted(model.glob("**/*.safetensors"))),
     }
-    if (out / SETTINGS_FILE).is_file():
-        done = read_facts(out)
-        if any(done.get(key) != value for key, value in task.items()):
-            raise UsageError("--out", f"{out} holds a model of other data or settings", "give another folder")
-        sys.stderr.write(f"{out}: finished already\n")
+    if done := finished(out, task):
         return done
     network = HeadlineNetwork.load(model, config.max_title)
     losses = _fit(network, pairs, config)

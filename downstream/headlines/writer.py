@@ -1,12 +1,14 @@
-"""Write headlines: beams of a network without those that invent a number or a name, and a sentence of the lead."""
+"""Write headlines: candidates of a model without those that invent a number or a name, and a sentence of the lead."""
 
+import functools
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from corpora.characters import nfc
+from downstream.headlines.compression import WEIGHTS_FILE, Compressor
 from downstream.headlines.facts import facts_of
 from downstream.headlines.network import HeadlineNetwork
 from downstream.headlines.settings import read_settings
@@ -29,15 +31,16 @@ class Headline:
 
     text: str
     score: float
-    """In (0, 1]: geometric mean of the probabilities of its tokens; of an extractive one the probability that an editor
-    would choose the sentence."""
+    """In (0, 1]: of a shortened sentence the F1 that is expected with an editor's headline, over morphemes; of a
+    generated one the geometric mean of the probabilities of its tokens; of an extractive one the probability that an
+    editor would choose the sentence."""
     is_extractive: bool
     """Whether it is a sentence of the text, word for word."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A generated headline and what the text does not support."""
+    """A headline of a model and what the text does not support."""
 
     text: str
     score: float
@@ -45,16 +48,16 @@ class Candidate:
     """Numbers and names; a headline with any is refused."""
 
 
+Propose: TypeAlias = "Callable[[str, int], Sequence[tuple[str, float]]]"
+"""Body and number → at most as many titles with their scores, the best first."""
+
+
 class HeadlineWriter:
-    """A loaded model; without a network it writes extractive headlines alone."""
+    """A loaded model, by default the one that comes with the package and shortens sentences."""
 
-    def __init__(self, generate: "Callable[[str, int], Sequence[tuple[str, float]]] | None" = None) -> None:
-        """Use a network.
-
-        Args:
-            generate: body and number of beams → titles with their mean log-probability, the best first.
-        """
-        self._generate = generate
+    def __init__(self, propose: "Propose | None" = None) -> None:
+        """Use a model; default: the one that comes with the package."""
+        self._propose = propose or _shortening(Compressor.load())
         self._summarizer = Summarizer.load()
 
     @classmethod
@@ -64,20 +67,28 @@ class HeadlineWriter:
         Raises:
             CheckpointError: it is none.
         """
-        network = HeadlineNetwork.load(Path(folder), read_settings(Path(folder)).max_title)
-        return cls(lambda body, num_beams: network.generate(body, num_beams=num_beams))
+        path = Path(folder)
+        if (path / WEIGHTS_FILE).is_file():
+            return cls(_shortening(Compressor.load(path)))
+        network = HeadlineNetwork.load(path, read_settings(path).max_title)
 
-    def candidates(self, article: str, num_beams: int = NUM_BEAMS) -> list[Candidate]:
-        """Return the network's headlines, the most probable first, with what they invent; none without a network."""
+        def generate(body: str, num_beams: int) -> list[tuple[str, float]]:
+            found = network.generate(body, num_beams=num_beams)
+            return [(spaced_like(nfc(title), body), min(1.0, math.exp(log_p))) for title, log_p in found]
+
+        return cls(generate)
+
+    def candidates(self, article: str, number: int = NUM_BEAMS) -> list[Candidate]:
+        """Return the model's headlines, the best first, with what they invent."""
         body = nfc(article).strip()
-        if self._generate is None or not body:
+        if not body:
             return []
         found: dict[str, Candidate] = {}
         facts = facts_of(body)
-        for raw, log_probability in self._generate(body, num_beams):
-            text = spaced_like(nfc(raw).strip(), body)
+        for title, score in self._propose(body, number):
+            text = title.strip()
             if text and "[UNK]" not in text and text not in found:
-                found[text] = Candidate(text, min(1.0, math.exp(log_probability)), facts.invented(text))
+                found[text] = Candidate(text, score, facts.invented(text))
         return list(found.values())
 
     def extractive(self, article: str) -> Headline | None:
@@ -89,12 +100,12 @@ class HeadlineWriter:
         return Headline(" ".join(best.text.split()), best.score, is_extractive=True)
 
     def write(self, article: str, count: int = 3, num_beams: int = NUM_BEAMS) -> list[Headline]:
-        """Return at most COUNT generated headlines whose numbers and names are the text's, and an extractive one.
+        """Return at most COUNT headlines of the model whose numbers and names are the text's, and an extractive one.
 
         Args:
             article: raw text.
-            count: number of generated headlines.
-            num_beams: of the search, at least `count`.
+            count: headlines of the model.
+            num_beams: candidates of the model, at least `count`; of a generating one also the beams.
 
         Raises:
             ValueError: an argument is out of range.
@@ -107,6 +118,16 @@ class HeadlineWriter:
         headlines = [Headline(found.text, found.score, is_extractive=False) for found in accepted]
         sentence = self.extractive(article)
         return [*headlines, sentence] if sentence else headlines
+
+
+@functools.cache
+def bundled_writer() -> HeadlineWriter:
+    """Return the writer that comes with the package, loaded once."""
+    return HeadlineWriter()
+
+
+def _shortening(compressor: Compressor) -> Propose:
+    return lambda body, number: [(found.text, found.expected_f1) for found in compressor.compress(body, number)]
 
 
 def spaced_like(headline: str, text: str) -> str:

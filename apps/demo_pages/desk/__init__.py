@@ -92,7 +92,8 @@ def _choose_writer(texts: Texts) -> str:
     found = writers_in(model_folders())
     if not found:
         return ""
-    return str(st.selectbox(texts("desk.writer"), ["", *map(str, found)], format_func=lambda f: Path(f).name or "–"))
+    own = texts("desk.bundled_writer")
+    return str(st.selectbox(texts("desk.writer"), ["", *map(str, found)], format_func=lambda f: Path(f).name or own))
 
 
 def writers_in(folders: Iterable[Path]) -> list[Path]:

@@ -149,7 +149,7 @@ def test_corrections_stand_in_the_export() -> None:
 
 
 def test_headlines_of_a_model_come_before_parts_of_the_draft() -> None:
-    writer = HeadlineWriter(lambda _body, _beams: [("한빛시 강변 산책로 3일 개장", -0.1), ("사업비 99억 원", -0.2)])
+    writer = HeadlineWriter(lambda _body, _beams: [("한빛시 강변 산책로 3일 개장", 0.9), ("사업비 99억 원", 0.8)])
     found = examine(OLD, "", writer=writer)
     assert found.written_headlines == ("한빛시 강변 산책로 3일 개장",), "a number that the draft lacks is refused"
     heading = KOREAN("desk.headlines")

@@ -12,13 +12,13 @@ ARTICLE = """강릉시는 5일 시내버스 12대를 늘린다고 밝혔다. 새
 
 
 def writer_of(*candidates: str) -> HeadlineWriter:
-    return HeadlineWriter(lambda _, num_beams: [(text, -0.5 - k) for k, text in enumerate(candidates[:num_beams])])
+    return HeadlineWriter(lambda _, number: [(text, 0.5**k) for k, text in enumerate(candidates[:number], start=1)])
 
 
 def test_candidates_that_invent_facts_are_refused() -> None:
     writer = writer_of(
         "강릉시 버스 13 대 증차",
-        "속초시 버스 12대 증차",
+        " 속초시 버스 12대 증차",
         "강릉시 버스 12 대 늘린다",
         "[UNK]",
         "강릉시 버스 12대 늘린다",
@@ -42,8 +42,11 @@ def test_candidates_that_invent_facts_are_refused() -> None:
     assert all(0 < h.score <= 1 for h in headlines)
 
 
-def test_without_a_model_the_headline_is_a_sentence_of_the_lead() -> None:
-    assert headline(ARTICLE) == [HeadlineWriter().extractive(ARTICLE)]
+def test_the_last_headline_is_a_sentence_of_the_lead() -> None:
+    *shortened, sentence = headline(ARTICLE)
+    assert sentence == HeadlineWriter().extractive(ARTICLE)
+    assert shortened
+    assert all(not found.is_extractive and len(found.text) < len(sentence.text) for found in shortened)
     assert headline("") == []
     assert len(writer_of("버스 99대").write(ARTICLE)) == 1
     for count, num_beams in ((0, 8), (4, 3)):
