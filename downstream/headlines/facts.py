@@ -20,7 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from corpora.sentences import kiwi, split_article
+from corpora.sentences import split_article
+from downstream.writing.morphemes import analyzer
 
 SMALL = {"십": 10, "백": 100, "천": 1000}
 LARGE = {"만": 10**4, "억": 10**8, "조": 10**12}
@@ -199,7 +200,7 @@ class Facts:
         plain = unicodedata.normalize("NFKC", text)
         found = quantities(plain)
         numbers = {(quantity.value, quantity.unit) for quantity in found} | {(quantity.value, "") for quantity in found}
-        tokens = (token for piece in _pieces(_encodable(plain)) for token in kiwi().tokenize(piece))
+        tokens = (token for piece in _pieces(_encodable(plain)) for token in analyzer().tokenize(piece))
         words = {token.form.casefold() for token in tokens if token.tag in WORD_TAGS}
         return cls(plain, frozenset(numbers), frozenset(words))
 
@@ -208,7 +209,7 @@ class Facts:
         plain = unicodedata.normalize("NFKC", headline)
         found = [q.text.strip() for q in quantities(plain) if (q.value, q.unit) not in self.numbers]
         found += [match[0] for match in IN_WORDS.finditer(plain) if match[0] not in self.text]
-        names = [token.form for token in kiwi().tokenize(_encodable(plain)) if token.tag in NAME_TAGS]
+        names = [token.form for token in analyzer().tokenize(_encodable(plain)) if token.tag in NAME_TAGS]
         found += [name for name in names if not self.has_name(name)]
         return tuple(dict.fromkeys(found))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from corpora.sentences import kiwi
+from downstream.writing.morphemes import analyzer
 
 if TYPE_CHECKING:
     from kiwipiepy import Token
@@ -90,7 +90,7 @@ def units_of(sentence: str) -> list[Unit]:
     """Divide a sentence, without what stands in brackets."""
     # Kiwi refuses lone surrogates.
     plain = " ".join(IN_BRACKETS.sub("", sentence).split()).encode("utf-8", "replace").decode("utf-8")
-    tokens = kiwi().tokenize(plain)
+    tokens = analyzer().tokenize(plain)
     spans: list[tuple[int, int]] = []
     of_span: list[list[Token]] = []
     for found in re.finditer(r"\S+", plain):
