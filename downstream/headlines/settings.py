@@ -37,7 +37,7 @@ class CompressionConfig(Config):
     peak_lr: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=0.05, ge=0)
     dropout: float = Field(default=0.3, ge=0, lt=1)
-    hidden_size: int = Field(default=128, ge=1)
+    hidden_size: int = Field(default=96, ge=1)
     seed: int = Field(default=0, ge=0)
 
 
