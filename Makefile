@@ -45,6 +45,7 @@ check: $(VENV)/dev  ## Format, lint, types, spelling
 bundled: $(VENV)/run  ## Retrain the models that come with the package, from the text under PRESSBERT_DATA
 	$(BIN)/python -m downstream.bundle --teacher $(TEACHER)
 	$(BIN)/python -m downstream.moderate train --out downstream/bundled/moderator
+	rm -rf runs/compressor
 	$(BIN)/python -m downstream.headline train $(addprefix $(PRESSBERT_DATA)/corpus/,$(HEADLINES)) --out runs/compressor
 	cp runs/compressor/* downstream/headlines/compressor/
 

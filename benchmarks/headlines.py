@@ -31,8 +31,8 @@ HEAD = """# Headlines
 
 ROUGE-L F1 with the editor's headline, over Kiwi's morphemes, on articles held out by a hash of their titles. *Headline*
 is the first one of the bundled model; *sentence* is the best sentence of the lead, *its beginning* as many morphemes of
-it as the headline has. Interval and p are those of headline and sentence, paired by article. The encoder read all of
-these articles in its pretraining, as text without a division into title and body.
+it as the headline has. Interval and p are those of headline and sentence, paired by article. The encoder read
+these articles in its pretraining.
 
 | source | articles | headline | sentence | its beginning | difference, 95 % | p |
 | --- | ---: | ---: | ---: | ---: | --- | ---: |

@@ -121,6 +121,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse(argv)
     if arguments.action == "train" and arguments.out is None:
         raise UsageError("--out", "missing for train", "give a folder")
+    if arguments.model and arguments.encoder != BUNDLED:
+        raise UsageError("--encoder", "not used with --model", "leave one of the two out")
     if arguments.count < 1 or arguments.beams < 1:
         raise UsageError("--count", f"{arguments.count} of {arguments.beams} beams", "give positive numbers")
     ACTIONS[arguments.action](arguments)

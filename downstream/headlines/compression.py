@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -253,9 +253,9 @@ def subsets(units: Sequence[Unit], keeps: Floats) -> list[tuple[float, list[int]
         from_left, from_kept = none if unit.needs_previous and k else left, kept + ADJACENCY
         worth = float(keeps[k]) * size + NEEDED * (k in needed)
         best = np.maximum(from_left, from_kept)[: max(0, LONGEST + 1 - size)] + worth
-        steps.append(_Step(kept > left, from_kept > from_left))
-        left, kept = np.maximum(left, kept), np.concatenate([none[: min(size, LONGEST + 1)], best])
-        steps[-1].ends[:] = kept if unit.can_end else none
+        with_unit = np.concatenate([none[: min(size, LONGEST + 1)], best])
+        steps.append(_Step(kept > left, from_kept > from_left, with_unit if unit.can_end else none))
+        left, kept = np.maximum(left, kept), with_unit
     ends = np.array([step.ends for step in steps])  # (n, LONGEST + 1)
     found: list[tuple[float, list[int]]] = []
     for length in range(SHORTEST, LONGEST + 1):
@@ -276,7 +276,7 @@ class _Step:
     """Whether the one without this unit has the unit before."""
     kept_from_kept: NDArray[np.bool_]
     """Whether the one with this unit has the unit before."""
-    ends: NDArray[np.float64] = field(default_factory=lambda: np.zeros(LONGEST + 1))
+    ends: NDArray[np.float64]
     """Worth of those that end with this unit; -inf where none may."""
 
 
@@ -296,5 +296,5 @@ def _traced(steps: Sequence[_Step], sizes: Sequence[int], last: int, length: int
 
 
 def _without_repetition(units: Sequence[Unit], indices: Sequence[int]) -> list[int]:
-    seen: set[str] = set()
-    return [k for k in indices if not (units[k].stem in seen or seen.add(units[k].stem))]  # type: ignore[func-returns-value]
+    """Return the first unit of every stem."""
+    return sorted({units[k].stem: k for k in reversed(indices)}.values())

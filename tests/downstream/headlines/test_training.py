@@ -190,3 +190,5 @@ def test_what_cannot_write_is_refused(
         train_headlines([pairs_file], models["bart"], tmp_path, {"epoch": 3})
     with subtests.test(case="no folder"), fails(UsageError, "--out", "missing for train"):
         main(["train", "--model", str(models["bart"]), str(pairs_file)])
+    with subtests.test(case="two models"), fails(UsageError, "--encoder", "--model", "leave one"):
+        main(["train", str(pairs_file), "--model", "a", "--encoder", "b", "--out", str(tmp_path)])
