@@ -3,7 +3,7 @@
     PRESSBERT_DATA=DATA python -m benchmarks.headlines
 
 The split `test` of `downstream.headlines.pairs`: the bundled model learned from `train`, and `dev` chose the length and
-the worth of neighbours. Writes docs/benchmarks/headlines.md.
+the weight of transitions. Writes docs/benchmarks/headlines.md.
 """
 
 import sys
@@ -17,6 +17,7 @@ from corpora.official import data_root
 from downstream.headlines.evaluation import HeadlineScores, evaluate_headlines
 from downstream.headlines.pairs import Pair, read_pairs
 from downstream.headlines.writer import NUM_BEAMS, HeadlineWriter
+from downstream.writing.likelihood import bundled_scorer
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "headlines.md"
 SOURCES = {
@@ -59,6 +60,7 @@ def page_of(root: Path, writer: HeadlineWriter) -> str:
     ]
     held_out = everything + read_pairs([root / path for path in SOURCES.values()], "dev")
     values = evaluate_headlines(writer, held_out, num_beams=NUM_BEAMS).as_json()
+    written = [writer.write(pair.body, 1)[0].text for pair in everything]
     return (
         HEAD
         + "".join(rows)
@@ -67,6 +69,9 @@ Of {values["num_candidates"]:,} candidates for {len(held_out):,} articles, those
 {values["num_refused"]:,} were refused for a number or a name that the article seemed not to have. In the headlines
 there are {values["num_invented"]} of these. The candidates of an article take
 {_milliseconds(writer, everything):.0f} ms on the mean.
+
+By the bundled masked language model the mean log-probability of a word is {_fluency(written):.2f} in the headlines and
+{_fluency([pair.title for pair in everything]):.2f} in the editors'.
 
 ## The first headlines of the part
 
@@ -85,6 +90,11 @@ def _some(by_source: dict[str, list[Pair]]) -> list[Pair]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+def _fluency(texts: Sequence[str]) -> float:
+    words = [word.log_probability for words in bundled_scorer().words(texts) for word in words]
+    return sum(words) / len(words)
 
 
 def _milliseconds(writer: HeadlineWriter, pairs: Sequence[Pair]) -> float:

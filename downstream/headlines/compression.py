@@ -2,8 +2,10 @@
 
 A small network reads the bundled encoder's vector of each unit (`downstream.headlines.units`), those of its neighbours
 and of the sentence, its tags and its place, and gives two probabilities: that a headline keeps the unit, and that it
-keeps the particle or light verb at its end. The subset that is kept maximizes the expected F1 with an editor's
-headline. Every word of the result is one of the sentence, in its order.
+keeps the particle or light verb at its end. A second one says which kept unit is likely to follow which
+(`downstream.headlines.transitions`). Of every length the subset of units is found that is worth most by both; among
+lengths and sentences the expected F1 with an editor's headline decides, and again the transitions. Every word of the
+result is one of the sentence, in its order.
 
 Sources: Filippova and Altun 2013 (headlines as training data for deletion); Ye et al. 2012 (maximizing expected F1).
 """
@@ -12,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,12 +30,11 @@ from corpora.sentences import DATELINE, LONGEST_OPENING, is_litany, split_articl
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import bundled
 from downstream.headlines.settings import read_facts
+from downstream.headlines.transitions import Floats, Transitions
 from downstream.headlines.units import Unit, headline_of, units_of
 from downstream.runtimes.graph import Forward, build_graph, open_session
 from downstream.runtimes.plain_bert import PlainTokenizer
 from downstream.runtimes.weights import EncoderWeights
-
-Floats = NDArray[np.float32]
 
 LEAD = 3
 """Sentences that are compressed."""
@@ -51,8 +52,8 @@ ATTACHMENT = re.compile(r"\.(?:jpe?g|png|gif|bmp|hwpx?|pdf|docx?|xlsx?|pptx?|zip
 """What ends the name of a file, which is no sentence."""
 EDITORS_LENGTH = 10.0
 """Morphemes of an editor's headline in the expected F1; chosen on the split `dev`."""
-ADJACENCY = 0.1
-"""Worth of keeping two neighbours, in morphemes; chosen on `dev`."""
+FLUENCY = 0.1
+"""Weight of the mean log-probability of transitions when candidates are compared; chosen on `dev`."""
 SHORTEST, LONGEST = 4, 24
 """Morphemes of a headline."""
 LARGEST_OVERLAP = 0.7
@@ -62,6 +63,7 @@ NEEDED = 100.0
 PREDICATE = 2
 """Units at the end of a sentence that hold its predicate."""
 WEIGHTS_FILE = "compressor.safetensors"
+RETRAIN = "train it again: python -m downstream.headline train PAIRS… --out DIR"
 BUNDLED = "bundled"
 
 
@@ -72,6 +74,13 @@ class Read:
     units: tuple[Unit, ...]
     features: Floats
     """(n, F)."""
+    num_own: int
+    """Columns, the first ones, that are of the unit itself; the others are of its neighbours and the sentence."""
+
+    @property
+    def own(self) -> Floats:
+        """The features of the units themselves."""
+        return self.features[:, : self.num_own]
 
 
 @dataclass(frozen=True)
@@ -104,9 +113,12 @@ class UnitReader:
         vectors, sentence = self._vectors(units)
         kept = units[: len(vectors)]  # the encoder reads no more
         around = np.concatenate([sentence[None], vectors, sentence[None]])
-        rows = [_tag_and_place_features(kept, k, place, counts) for k in range(len(kept))]
-        columns = [vectors, around[:-2], around[2:], np.repeat(sentence[None], len(kept), 0), np.array(rows)]
-        return Read(tuple(kept), np.concatenate(columns, axis=1, dtype=np.float32) if kept else np.zeros((0, 0), "f4"))
+        if not kept:
+            return Read((), np.zeros((0, 0), np.float32), 0)
+        rows = np.array([_tag_and_place_features(kept, k, place, counts) for k in range(len(kept))])
+        columns = [vectors, rows, around[:-2], around[2:], np.repeat(sentence[None], len(kept), 0)]
+        features = np.concatenate(columns, axis=1, dtype=np.float32)
+        return Read(tuple(kept), features, vectors.shape[1] + rows.shape[1])
 
     def _vectors(self, units: Sequence[Unit]) -> tuple[Floats, Floats]:
         """Return the mean vector of the tokens of each unit, (n, D), and the vector of the sentence, (D,)."""
@@ -165,20 +177,6 @@ class Network:
     """Weights (H, 2)."""
     output_bias: Floats
 
-    @classmethod
-    def load(cls, path: Path) -> "Network":
-        """Read what `save` wrote.
-
-        Raises:
-            CheckpointError: it is missing or damaged.
-        """
-        arrays = read_arrays(path, is_required=True)
-        return cls(**{name: array.astype(np.float32) for name, array in arrays.items()})
-
-    def save(self, path: Path) -> None:
-        """Write the weights in half precision."""
-        write_arrays(path, {name: array.astype(np.float16) for name, array in vars(self).items()})
-
     def probabilities(self, features: Floats) -> Floats:
         """Return the probabilities of keeping units and tails, (n, 2)."""
         hidden = np.maximum(features @ self.hidden + self.hidden_bias, 0)
@@ -186,11 +184,39 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """What training fits."""
+
+    network: Network
+    transitions: Transitions
+
+    @classmethod
+    def load(cls, path: Path) -> "Weights":
+        """Read what `save` wrote.
+
+        Raises:
+            CheckpointError: it is missing, damaged, or of another release.
+        """
+        arrays = {name: array.astype(np.float32) for name, array in read_arrays(path, is_required=True).items()}
+        try:
+            network = Network(*(arrays[field.name] for field in fields(Network)))
+            transitions = Transitions(*(arrays[field.name] for field in fields(Transitions)))
+        except KeyError as error:
+            raise CheckpointError(path, f"has no {error}: it is of another release", RETRAIN) from error
+        return cls(network, transitions)
+
+    def save(self, path: Path) -> None:
+        """Write them in half precision."""
+        arrays = vars(self.network) | vars(self.transitions)
+        write_arrays(path, {name: array.astype(np.float16) for name, array in arrays.items()})
+
+
+@dataclass(frozen=True)
 class Compressor:
     """Writes headlines by deletion; not for several threads at a time."""
 
     reader: UnitReader
-    network: Network
+    weights: Weights
 
     @classmethod
     def load(cls, folder: Path | None = None) -> "Compressor":
@@ -203,24 +229,25 @@ class Compressor:
         facts = read_facts(folder)
         encoder = encoder_folder(str(facts.get("encoder", "")))
         if ModelFolder(encoder).digest() != facts.get("encoder_sha256"):
-            fix = "train it again: python -m downstream.headline train PAIRS… --out DIR"
-            raise CheckpointError(folder, f"was trained on another encoder than {encoder}", fix)
-        return cls(UnitReader.load(encoder), Network.load(folder / WEIGHTS_FILE))
+            raise CheckpointError(folder, f"was trained on another encoder than {encoder}", RETRAIN)
+        return cls(UnitReader.load(encoder), Weights.load(folder / WEIGHTS_FILE))
 
     def compress(self, article: str, count: int) -> list[Compressed]:
         """Return at most COUNT headlines of an article, the best first; each has words that the others lack."""
-        found: list[tuple[float, int, list[int]]] = []
+        found: list[tuple[int, Subset]] = []
         reads = self.reader.read(article)
-        scores = [self.network.probabilities(read.features) for read in reads]
+        scores = [self.weights.network.probabilities(read.features) for read in reads]
         for number, read in enumerate(reads):
-            found += [(f1, number, kept) for f1, kept in subsets(read.units, scores[number][:, 0])]
+            follows = self.weights.transitions.log_probabilities(read.own)
+            found += [(number, each) for each in subsets(read.units, scores[number][:, 0], follows)]
         chosen: list[Compressed] = []
         words: list[set[str]] = []
-        for f1, number, kept in sorted(found, key=lambda candidate: -candidate[0]):
-            text = headline_of(reads[number].units, kept, [bool(scores[number][k, 1] > 0.5) for k in kept])
+        for number, each in sorted(found, key=lambda candidate: -candidate[1].worth):
+            with_tail = [bool(scores[number][k, 1] > 0.5) for k in each.kept]
+            text = headline_of(reads[number].units, each.kept, with_tail)
             own = set(text.replace(",", "").split())
             if text and all(len(own & other) <= LARGEST_OVERLAP * len(own | other) for other in words):
-                chosen.append(Compressed(text, f1))
+                chosen.append(Compressed(text, each.expected_f1))
                 words.append(own)
             if len(chosen) == count:
                 break
@@ -232,67 +259,66 @@ def encoder_folder(source: str) -> Path:
     return bundled("encoder") if source == BUNDLED else Path(source)
 
 
-def subsets(units: Sequence[Unit], keeps: Floats) -> list[tuple[float, list[int]]]:
-    """Return for each length the best units to keep, with the F1 that is expected of them.
+@dataclass(frozen=True)
+class Subset:
+    """Units that are kept."""
 
-    Dynamic programming over units and morphemes. The worth of a subset is the expected number of morphemes that an
-    editor would keep, too, and `ADJACENCY` for every two neighbours. A unit that needs the one before it is kept with
-    it alone, a negation at the end of the sentence is always kept, and nothing is kept twice.
+    kept: list[int]
+    expected_f1: float
+    """With an editor's headline, over morphemes, in (0, 1]."""
+    worth: float
+    """By which subsets of several lengths are compared."""
+
+
+def subsets(units: Sequence[Unit], keeps: Floats, follows: Floats) -> list[Subset]:
+    """Return for each length in morphemes the best units to keep.
+
+    Dynamic programming over the unit that is kept last and the length. A subset is worth the expected number of
+    morphemes that an editor would keep, too, and the log-probabilities of its transitions. A unit that needs the one
+    before it is kept with it alone, a negation at the end of the sentence is always kept, and nothing is kept twice.
 
     Args:
         units: of a sentence.
         keeps: their probabilities, (n,).
+        follows: log-probabilities of transitions, (n + 2, n + 2); see `Transitions.log_probabilities`.
     """
     sizes = [max(1, unit.num_stem) for unit in units]
     needed = {k for k in range(len(units))[-PREDICATE:] if units[k].is_negated}
-    none = np.full(LONGEST + 1, -np.inf)
-    left, kept = none.copy(), none  # best worth by length, by whether the last unit is kept
-    left[0] = 0.0
-    steps: list[_Step] = []
-    for k, (unit, size) in enumerate(zip(units, sizes, strict=True)):
-        from_left, from_kept = none if unit.needs_previous and k else left, kept + ADJACENCY
-        worth = float(keeps[k]) * size + NEEDED * (k in needed)
-        best = np.maximum(from_left, from_kept)[: max(0, LONGEST + 1 - size)] + worth
-        with_unit = np.concatenate([none[: min(size, LONGEST + 1)], best])
-        steps.append(_Step(kept > left, from_kept > from_left, with_unit if unit.can_end else none))
-        left, kept = np.maximum(left, kept), with_unit
-    ends = np.array([step.ends for step in steps])  # (n, LONGEST + 1)
-    found: list[tuple[float, list[int]]] = []
+    best = np.full((len(units) + 1, LONGEST + 1), -np.inf)  # by the last row, 0 being the start, and length
+    best[0, 0] = 0.0
+    came_from = np.zeros(best.shape, np.intp)
+    for k, (unit, size) in enumerate(zip(units, sizes, strict=True), start=1):
+        if size <= LONGEST:
+            first = k - 1 if unit.needs_previous else 0
+            reached = best[first:k, : LONGEST + 1 - size] + follows[first:k, k, None]
+            came_from[k, size:] = first + reached.argmax(axis=0)
+            best[k, size:] = reached.max(axis=0) + float(keeps[k - 1]) * size + NEEDED * (k - 1 in needed)
+    can_end = np.array([False, *(unit.can_end for unit in units)])
+    ends = np.where(can_end[:, None], best + follows[:-1, -1:], -np.inf)
+    found: list[Subset] = []
     for length in range(SHORTEST, LONGEST + 1):
         last = int(ends[:, length].argmax())
         if ends[last, length] > -np.inf:
-            indices = _without_repetition(units, _traced(steps, sizes, last, length))
-            common = sum(float(keeps[k]) * sizes[k] for k in indices)
-            if needed <= set(indices):
-                found.append((2 * common / (sum(sizes[k] for k in indices) + EDITORS_LENGTH), indices))
+            kept = _without_repetition(units, _traced(came_from, sizes, last, length))
+            if needed <= set(kept):
+                found.append(_subset(kept, sizes, keeps, follows))
     return found
 
 
-@dataclass(frozen=True)
-class _Step:
-    """Of a unit and by length: where the best subsets come from, and their worth."""
-
-    left_from_kept: NDArray[np.bool_]
-    """Whether the one without this unit has the unit before."""
-    kept_from_kept: NDArray[np.bool_]
-    """Whether the one with this unit has the unit before."""
-    ends: NDArray[np.float64]
-    """Worth of those that end with this unit; -inf where none may."""
+def _traced(came_from: NDArray[np.intp], sizes: Sequence[int], last: int, length: int) -> list[int]:
+    """Follow the path back from the row LAST to the start."""
+    kept: list[int] = []
+    while last:
+        kept.append(last - 1)
+        last, length = int(came_from[last, length]), length - sizes[last - 1]
+    return kept[::-1]
 
 
-def _traced(steps: Sequence[_Step], sizes: Sequence[int], last: int, length: int) -> list[int]:
-    """Follow the path back that ends with the unit LAST."""
-    indices: list[int] = []
-    is_kept = True
-    for k in reversed(range(last + 1)):
-        step = steps[k]
-        if is_kept:
-            indices.append(k)
-            length -= sizes[k]
-            is_kept = bool(step.kept_from_kept[length])
-        else:
-            is_kept = bool(step.left_from_kept[length])
-    return indices[::-1]
+def _subset(kept: list[int], sizes: Sequence[int], keeps: Floats, follows: Floats) -> Subset:
+    common = sum(float(keeps[k]) * sizes[k] for k in kept)
+    f1 = 2 * common / (sum(sizes[k] for k in kept) + EDITORS_LENGTH)
+    rows = [0, *(k + 1 for k in kept), len(follows) - 1]
+    return Subset(kept, f1, f1 + FLUENCY * float(np.mean([follows[a, b] for a, b in pairwise(rows)])))
 
 
 def _without_repetition(units: Sequence[Unit], indices: Sequence[int]) -> list[int]:

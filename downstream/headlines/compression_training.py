@@ -1,9 +1,11 @@
 """Train the network that shortens sentences, on articles with titles: `python -m downstream.headline train`.
 
 A unit is to be kept as far as its morphemes lie on the longest common subsequence of its sentence and the title, in
-which words weigh more than particles. The loss is the cross-entropy of keeping units and tails.
+which words weigh more than particles. The loss is the cross-entropy of keeping units and tails; of transitions it is
+that of the next unit, between units of which the title has at least half.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,20 +22,36 @@ from downstream.encoders.folder import ModelFolder
 from downstream.headlines.compression import (
     BUNDLED,
     WEIGHTS_FILE,
-    Floats,
     Network,
     Read,
     UnitReader,
+    Weights,
     encoder_folder,
 )
 from downstream.headlines.pairs import Pair, read_pairs
 from downstream.headlines.settings import SETTINGS_FILE, CompressionConfig, finished
+from downstream.headlines.transitions import (
+    BETWEEN,
+    BORDERS,
+    NUM_BIASES,
+    Floats,
+    Grid,
+    Transitions,
+    grid,
+    scores,
+    with_borders,
+)
 from downstream.summaries.rouge import morphemes
 
 PARTICLE_WEIGHT = 0.2
 PARTICLE_TAGS = ("J", "E", "XS", "VC")
 LONGEST_COMPARED = 400
 """Morphemes of a sentence that are compared with a title."""
+SHORTEST_CHAIN = 3
+"""Kept units of a sentence from which transitions are learned."""
+CHAINS_PER_STEP = 16
+FIRST_SPREAD = 0.02
+"""Standard deviation of the initial weights of transitions."""
 HELD = 0.1
 """Added to the spread of each feature, so that rare ones are not blown up."""
 
@@ -67,24 +85,27 @@ def train_compression(
     }
     if done := finished(out, task):
         return done
-    network, losses = fit(UnitReader.load(folder), pairs, config)
+    reads, targets = read_targets(UnitReader.load(folder), pairs)
+    network, losses = fit_network(reads, targets, config)
+    transitions, transition_losses = fit_transitions(reads, targets, config)
     facts = task | {
         "files": [source.name for source in sources],
         "num_pairs": len(pairs),
         "losses": losses,
+        "transition_losses": transition_losses,
         "versions": versions("torch", "kiwipiepy"),
     }
-    _save(network, out, facts)
+    _save(Weights(network, transitions), out, facts)
     return facts
 
 
-def _save(network: Network, out: Path, facts: Mapping[str, Any]) -> None:
+def _save(weights: Weights, out: Path, facts: Mapping[str, Any]) -> None:
     """Save weights, card and settings; the settings last, since they make a folder a finished one."""
     from huggingface_hub import ModelCardData
 
     try:
         out.mkdir(parents=True, exist_ok=True)
-        network.save(out / WEIGHTS_FILE)
+        weights.save(out / WEIGHTS_FILE)
         head = ModelCardData(
             language="ko",
             library_name="pressbert",
@@ -100,20 +121,40 @@ def _save(network: Network, out: Path, facts: Mapping[str, Any]) -> None:
         raise cannot_write(out, error) from error
 
 
-def fit(reader: UnitReader, pairs: Sequence[Pair], config: CompressionConfig) -> tuple[Network, list[float]]:
-    """Fit a network; returns it and the mean loss of every epoch."""
-    import torch
+def read_targets(reader: UnitReader, pairs: Sequence[Pair]) -> tuple[list[Read], list[Floats]]:
+    """Return the sentences of the leads, and for each what a title has of its units, (n, 2).
+
+    Raises:
+        DataError: there is no sentence, or none shares enough with its title.
+    """
     from tqdm import tqdm
 
-    features, targets = [], []
+    reads: list[Read] = []
+    targets: list[Floats] = []
     for pair in tqdm(pairs, desc="reading", unit="article", disable=None):
         title = morphemes(pair.title)
         for read in reader.read(pair.body):
-            features.append(read.features)
+            reads.append(read)
             targets.append(targets_of(read, title))
-    if not features:
-        raise DataError("the pairs", "none has a sentence", "give articles with a body")
-    x, y = np.concatenate(features), np.concatenate(targets)
+    if not any(len(kept_of(each)) >= SHORTEST_CHAIN for each in targets):
+        what = f"no sentence shares {SHORTEST_CHAIN} words with its title"
+        raise DataError("the pairs", what, "give articles with a body and an editor's title")
+    return reads, targets
+
+
+def kept_of(targets: Floats) -> list[int]:
+    """Return the units of which a title has at least half."""
+    return [int(k) for k in np.flatnonzero(targets[:, 0] >= 0.5)]
+
+
+def fit_network(
+    reads: Sequence[Read], targets: Sequence[Floats], config: CompressionConfig
+) -> tuple[Network, list[float]]:
+    """Fit the probabilities of keeping; returns the network and the mean loss of every epoch."""
+    import torch
+    from tqdm import tqdm
+
+    x, y = np.concatenate([read.features for read in reads]), np.concatenate(targets)
     mean, spread = x.mean(0), x.std(0) + HELD
     inputs, labels = torch.from_numpy((x - mean) / spread), torch.from_numpy(y)
     torch.manual_seed(config.seed)
@@ -139,6 +180,60 @@ def fit(reader: UnitReader, pairs: Sequence[Pair], config: CompressionConfig) ->
     weights = [p.detach().numpy() for p in network.parameters()]
     hidden = weights[0].T / spread[:, None]  # the network standardizes the features itself
     return Network(hidden, weights[1] - mean @ hidden, weights[2].T, weights[3]), losses
+
+
+def fit_transitions(
+    reads: Sequence[Read], targets: Sequence[Floats], config: CompressionConfig
+) -> tuple[Transitions, list[float]]:
+    """Fit which unit follows which; returns the weights and the mean loss of every epoch."""
+    import torch
+    from tqdm import tqdm
+
+    x = np.concatenate([read.own for read in reads])
+    mean, spread = x.mean(0), x.std(0) + HELD
+    chains: list[tuple[Any, Grid, list[int]]] = []
+    for read, target in zip(reads, targets, strict=True):
+        if len(kept := kept_of(target)) >= SHORTEST_CHAIN:
+            rows = torch.from_numpy(with_borders((read.own - mean) / spread))
+            chains.append((rows, _of_tensors(grid(len(read.units))), [0, *(k + 1 for k in kept), len(rows) - 1]))
+    torch.manual_seed(config.seed)
+    weights = torch.nn.Parameter(torch.randn(x.shape[1] + 3, 2 * config.transition_size + NUM_BIASES) * FIRST_SPREAD)
+    distances = torch.nn.Parameter(torch.zeros(3, len(BORDERS)))
+    optimizer = torch.optim.AdamW([weights, distances], lr=config.peak_lr, weight_decay=config.weight_decay)
+    order = torch.Generator().manual_seed(config.seed)
+    losses: list[float] = []
+    for _ in tqdm(range(config.epochs), desc="training transitions", unit="epoch", disable=None):
+        total = count = 0.0
+        for some in torch.split(torch.randperm(len(chains), generator=order), CHAINS_PER_STEP):
+            found = [
+                _chain_loss(torch.nn.functional.dropout(rows, config.dropout), weights, distances, of, kept)
+                for rows, of, kept in (chains[k] for k in some.tolist())
+            ]
+            number = sum(len(chains[k][2]) - 1 for k in some.tolist())
+            loss: Any = torch.stack(found).sum() / number
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += float(loss.detach()) * number
+            count += number
+        losses.append(round(total / count, 4))
+    fitted = weights.detach().numpy()
+    scaled = fitted[:-3] / spread[:, None]  # the model standardizes the features itself
+    borders = fitted[-3:].copy()
+    borders[BETWEEN] -= mean @ scaled
+    return Transitions(np.concatenate([scaled, borders]), distances.detach().numpy()), losses
+
+
+def _of_tensors(of: Grid) -> Grid:
+    import torch
+
+    return Grid(*(torch.from_numpy(array) for array in vars(of).values()))
+
+
+def _chain_loss(rows: Any, weights: Any, distances: Any, of: Grid, kept: Sequence[int]) -> Any:
+    """Return the cross-entropy of every next row of a chain, summed."""
+    found = scores(rows, weights, distances, of).masked_fill(~of.is_behind, -math.inf)
+    return -found[kept[:-1]].log_softmax(-1)[range(len(kept) - 1), kept[1:]].sum()
 
 
 def targets_of(read: Read, title: Sequence[str]) -> Floats:

@@ -38,6 +38,8 @@ class CompressionConfig(Config):
     weight_decay: float = Field(default=0.05, ge=0)
     dropout: float = Field(default=0.3, ge=0, lt=1)
     hidden_size: int = Field(default=96, ge=1)
+    transition_size: int = Field(default=16, ge=1)
+    """Dimensions in which units that follow each other are compared."""
     seed: int = Field(default=0, ge=0)
 
 

@@ -2,9 +2,10 @@
 
 import itertools
 import json
+import math
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 
 from corpora.documents import read_documents
+from corpora.foundation.arrays import write_arrays
 from corpora.foundation.errors import CheckpointError, DataError, UsageError
 from corpora.foundation.files import write_signed
 from downstream.headline import headline, main
 from downstream.headlines.compression import (
-    ADJACENCY,
     EDITORS_LENGTH,
+    FLUENCY,
     LONGEST,
     SHORTEST,
     WEIGHTS_FILE,
@@ -28,6 +30,7 @@ from downstream.headlines.compression_training import on_common_subsequence, tra
 from downstream.headlines.evaluation import evaluate_headlines
 from downstream.headlines.pairs import read_pairs
 from downstream.headlines.settings import SETTINGS_FILE, read_facts
+from downstream.headlines.transitions import Floats
 from downstream.headlines.units import Unit, headline_of, units_of
 from downstream.headlines.writer import HeadlineWriter, bundled_writer
 
@@ -128,6 +131,7 @@ def test_the_subset_is_the_best_of_all(subtests: pytest.Subtests) -> None:
         if seed % 3 == 0:
             units[-1] = unit(2, negated=True, name="not")
         keeps = np.array([draw.random() for _ in units], np.float32)
+        follows = np.array([[-3 * draw.random() for _ in range(len(units) + 2)] for _ in range(len(units) + 2)], "f4")
         sizes = [each.num_stem for each in units]
 
         def is_allowed(kept: tuple[int, ...], units: list[Unit] = units) -> bool:
@@ -135,29 +139,32 @@ def test_the_subset_is_the_best_of_all(subtests: pytest.Subtests) -> None:
             is_true = len(units) - 1 in kept or not units[-1].is_negated
             return bool(kept) and has_objects and is_true and units[kept[-1]].can_end
 
+        def transitions(kept: Sequence[int], follows: Floats = follows) -> list[float]:
+            return [float(follows[a, b]) for a, b in itertools.pairwise([0, *(k + 1 for k in kept), len(follows) - 1])]
+
         best: dict[int, float] = {}
         for kept in (k for n in range(len(units) + 1) for k in itertools.combinations(range(len(units)), n)):
             length = sum(sizes[k] for k in kept)
             if SHORTEST <= length <= LONGEST and is_allowed(kept):
-                worth = sum(float(keeps[k]) * sizes[k] for k in kept)
-                worth += ADJACENCY * sum(b - a == 1 for a, b in itertools.pairwise(kept))
-                best[length] = max(best.get(length, 0.0), worth)
-        found = subsets(units, keeps)
+                worth = sum(float(keeps[k]) * sizes[k] for k in kept) + sum(transitions(kept))
+                best[length] = max(best.get(length, -math.inf), worth)
+        found = subsets(units, keeps, follows)
         with subtests.test(seed=seed):
             assert len(found) == len(best)
-            for f1, chosen in found:
-                length = sum(sizes[k] for k in chosen)
-                common = sum(float(keeps[k]) * sizes[k] for k in chosen)
-                worth = common + ADJACENCY * sum(b - a == 1 for a, b in itertools.pairwise(chosen))
-                assert is_allowed(tuple(chosen))
-                assert worth == pytest.approx(best[length], abs=1e-5)
-                assert f1 == pytest.approx(2 * common / (length + EDITORS_LENGTH))
+            for each in found:
+                length = sum(sizes[k] for k in each.kept)
+                common = sum(float(keeps[k]) * sizes[k] for k in each.kept)
+                assert is_allowed(tuple(each.kept))
+                assert common + sum(transitions(each.kept)) == pytest.approx(best[length], abs=1e-5)
+                assert each.expected_f1 == pytest.approx(2 * common / (length + EDITORS_LENGTH))
+                fluency = np.mean(transitions(each.kept))
+                assert each.worth == pytest.approx(each.expected_f1 + FLUENCY * fluency, abs=1e-6)
 
 
 def test_nothing_is_kept_twice() -> None:
     units = [unit(2, name=name) for name in ("축제", "시청", "축제", "개막")]
-    for _, kept in subsets(units, np.full(4, 0.9, np.float32)):
-        names = [units[k].stem for k in kept]
+    for each in subsets(units, np.full(4, 0.9, np.float32), np.zeros((6, 6), np.float32)):
+        names = [units[k].stem for k in each.kept]
         assert len(names) == len(set(names))
 
 
@@ -278,6 +285,10 @@ def test_what_cannot_be_used_is_refused(
         (out / WEIGHTS_FILE).write_bytes(changed)
         with fails(CheckpointError, out / WEIGHTS_FILE, "digest", "again"):
             HeadlineWriter.load(out)
+    with subtests.test(case="weights of another release"):
+        write_arrays(out / WEIGHTS_FILE, {"hidden": np.zeros((2, 2), np.float16)})
+        with fails(CheckpointError, out / WEIGHTS_FILE, "another release", "train it again"):
+            HeadlineWriter.load(out)
     with subtests.test(case="another encoder"):
         write_signed(out / SETTINGS_FILE, read_facts(out) | {"encoder_sha256": "0"})
         with fails(CheckpointError, out, "another encoder", "train it again"):
@@ -286,6 +297,15 @@ def test_what_cannot_be_used_is_refused(
         path = tmp_path / "untitled.jsonl"
         path.write_text('{"text": "시민들은 오래 기다린 버스를 반겼다."}\n', encoding="utf-8")
         with fails(DataError, path, "no pairs", "other files"):
+            train_compression([path], tmp_path / "none")
+    with subtests.test(case="titles of other articles"):
+        article = {
+            "title": "우승 소식",
+            "text": f"강릉시는 지난 3일 새로 지은 도서관을 개장했다. {'주민들은 반겼다. ' * 20}",
+        }
+        path = tmp_path / "others.jsonl"
+        path.write_text(json.dumps(article, ensure_ascii=False) + "\n", encoding="utf-8")
+        with fails(DataError, "the pairs", "3 words", "editor's title"):
             train_compression([path], tmp_path / "none")
 
 
