@@ -1,9 +1,11 @@
 """Which kept unit follows which: p(j | i) over the units behind unit i and the end of the headline.
 
-    log p(j | i) ∝ left_i · right_j / √K + reached_j + [j = i + 1] (before_i + behind_j) + distance(kind, j − i)
+It is the softmax over j of
 
-Every term but the last is linear in the features of one unit. The start, before the first unit, and the end are rows
-with an indicator of their own.
+    left_i · right_j / √K + reached_j + [j = i + 1] (before_i + behind_j) + distance(kind, j − i)
+
+mixed with a little of the uniform distribution. The vectors and numbers with one index are linear in the features of
+that unit. The start, before the first unit, and the end are rows with an indicator of their own.
 
 Source: McCallum, Freitag and Pereira 2000 (Markov models whose transitions are softmaxes over features).
 """
