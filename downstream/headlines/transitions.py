@@ -95,9 +95,10 @@ class Transitions:
             features: of the units alone, (n, F).
         """
         of = grid(len(features))
-        found = scores(with_borders(features), self.weights, self.distances, of)[:-1]  # nothing follows the end
-        is_behind = of.is_behind[:-1]
-        odds = np.where(is_behind, np.exp(found - np.where(is_behind, found, -np.inf).max(axis=1, keepdims=True)), 0)
+        is_behind = of.is_behind[:-1]  # nothing follows the end
+        found = scores(with_borders(features), self.weights, self.distances, of)[:-1]
+        found = np.where(is_behind, found, -np.inf)
+        odds = np.exp(found - found.max(axis=1, keepdims=True))
         p = (1 - UNIFORM) * odds / odds.sum(axis=1, keepdims=True) + UNIFORM / is_behind.sum(axis=1, keepdims=True)
         logs = np.log(p, out=np.full(p.shape, -np.inf), where=is_behind)
         return np.concatenate([logs, np.full((1, len(logs) + 1), -np.inf)]).astype(np.float32)

@@ -51,6 +51,15 @@ def test_one_unit_is_the_only_headline_of_its_sentence() -> None:
     assert np.exp(found[0, 1:]).sum() == pytest.approx(1)
 
 
+def test_large_scores_overflow_nowhere() -> None:
+    draw = np.random.default_rng(1)
+    weights = 100 * draw.normal(size=(NUM_FEATURES + 3, 2 * SIZE + 3)).astype(np.float32)
+    features = draw.normal(size=(30, NUM_FEATURES)).astype(np.float32)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        found = Transitions(weights, np.zeros((3, len(BORDERS)), np.float32)).log_probabilities(features)
+    assert np.exp(found[:-1]).sum(axis=1) == pytest.approx(np.ones(31), abs=1e-5)
+
+
 def test_what_follows_what_is_learned() -> None:
     """A unit of a colour is followed by the next one of the same colour, whatever stands between."""
     draw = np.random.default_rng(0)
