@@ -26,11 +26,12 @@ from typing import Any
 
 from apps.serving.processes import Supervisor, WorkerConfig, log_event, log_lines
 from apps.serving.services import ANY_ADDRESS, Settings, load_services
-from apps.serving.tool import BUNDLED, Tool, all_tools
+from apps.serving.tool import Tool, all_tools
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.config import validate
 from corpora.foundation.errors import UsageError, suggest
 from corpora.foundation.floors import check_floors
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.runtimes.backends import all_words, backends_for, unsupported_reason
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -116,7 +117,7 @@ def _chosen(arguments: argparse.Namespace, tools: Iterable[str]) -> dict[str, st
     given = {name: getattr(arguments, name.replace("-", "_")) for name in tools}
     if blank := [name for name, source in given.items() if source is not None and not source.strip()]:
         raise UsageError(f"--{blank[0]}", "an empty folder", "give the model's folder, or the option alone")
-    return {name: source or BUNDLED for name, source in given.items() if source is not None or arguments.all}
+    return {name: source or BUNDLED_SOURCE for name, source in given.items() if source is not None or arguments.all}
 
 
 def is_loopback(host: str) -> bool:
@@ -145,9 +146,11 @@ def _parser(tools: Mapping[str, Tool]) -> ArgumentParser:
     for tool in tools.values():
         if tool.model:
             text = f"serve {tool.model}; without a folder, what is bundled"
-            parser.add_argument(f"--{tool.name}", nargs="?", const=BUNDLED, metavar="DIR", help=text)
+            parser.add_argument(f"--{tool.name}", nargs="?", const=BUNDLED_SOURCE, metavar="DIR", help=text)
         else:
-            parser.add_argument(f"--{tool.name}", action="store_const", const=BUNDLED, help="serve it; needs no model")
+            parser.add_argument(
+                f"--{tool.name}", action="store_const", const=BUNDLED_SOURCE, help="serve it; needs no model"
+            )
     parser.add_argument("--runtime", default="auto", help=f"one of {', '.join(supported_words())}")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one, which is logged (8000)")

@@ -26,7 +26,7 @@ from pathlib import Path
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import alone
-from downstream.headlines.compression import BUNDLED
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.headlines.writer import NUM_BEAMS, Candidate, Headline, HeadlineWriter, bundled_writer
 
 __all__ = ["Candidate", "Headline", "HeadlineWriter", "headline", "main"]
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("files", nargs="+", type=Path, help="files of articles; a .txt file is one article")
     parser.add_argument("--model", type=Path, help="train: a model that generates; others: a trained folder")
-    parser.add_argument("--encoder", default=BUNDLED, help="train without --model: folder of a BERT")
+    parser.add_argument("--encoder", default=BUNDLED_SOURCE, help="train without --model: folder of a BERT")
     parser.add_argument("--out", type=Path, help="train: folder for the trained model")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="train: e.g. --set epochs=3")
     parser.add_argument("--beams", type=int, default=NUM_BEAMS, help="candidates of an article")
@@ -121,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse(argv)
     if arguments.action == "train" and arguments.out is None:
         raise UsageError("--out", "missing for train", "give a folder")
-    if arguments.model and arguments.encoder != BUNDLED:
+    if arguments.model and arguments.encoder != BUNDLED_SOURCE:
         raise UsageError("--encoder", "not used with --model", "leave one of the two out")
     if arguments.count < 1 or arguments.beams < 1:
         raise UsageError("--count", f"{arguments.count} of {arguments.beams} beams", "give positive numbers")

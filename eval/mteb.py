@@ -24,6 +24,7 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentPar
 from corpora.foundation.errors import DataUnavailableError, UsageError, suggest
 from corpora.official import data_root
 from downstream.embeddings.embedder import Embedder
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.families.retrieval import RetrievalExample
 from downstream.readers import pick, read_json_rows
 from downstream.task import get_task
@@ -251,7 +252,7 @@ def main(argv: list[str] | None = None) -> int:
     for name, why in missing.items():
         sys.stderr.write(f"{name}: unavailable: {why}\n")
     if tasks:
-        source = None if arguments.model == "bundled" else arguments.model
+        source = None if arguments.model == BUNDLED_SOURCE else arguments.model
         embedder = Embedder.load(source)
         name = "pressbert/embedder" if source is None else str(Path(source).resolve().name)
         for row in evaluate(MtebEncoder(embedder, name, arguments.prompt), tasks, arguments.out):

@@ -28,8 +28,6 @@ from corpora.foundation.config import discover
 from corpora.foundation.plugins import plugins, refuse_taken
 from corpora.foundation.texts import Texts
 
-BUNDLED = "bundled"
-"""Names the model that is bundled with the package."""
 BUCKET = math.sqrt(2)
 """Texts whose lengths differ by no more than this factor are computed together."""
 SAMPLE = "새 다리가 열렸다. 주민들은 반겼다."

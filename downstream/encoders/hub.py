@@ -47,6 +47,8 @@ ENCODERS: Mapping[str, Encoder] = {
     "multilingual-e5-small": Encoder("multilingual-e5-small", "intfloat/multilingual-e5-small"),
 }
 
+BUNDLED_SOURCE = "bundled"
+"""Names the model that comes with the package, where a folder may be given."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 
 
@@ -61,6 +63,15 @@ def bundled(name: str) -> Path:
     if not ModelFolder(folder).has_config:
         raise EncoderUnavailableError(folder, f"no {name} is bundled", "make it: make bundled")
     return folder
+
+
+def bundled_or_folder(source: str | Path, name: str) -> Path:
+    """Return the folder of a model that a setting names: `bundled` for ours of that name, or a folder.
+
+    Raises:
+        CheckpointError: ours is missing in this installation.
+    """
+    return bundled(name) if str(source) == BUNDLED_SOURCE else Path(source)
 
 
 def is_bundled(name: str) -> bool:

@@ -28,7 +28,7 @@ from corpora.foundation.files import package_path
 from corpora.foundation.machine import num_threads
 from corpora.sentences import DATELINE, LONGEST_OPENING, is_litany, split_article
 from downstream.encoders.folder import ModelFolder
-from downstream.encoders.hub import bundled
+from downstream.encoders.hub import bundled_or_folder
 from downstream.headlines.settings import read_facts
 from downstream.headlines.transitions import Floats, Transitions
 from downstream.headlines.units import Unit, headline_of, units_of
@@ -64,7 +64,6 @@ PREDICATE = 2
 """Units at the end of a sentence that hold its predicate."""
 WEIGHTS_FILE = "compressor.safetensors"
 RETRAIN = "train it again: python -m downstream.headline train PAIRS… --out DIR"
-BUNDLED = "bundled"
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,7 @@ class Compressor:
         """
         folder = folder or package_path("downstream", "headlines", "compressor")
         facts = read_facts(folder)
-        encoder = encoder_folder(str(facts.get("encoder", "")))
+        encoder = bundled_or_folder(str(facts.get("encoder", "")), "encoder")
         if ModelFolder(encoder).digest() != facts.get("encoder_sha256"):
             raise CheckpointError(folder, f"was trained on another encoder than {encoder}", RETRAIN)
         return cls(UnitReader.load(encoder), Weights.load(folder / WEIGHTS_FILE))
@@ -252,11 +251,6 @@ class Compressor:
             if len(chosen) == count:
                 break
         return chosen
-
-
-def encoder_folder(source: str) -> Path:
-    """Return the folder of an encoder, `bundled` or a folder."""
-    return bundled("encoder") if source == BUNDLED else Path(source)
 
 
 @dataclass(frozen=True)

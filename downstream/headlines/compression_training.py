@@ -19,14 +19,13 @@ from corpora.foundation.errors import DataError, cannot_write
 from corpora.foundation.files import fingerprint, package_path, write_signed, write_text
 from corpora.foundation.machine import versions
 from downstream.encoders.folder import ModelFolder
+from downstream.encoders.hub import BUNDLED_SOURCE, bundled_or_folder
 from downstream.headlines.compression import (
-    BUNDLED,
     WEIGHTS_FILE,
     Network,
     Read,
     UnitReader,
     Weights,
-    encoder_folder,
 )
 from downstream.headlines.pairs import Pair, read_pairs
 from downstream.headlines.settings import SETTINGS_FILE, CompressionConfig, finished
@@ -57,7 +56,7 @@ HELD = 0.1
 
 
 def train_compression(
-    sources: Sequence[Path], out: Path, encoder: str = BUNDLED, overrides: Mapping[str, Any] | None = None
+    sources: Sequence[Path], out: Path, encoder: str = BUNDLED_SOURCE, overrides: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Train on the pairs of the split `train`, and save the folder; a finished one is left as it is.
 
@@ -76,7 +75,7 @@ def train_compression(
     """
     config = validate(CompressionConfig, dict(overrides or {}), "--set")
     pairs = read_pairs(sources, "train")
-    folder = encoder_folder(encoder)
+    folder = bundled_or_folder(encoder, "encoder")
     task = {
         "encoder": encoder,
         "encoder_sha256": ModelFolder(folder).digest(),

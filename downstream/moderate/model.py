@@ -26,7 +26,7 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError
 from corpora.foundation.files import fingerprint, package_path, parse_signed, write_signed, write_text
 from downstream.encoders.folder import BUNDLED, ModelFolder
-from downstream.encoders.hub import bundled
+from downstream.encoders.hub import bundled_or_folder
 from downstream.moderate.features import HEADLINE_SALT, Hashes, NgramSpace, jamo_stream, ngram_hashes
 from downstream.moderate.normalization import Reading, read, readings
 from pretraining.folders import check_folder
@@ -339,7 +339,7 @@ def open_encoder(source: str | Path, digest: str, where: Path | str) -> Encode:
     """
     from downstream.embed import Embedder
 
-    folder = bundled("encoder") if str(source) == "bundled" else Path(source)
+    folder = bundled_or_folder(source, "encoder")
     if digest and ModelFolder(folder).digest() != digest:
         what = f"was trained on another encoder than {folder}"
         raise CheckpointError(where, what, "train it again: python -m downstream.moderate train --out FOLDER")

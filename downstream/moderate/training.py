@@ -23,7 +23,7 @@ from corpora.foundation.errors import DataError
 from corpora.foundation.files import package_path, sha256
 from corpora.foundation.machine import versions
 from downstream.encoders.folder import ModelFolder
-from downstream.encoders.hub import bundled
+from downstream.encoders.hub import BUNDLED_SOURCE, bundled_or_folder
 from downstream.moderate.features import Hashes, NgramSpace, jamo_stream, ngram_hashes
 from downstream.moderate.model import (
     HEADLINE_SCALE,
@@ -64,7 +64,7 @@ class ModeratorRecipe(Config):
 
     sources: list[CommentSource] = Field(min_length=1)
     neutral: list[NeutralSource] = Field(default_factory=list)
-    encoder: str | None = "bundled"
+    encoder: str | None = BUNDLED_SOURCE
     """`bundled`, a folder, or None for n-grams only."""
     min_frequency: int = Field(default=3, ge=1)
     """Comments in which an n-gram must occur."""
@@ -152,8 +152,7 @@ def train_moderator(recipe: ModeratorRecipe, root: Path) -> Moderator:
     digest = ""
     encode = None
     if recipe.encoder is not None:
-        folder = bundled("encoder") if recipe.encoder == "bundled" else Path(recipe.encoder)
-        digest = ModelFolder(folder).digest()
+        digest = ModelFolder(bundled_or_folder(recipe.encoder, "encoder")).digest()
         encode = open_encoder(recipe.encoder, digest, "recipe")
     logger.info("%d labelled comments, %d added texts", len(labelled), len(added))
     examples, more = Examples.from_comments(labelled, encode), Examples.from_comments(added, encode)

@@ -8,6 +8,7 @@ from pathlib import Path
 from corpora.documents import Document, RejectedRecord, read_documents
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser
 from corpora.foundation.files import alone
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.signals.finding import Findings
 from downstream.signals.learning import Find, Judge, read_labelled, train
 
@@ -73,7 +74,7 @@ def _train(tool: str, find: Find, argv: list[str]) -> int:
     parser = ArgumentParser(f"python -m downstream.{tool} train", "Learn one's own labels from signals and an encoder.")
     parser.add_argument("file", type=Path, help="records with text or title, and label")
     parser.add_argument("--out", type=Path, required=True, help="folder of the model")
-    parser.add_argument("--encoder", default="bundled", help="folder or hub id of any encoder, or none")
+    parser.add_argument("--encoder", default=BUNDLED_SOURCE, help="folder or hub id of any encoder, or none")
     arguments = parser.parse(argv)
     encoder = None if arguments.encoder == "none" else arguments.encoder
     with alone(arguments.out):

@@ -23,6 +23,7 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, DataError
 from corpora.foundation.files import parse_signed, sha256, write_signed
 from corpora.readers.records import read_records
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.metrics import macro_f1
 from downstream.signals.finding import Findings
 
@@ -112,7 +113,7 @@ def open_encoder(source: str | None) -> Encode | None:
         return None
     from downstream.embed import Embedder
 
-    return Embedder.load(None if source == "bundled" else source).encode
+    return Embedder.load(None if source == BUNDLED_SOURCE else source).encode
 
 
 def features(

@@ -19,11 +19,10 @@ from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, suggest
 from corpora.foundation.files import package_path, write_json, write_text
 from downstream.encoders.folder import SCORER_FILE, SUMMARIZER_FILE
-from downstream.encoders.hub import resolve
+from downstream.encoders.hub import BUNDLED_SOURCE, resolve
 from downstream.summaries.features import FEATURES, NEEDS_ENCODER, NEEDS_SCORER, Encode, Score
 from pretraining.folders import seal
 
-BUNDLED_ENCODER = "bundled"
 TEMPLATE = package_path("downstream", "templates", "card_summarizer.md")
 
 
@@ -116,7 +115,7 @@ def open_encoder(source: str, runtime: str = "torch") -> Encode:
     """
     from downstream.embeddings.embedder import Embedder
 
-    embedder = Embedder.load(None if source == BUNDLED_ENCODER else source)
+    embedder = Embedder.load(None if source == BUNDLED_SOURCE else source)
     if runtime != "torch" and (runtime != "auto" or embedder.device == "cpu"):
         from downstream.runtimes.predictor import fast_embedder
 

@@ -9,9 +9,9 @@ from pydantic_core import to_json
 
 from apps.desk.draft import Earlier, Examined, examine
 from apps.serving.schemas import ArticleText, Strict, Text
-from apps.serving.tool import BUNDLED, SAMPLE, Service, TextItem, Tool, describe_field
+from apps.serving.tool import SAMPLE, Service, TextItem, Tool, describe_field
 from downstream.encoders.folder import ModelFolder
-from downstream.encoders.hub import bundled
+from downstream.encoders.hub import BUNDLED_SOURCE, bundled
 from downstream.headlines.writer import HeadlineWriter
 
 MAX_DRAFTS, MAX_ARCHIVE = 8, 500
@@ -44,7 +44,7 @@ def open_desk(source: str, _runtime: str) -> Service:
     Raises:
         CheckpointError: it is none.
     """
-    writer = None if source == BUNDLED else HeadlineWriter.load(source)
+    writer = None if source == BUNDLED_SOURCE else HeadlineWriter.load(source)
 
     def items(request: Any) -> list[TextItem]:
         archive = tuple(text for each in request.archive for text in (each.title, each.text))
@@ -55,7 +55,7 @@ def open_desk(source: str, _runtime: str) -> Service:
 
     return Service(
         endpoint=TOOL.name,
-        model="desk" if source == BUNDLED else Path(source).name,
+        model="desk" if source == BUNDLED_SOURCE else Path(source).name,
         digest=ModelFolder(bundled("embedder")).digest(),
         runtime="python",
         about={},

@@ -9,7 +9,6 @@ from pydantic_core import to_json
 
 from apps.serving.schemas import MAX_ITEMS, NonBlank, Passage, Strict
 from apps.serving.tool import (
-    BUNDLED,
     SAMPLE,
     Service,
     TextItem,
@@ -21,6 +20,7 @@ from apps.serving.tool import (
 )
 from corpora.foundation.errors import UsageError
 from downstream.answer import Reader, SentenceFinder
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.families.span_qa import SpanQA
 from downstream.runtimes.predictor import Predictor
 
@@ -65,7 +65,7 @@ def open_reader(source: str, runtime: str) -> Service:
     finder: Reader | SentenceFinder = SentenceFinder()
     model, digest, backend = SENTENCES, "", "python"
     about = {"task": "the sentence that shares most letters with the question"}
-    if source != BUNDLED:
+    if source != BUNDLED_SOURCE:
         predictor = Predictor.load(Path(source), runtime)
         finetuned = predictor.finetuned
         if not isinstance(finetuned.family, SpanQA):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +9,11 @@ from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 
 from apps.serving.schemas import MAX_CHARACTERS, MAX_ITEMS, Strict, Text
-from apps.serving.tool import BUNDLED, SAMPLE, Service, TextItem, Tool, UnsuitableError, describe_field
+from apps.serving.tool import SAMPLE, Service, TextItem, Tool, UnsuitableError, describe_field
 from corpora.characters import nfc
 from corpora.foundation.errors import UsageError
 from downstream.classify import Classifier, WordWeight
-from downstream.encoders.hub import bundled
+from downstream.encoders.hub import bundled_or_folder
 from downstream.families.classification import Classification, Regression
 from downstream.runtimes.predictor import Predictor
 from downstream.task import TextExample
@@ -80,7 +79,7 @@ class ClassifyResponse(Strict):
 
 def open_classifier(source: str, runtime: str) -> Service:
     """Serve a model fine-tuned on texts or pairs."""
-    folder = bundled("classifier") if source == BUNDLED else Path(source)
+    folder = bundled_or_folder(source, "classifier")
     predictor = Predictor.load(folder, runtime)
     finetuned = predictor.finetuned
     family, takes_pairs = finetuned.family, finetuned.task.takes_pairs

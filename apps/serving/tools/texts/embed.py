@@ -9,9 +9,10 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from apps.serving.schemas import MAX_ITEMS, Strict, Text
-from apps.serving.tool import BUNDLED, SAMPLE, Service, TextItem, Tool, options_json, request_model
+from apps.serving.tool import SAMPLE, Service, TextItem, Tool, options_json, request_model
 from corpora.foundation.errors import CheckpointError
 from downstream.embed import Embedder, encode
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.runtimes.predictor import fast_embedder
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class EmbedResponse(Strict):
 
 def open_fast_embedder(source: str, runtime: str) -> tuple[Embedder, str, str]:
     """Return an embedder, its digest, and the name of what runs it."""
-    plain = Embedder.load(None if source == BUNDLED else source, device="cpu")
+    plain = Embedder.load(None if source == BUNDLED_SOURCE else source, device="cpu")
     try:
         embedder, loaded = fast_embedder(plain, runtime)
         return embedder, plain.sha256, loaded.name

@@ -10,7 +10,6 @@ from pydantic_core import to_json, to_jsonable_python
 
 from apps.serving.schemas import MAX_ITEMS, Strict, Text
 from apps.serving.tool import (
-    BUNDLED,
     SAMPLE,
     Service,
     TextItem,
@@ -21,6 +20,7 @@ from apps.serving.tool import (
     with_texts,
     without_texts,
 )
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.moderate.model import Moderator, WordSpan, bundled_moderator
 from downstream.moderate.softening import apply, soften_with
 
@@ -84,7 +84,7 @@ class ModerateResponse(Strict):
 
 def open_moderator(source: str, _runtime: str) -> Service:
     """Serve a model of comments."""
-    moderator = bundled_moderator() if source == BUNDLED else Moderator.load(Path(source))
+    moderator = bundled_moderator() if source == BUNDLED_SOURCE else Moderator.load(Path(source))
 
     def items(request: Any) -> list[TextItem]:
         try:

@@ -11,7 +11,6 @@ from pydantic_core import to_json
 
 from apps.serving.schemas import MAX_ITEMS, ArticleText, Strict, Text
 from apps.serving.tool import (
-    BUNDLED,
     SAMPLE,
     Service,
     TextItem,
@@ -24,6 +23,7 @@ from apps.serving.tool import (
 )
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import sha256
+from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.summarize import BUNDLED as FOLDER
 from downstream.summarize import RUNTIMES, Summarizer, Summary, summarize
 
@@ -72,8 +72,9 @@ def open_summarizer(source: str, runtime: str) -> Service:
     Raises:
         UsageError: it has neural parts, which do not run on the backend that is asked for.
     """
-    folder = FOLDER if source == BUNDLED else Path(source)
-    summarizer = Summarizer.load(None if source == BUNDLED else source, runtime if runtime in RUNTIMES else "torch")
+    folder = FOLDER if source == BUNDLED_SOURCE else Path(source)
+    given = None if source == BUNDLED_SOURCE else source
+    summarizer = Summarizer.load(given, runtime if runtime in RUNTIMES else "torch")
     is_neural = summarizer.model.needs_encoder or summarizer.model.needs_scorer
     if is_neural and runtime not in RUNTIMES:
         raise UsageError("--runtime", f"{runtime} does not run summarizers", f"choose from {', '.join(RUNTIMES)}")
@@ -89,7 +90,7 @@ def open_summarizer(source: str, runtime: str) -> Service:
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     return Service(
         endpoint=TOOL.name,
-        model=source if source == BUNDLED else Path(source).name,
+        model=source if source == BUNDLED_SOURCE else Path(source).name,
         digest=sha256(*files),
         runtime=runtime if is_neural else "numpy",
         about={"features": ", ".join(summarizer.model.weights)},

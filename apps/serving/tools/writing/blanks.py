@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -11,7 +10,6 @@ from pydantic_core import to_json
 
 from apps.serving.schemas import MAX_ITEMS, Strict, Text
 from apps.serving.tool import (
-    BUNDLED,
     Service,
     TextItem,
     Tool,
@@ -20,7 +18,7 @@ from apps.serving.tool import (
     request_model,
 )
 from downstream.encoders.folder import ModelFolder
-from downstream.encoders.hub import bundled
+from downstream.encoders.hub import bundled_or_folder
 from downstream.fill_mask import BLANK, Blank, MaskFiller
 
 REQUEST = request_model(
@@ -44,7 +42,7 @@ class BlanksResponse(Strict):
 
 def open_filler(source: str, _runtime: str) -> Service:
     """Serve an encoder that was saved with its masked-LM head; a plain BERT runs in ONNX Runtime, others in torch."""
-    folder = bundled("encoder") if source == BUNDLED else Path(source)
+    folder = bundled_or_folder(source, "encoder")
     filler = MaskFiller.load(folder)
 
     def items(request: Any) -> list[TextItem]:
