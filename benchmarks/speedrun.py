@@ -3,8 +3,9 @@
     python -m benchmarks.speedrun RECIPE --name NAME --corpus CORPUS --tokenizer VOCABULARY
 
 Every seed is a run of its own. The model of every `--every` steps is scored by `pretraining.evaluate`, with the same
-rows and masks for all, and the first one that reaches the level counts. A record needs at least two seeds that reach
-it; it is kept as JSON with its recipe and the commit, and the board is written again. Interrupted runs continue.
+rows and masks for all, and the first one that reaches the level counts. A record is kept as JSON with its recipe; each
+seed is added to it when it is finished, with the commit and the processor, so that seeds can be run on several days or
+machines. The board shows records of at least two seeds that all reach the level. Interrupted runs continue.
 """
 
 import argparse
@@ -47,22 +48,42 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=DOCS, help="folder of the board")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting")
     arguments = parser.parse_args(argv)
-    if len(set(arguments.seeds)) < MIN_SEEDS:
-        raise UsageError("--seeds", f"{arguments.seeds}", f"a record needs at least {MIN_SEEDS} different seeds")
     places = [f"data.corpus={arguments.corpus}", f"data.tokenizer={arguments.tokenizer}"]
     recipe = read_recipe(find_recipe(arguments.recipe), [*arguments.set, *places])
-    runs = []
-    for seed in arguments.seeds:
+    file = arguments.out / "speedrun" / f"{arguments.name}.json"
+    record = make_record(arguments.name, recipe, read_runs(file, recipe, arguments.level), level=arguments.level)
+    known = {run["seed"] for run in record["runs"]}
+    for seed in [seed for seed in arguments.seeds if seed not in known]:
         own = with_exports(recipe, seed, arguments.every)
         out = arguments.work / f"{arguments.name}-{fingerprint(own.model_dump())[:8]}"
         found = reach(own, out, arguments.work / "data", level=arguments.level, max_rows=arguments.rows)
         sys.stderr.write(f"seed {seed}: {json.dumps(found)}\n")
-        runs.append({"seed": seed} | found)
-    record = make_record(arguments.name, recipe, runs, level=arguments.level)
-    write_json(arguments.out / "speedrun" / f"{arguments.name}.json", record)
+        run = {"seed": seed} | found | {"commit": git_commit(), "cpu": cpu_name()}
+        record = make_record(arguments.name, recipe, [*record["runs"], run], level=arguments.level)
+        write_json(file, record)
     write_boards(arguments.out)
     sys.stdout.write(json.dumps({key: record[key] for key in ("name", "tokens", "core_s", "reached")}) + "\n")
     return 0
+
+
+def read_runs(file: Path, recipe: Recipe, level: float) -> list[dict[str, Any]]:
+    """Return the runs of a record; empty if there is none.
+
+    Raises:
+        UsageError: it has another recipe or level.
+    """
+    if not file.is_file():
+        return []
+    record = json.loads(file.read_text(encoding="utf-8"))
+    if record["level"] != level or record["recipe"] != _published(recipe):
+        raise UsageError("--name", f"{file} has another recipe or level", "give the record another name")
+    runs: list[dict[str, Any]] = record["runs"]
+    return runs
+
+
+def _published(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe without what differs between machines and runs."""
+    return recipe.model_dump(mode="json", exclude={"seed": True, "data": {"corpus", "tokenizer"}})
 
 
 def with_exports(recipe: Recipe, seed: int, every: int) -> Recipe:
@@ -104,18 +125,24 @@ def reach(recipe: Recipe, out: Path, cache: Path, *, level: float, max_rows: int
 
 
 def make_record(name: str, recipe: Recipe, runs: Sequence[Mapping[str, Any]], *, level: float) -> dict[str, Any]:
-    """Return a record: the means over seeds, and what is needed to repeat it."""
+    """Return a record: the means over seeds, and what is needed to repeat it.
+
+    Args:
+        name: of the record.
+        recipe: of all seeds.
+        runs: by seed, what `reach` returns with `seed`, `commit` and `cpu`; may be empty.
+        level: perplexity to reach.
+    """
+    runs = sorted(runs, key=lambda run: run["seed"])
     return {
         "schema": 1,
         "name": name,
         "level": level,
-        "reached": all(run["reached"] for run in runs),
-        "tokens": round(statistics.mean(run["tokens"] for run in runs)),
-        "core_s": round(statistics.mean(run["core_s"] for run in runs), 1),
-        "runs": list(runs),
-        "recipe": recipe.model_dump(),
-        "commit": git_commit(),
-        "cpu": cpu_name(),
+        "reached": len(runs) >= MIN_SEEDS and all(run["reached"] for run in runs),
+        "tokens": round(statistics.mean(run["tokens"] for run in runs)) if runs else None,
+        "core_s": round(statistics.mean(run["core_s"] for run in runs), 1) if runs else None,
+        "runs": runs,
+        "recipe": _published(recipe),
     }
 
 
@@ -140,7 +167,7 @@ def write_boards(docs: Path) -> None:
 
 
 def board(records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> str:
-    """Return the table of the records that reached the level; empty if there are none."""
+    """Return the table of the records that reached the level with enough seeds; empty if there are none."""
     reached = sorted((record for record in records if record["reached"]), key=lambda record: record["tokens"])
     if not reached:
         return ""
@@ -148,7 +175,10 @@ def board(records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> str:
     for record in reached:
         seeds = ", ".join(f"{run['tokens']:,}" for run in record["runs"])
         link = f"[{record['name']}](speedrun/{record['name']}.json)"
-        cells = [link, f"{record['tokens']:,}", f"{record['core_s']:,.0f}", seeds, record["commit"], record["cpu"]]
+        commits, processors = (
+            ", ".join(dict.fromkeys(run[key] for run in record["runs"])) for key in ("commit", "cpu")
+        )
+        cells = [link, f"{record['tokens']:,}", f"{record['core_s']:,.0f}", seeds, commits, processors]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -14,7 +14,7 @@ from benchmarks.speedrun import DOCS, board, main, make_record, write_boards
 from corpora.build import BuildConfig, build
 from corpora.corpus import corpus_files, corpus_texts
 from corpora.foundation.errors import UsageError
-from pretraining.recipe import SAMPLE, check_recipe
+from pretraining.recipe import SAMPLE, Recipe, check_recipe
 from pretraining.vocabulary.tokenizer import save_tokenizer
 from pretraining.vocabulary.wordpiece import train_wordpiece
 
@@ -70,6 +70,7 @@ loop = { steps = 6, batch_size = 4, warmup_steps = 1, peak_lr = 1e-2, precision 
     assert record["runs"][0]["tokens"] == exported["tokens"]
     assert printed["tokens"] == record["tokens"] == round(sum(run["tokens"] for run in record["runs"]) / 2)
     assert record["recipe"]["loop"]["export_steps"] == []
+    assert "corpus" not in record["recipe"]["data"]
     for name in ("speedrun.md", "speedrun.en.md"):
         page = (boards / name).read_text(encoding="utf-8")
         assert f"| [tiny](speedrun/tiny.json) | {record['tokens']:,} |" in page
@@ -80,23 +81,54 @@ def test_the_board_holds_what_reached_the_level_in_order(boards: Path) -> None:
     recipe = check_recipe({"objective": "dynamic_mlm", "data": {"corpus": "c", "tokenizer": "t"}}, "recipe")
 
     def record(name: str, *tokens: int, reached: bool = True) -> dict[str, Any]:
-        runs = [{"seed": k, "tokens": n, "core_s": 2.0 * n, "reached": reached} for k, n in enumerate(tokens)]
+        machine = {"commit": "c0ffee", "cpu": "CPU"}
+        runs = [{"seed": k, "tokens": n, "core_s": 2.0 * n, "reached": reached} | machine for k, n in enumerate(tokens)]
         return make_record(name, recipe, runs, level=35.2)
 
     records = [record("slow", 3000, 5000), record("quick", 1000, 1200), record("failed", 10, 20, reached=False)]
     lines = board(records, HEADS).splitlines()
     assert [line.split("|")[1].strip()[:7] for line in lines[2:]] == ["[quick]", "[slow]("]
-    assert "| 1,100 | 2,200 | 1,000, 1,200 |" in lines[2]
+    assert "| 1,100 | 2,200 | 1,000, 1,200 | c0ffee | CPU |" in lines[2]
     assert board(records[2:], HEADS) == ""
     before = (boards / "speedrun.en.md").read_text(encoding="utf-8")
     write_boards(boards)
     assert (boards / "speedrun.en.md").read_text(encoding="utf-8") == before  # the page of the project is up to date
 
 
-def test_one_seed_is_no_record(boards: Path, fails: Fails) -> None:
-    places = ["--corpus", "c", "--tokenizer", "t", "--out", str(boards)]
-    with fails(UsageError, "--seeds", "at least 2"):
-        main(["mini", "--name", "x", *places, "--seeds", "1", "1"])
+def test_seeds_can_be_added_to_a_record(
+    boards: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: Fails
+) -> None:
+    ran: list[int] = []
+
+    def reach(recipe: Recipe, out: Path, _: Path, *, level: float, max_rows: int) -> dict[str, Any]:
+        assert (level, max_rows) == (35.2, 4096)
+        assert out.name.startswith("x-")
+        ran.append(recipe.seed)
+        return {"tokens": 1000 + recipe.seed, "core_s": 5.0, "perplexity": 35.0, "reached": True}
+
+    monkeypatch.setattr(benchmarks.speedrun, "reach", reach)
+    command = ["mini", "--name", "x", "--corpus", "c", "--tokenizer", "t", "--out", str(boards), "--seeds"]
+    assert main([*command, "3"]) == 0
+    assert "[x]" not in (boards / "speedrun.md").read_text(encoding="utf-8")  # one seed is no record
+    # On another machine, where corpus and tokenizer have other paths.
+    elsewhere = ["mini", "--name", "x", "--corpus", "d", "--tokenizer", "u", "--out", str(boards), "--seeds"]
+    assert main([*elsewhere, "1", "3"]) == 0
+    assert ran == [3, 1]
+    record = json.loads((boards / "speedrun" / "x.json").read_text(encoding="utf-8"))
+    assert [run["seed"] for run in record["runs"]] == [1, 3]
+    assert "| [x](speedrun/x.json) | 1,002 | 5 | 1,001, 1,003 |" in (boards / "speedrun.md").read_text(encoding="utf-8")
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {
+        "name": "x",
+        "tokens": 1002,
+        "core_s": 5.0,
+        "reached": True,
+    }
+    with fails(UsageError, "--name", "another recipe"):
+        main([*command, "5", "--set", "loop.batch_size=128"])
+    assert ran == [3, 1]
+
+
+def test_a_board_without_a_place_for_its_table_is_refused(boards: Path, fails: Fails) -> None:
     (boards / "speedrun.md").write_text("no table", encoding="utf-8")
     with fails(UsageError, boards / "speedrun.md", "<!-- records -->"):
         write_boards(boards)
