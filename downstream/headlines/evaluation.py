@@ -5,8 +5,9 @@ difference to the sentences is tested by the paired randomization test over text
 beginning of a sentence, as long as the headline, shows what is due to length alone.
 """
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ from downstream.summaries.rouge import morphemes, rouge_l
 class HeadlineScores:
     """Scores of N texts."""
 
+    headlines: tuple[str, ...]
+    """The headlines, N."""
+    seconds: FloatArray
+    """To propose the candidates of each text, (N,)."""
     written: FloatArray
     """ROUGE-L of the headlines, (N,)."""
     extractive: FloatArray
@@ -40,6 +45,16 @@ class HeadlineScores:
     num_candidates: int
     num_without: int
     """Texts for which every candidate was refused."""
+
+    @classmethod
+    def join(cls, parts: Sequence["HeadlineScores"]) -> "HeadlineScores":
+        """Return the scores of the texts of all parts, in their order."""
+
+        def joined(name: str) -> Any:
+            values = [getattr(part, name) for part in parts]
+            return np.concatenate(values) if isinstance(values[0], np.ndarray) else sum(values[1:], values[0])
+
+        return cls(**{field.name: joined(field.name) for field in fields(cls)})
 
     def as_json(self) -> dict[str, Any]:
         """Return means as fractions, the difference with its interval and p-value, and counts."""
@@ -66,10 +81,13 @@ class HeadlineScores:
 
 def evaluate_headlines(writer: HeadlineWriter, pairs: Sequence[Pair], *, num_beams: int) -> HeadlineScores:
     """Write and score the headlines of held-out pairs."""
+    headlines: list[str] = []
     rows: list[tuple[float, ...]] = []
     counts = np.zeros(5, np.int64)
     for pair in pairs:
+        started = time.perf_counter()
         candidates = writer.candidates(pair.body, num_beams)
+        seconds = time.perf_counter() - started
         accepted = [candidate.text for candidate in candidates if not candidate.invented]
         sentence = writer.extractive(pair.body)
         fallback = sentence.text if sentence else ""
@@ -77,9 +95,10 @@ def evaluate_headlines(writer: HeadlineWriter, pairs: Sequence[Pair], *, num_bea
         first = candidates[0].text if candidates else fallback
         gold = morphemes(pair.title)
         ours, sentences, best = morphemes(headline), morphemes(fallback), morphemes(first)
-        rows.append(tuple(rouge_l(each, gold).f1 for each in (ours, sentences, sentences[: len(ours)], best)))
+        headlines.append(headline)
+        rouge = (rouge_l(each, gold).f1 for each in (ours, sentences, sentences[: len(ours)], best))
+        rows.append((seconds, *rouge))
         facts = facts_of(pair.body)
         refused = len(candidates) - len(accepted)
         counts += [len(facts.invented(headline)), len(facts.invented(first)), refused, len(candidates), not accepted]
-    written, extractive, beginning, unchecked = np.array(rows).T
-    return HeadlineScores(written, extractive, beginning, unchecked, *(int(count) for count in counts))
+    return HeadlineScores(tuple(headlines), *np.array(rows).T, *(int(count) for count in counts))

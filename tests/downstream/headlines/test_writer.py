@@ -3,7 +3,7 @@
 import pytest
 
 from downstream.headline import headline
-from downstream.headlines.evaluation import evaluate_headlines
+from downstream.headlines.evaluation import HeadlineScores, evaluate_headlines
 from downstream.headlines.pairs import Pair
 from downstream.headlines.writer import HeadlineWriter, spaced_like
 
@@ -77,6 +77,25 @@ def test_scores_count_what_the_check_prevents() -> None:
     assert scores["difference"] == pytest.approx(
         scores["rouge_l"]["written"] - scores["rouge_l"]["extractive"], abs=1e-5
     )
+
+
+def test_scores_of_parts_are_joined() -> None:
+    writer = writer_of("강릉시 버스 13대 증차", "강릉시 시내버스 12대 늘린다")
+    pairs = [
+        Pair(ARTICLE, "강릉시 시내버스 12대 늘린다"),
+        Pair(ARTICLE, "강릉시 버스 12대 증차"),
+        Pair(ARTICLE, "버스"),
+    ]
+    whole = evaluate_headlines(writer, pairs, num_beams=2)
+    joined = HeadlineScores.join([evaluate_headlines(writer, some, num_beams=2) for some in (pairs[:1], pairs[1:])])
+    assert joined.as_json() == whole.as_json()
+    assert joined.headlines == whole.headlines == ("강릉시 시내버스 12대 늘린다",) * 3
+    assert joined.seconds.shape == (3,)
+    assert (joined.seconds > 0).all()
+
+
+def test_without_accepted_candidates_the_headline_is_the_sentence() -> None:
+    pairs = [Pair(ARTICLE, "강릉시 시내버스 12대 늘린다"), Pair(ARTICLE, "강릉시 버스 12대 증차")]
     empty = evaluate_headlines(writer_of("버스 99대"), pairs, num_beams=2).as_json()
     assert empty["num_without"] == 2
     assert empty["difference"] == 0
