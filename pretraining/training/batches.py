@@ -174,15 +174,11 @@ class BatchSource:
     ) -> list[dict[str, "torch.Tensor"]]:
         """Return the inputs of one process in a step, in micro-batches of at most SIZE rows.
 
-        The k-th longest row of a step goes to process k modulo `num_processes`, so that the step is the same for any
-        number of them, and rows of similar length are padded together.
+        Row k of a step goes to process k modulo `num_processes`, so that the step is the same for any number of them.
         """
         stage = self.stage(step)
         rows, epochs = self.rows(step)
-        located = [stage.corpus.locate(int(row)) for row in rows]
-        by_length = np.argsort([-len(shard.ids[k]) for shard, k in located], kind="stable")
-        mine = by_length[process::num_processes]
-        rows, epochs = rows[mine], epochs[mine]
+        rows, epochs = rows[process::num_processes], epochs[process::num_processes]
         done = self.progress(step)
         return [
             _tensors(stage, rows[k : k + size], epochs[k : k + size], done, weights) for k in range(0, len(rows), size)

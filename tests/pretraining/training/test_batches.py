@@ -218,21 +218,6 @@ def test_micro_batches_are_as_large_as_allowed(news: Any) -> None:
     assert [len(batch["input_ids"]) for batch in batches] == [4, 4, 2]
 
 
-def test_rows_of_similar_length_are_padded_together(news: Any, subtests: pytest.Subtests) -> None:
-    for num_processes in (1, 2):
-        with subtests.test(num_processes=num_processes):
-            source = make_source(news, "pairs alone", batch_size=12)
-            widths = [
-                [batch["input_ids"].shape[1] for batch in own]
-                for own in (
-                    source.micro_batches(0, process=process, num_processes=num_processes, size=2)
-                    for process in range(num_processes)
-                )
-            ]
-            assert all(row == sorted(row, reverse=True) for row in widths)
-            assert len(set(widths[0])) > 1
-
-
 def test_a_batch_between_two_epochs_masks_each_row_by_its_own(news: Any, subtests: pytest.Subtests) -> None:
     for kind in ["isolated", "across documents"]:
         with subtests.test(kind=kind):
