@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     file = arguments.out / "speedrun" / f"{arguments.name}.json"
     record = make_record(arguments.name, recipe, read_runs(file, recipe, arguments.level), level=arguments.level)
     known = {run["seed"] for run in record["runs"]}
-    for seed in [seed for seed in arguments.seeds if seed not in known]:
+    for seed in sorted(set(arguments.seeds) - known):
         own = with_exports(recipe, seed, arguments.every)
         out = arguments.work / f"{arguments.name}-{fingerprint(own.model_dump())[:8]}"
         found = reach(own, out, arguments.work / "data", level=arguments.level, max_rows=arguments.rows)

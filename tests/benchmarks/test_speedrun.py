@@ -108,7 +108,8 @@ def test_seeds_can_be_added_to_a_record(
 
     monkeypatch.setattr(benchmarks.speedrun, "reach", reach)
     command = ["mini", "--name", "x", "--corpus", "c", "--tokenizer", "t", "--out", str(boards), "--seeds"]
-    assert main([*command, "3"]) == 0
+    assert main([*command, "3", "3"]) == 0
+    assert ran == [3]
     assert "[x]" not in (boards / "speedrun.md").read_text(encoding="utf-8")  # one seed is no record
     # On another machine, where corpus and tokenizer have other paths.
     elsewhere = ["mini", "--name", "x", "--corpus", "d", "--tokenizer", "u", "--out", str(boards), "--seeds"]
