@@ -175,10 +175,15 @@ class BatchSource:
         """Return the inputs of one process in a step, in micro-batches of at most SIZE rows.
 
         Row k of a step goes to process k modulo `num_processes`, so that the step is the same for any number of them.
+        If there are several micro-batches, rows of similar length share one, for less padding.
         """
         stage = self.stage(step)
         rows, epochs = self.rows(step)
         rows, epochs = rows[process::num_processes], epochs[process::num_processes]
+        if len(rows) > size:
+            located = (stage.corpus.locate(int(row)) for row in rows)
+            by_length = np.argsort([len(shard.ids[k]) for shard, k in located], kind="stable")
+            rows, epochs = rows[by_length], epochs[by_length]
         done = self.progress(step)
         return [
             _tensors(stage, rows[k : k + size], epochs[k : k + size], done, weights) for k in range(0, len(rows), size)

@@ -218,6 +218,23 @@ def test_micro_batches_are_as_large_as_allowed(news: Any) -> None:
     assert [len(batch["input_ids"]) for batch in batches] == [4, 4, 2]
 
 
+def test_rows_of_similar_length_share_a_micro_batch(news: Any) -> None:
+    source, num_shared, num_drawn = make_source(news, "pairs alone", batch_size=24), 0, 0
+    for step in range(4):
+        batches = source.micro_batches(step, process=0, num_processes=1, size=4)
+        lengths = [(batch["sequence_ids"] > 0).sum(1).tolist() for batch in batches]
+        flat = [length for some in lengths for length in some]
+        assert flat == sorted(flat)
+        drawn = source.rows(step)[0]
+        assert sorted(flat) == sorted(sum(len(ids) for ids, *_ in row_of(source, row)) for row in drawn.tolist())
+        num_shared += sum(batch["input_ids"].numel() for batch in batches)
+        num_drawn += sum(
+            collate(source.corpus, drawn[k : k + 4], np.zeros(4, np.int64), pad_id=0).input_ids.size
+            for k in range(0, 24, 4)
+        )
+    assert num_shared < 0.9 * num_drawn
+
+
 def test_a_batch_between_two_epochs_masks_each_row_by_its_own(news: Any, subtests: pytest.Subtests) -> None:
     for kind in ["isolated", "across documents"]:
         with subtests.test(kind=kind):
