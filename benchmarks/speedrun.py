@@ -3,9 +3,10 @@
     python -m benchmarks.speedrun RECIPE --name NAME --corpus CORPUS --tokenizer VOCABULARY
 
 Every seed is a run of its own. The model of every `--every` steps is scored by `pretraining.evaluate`, with the same
-rows and masks for all, and the first one that reaches the level counts. A record is kept as JSON with its recipe; each
-seed is added to it when it is finished, with the commit and the processor, so that seeds can be run on several days or
-machines. The board shows records of at least two seeds that all reach the level. Interrupted runs continue.
+rows and masks for all, and the first one that reaches the level counts. A record is kept as JSON with its recipe. Each
+seed is added to it when it is finished, with the commit and the processor, so that seeds can be run side by side, on
+several days or machines; another recipe, corpus or vocabulary is refused. The board shows records of at least two
+seeds that all reach the level. Interrupted runs continue.
 """
 
 import argparse
@@ -16,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from corpora.corpus import Split, corpus_files
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import UsageError
-from corpora.foundation.files import fingerprint, write_json, write_text
+from corpora.foundation.files import fingerprint, locked, sha256, write_json, write_text
 from corpora.foundation.machine import cpu_name
 from eval.cells.manifest import git_commit
 from pretraining.evaluate import evaluate_mlm
@@ -51,34 +53,52 @@ def main(argv: list[str] | None = None) -> int:
     places = [f"data.corpus={arguments.corpus}", f"data.tokenizer={arguments.tokenizer}"]
     recipe = read_recipe(find_recipe(arguments.recipe), [*arguments.set, *places])
     file = arguments.out / "speedrun" / f"{arguments.name}.json"
-    record = make_record(arguments.name, recipe, read_runs(file, recipe, arguments.level), level=arguments.level)
-    known = {run["seed"] for run in record["runs"]}
+    record = make_record(arguments.name, recipe, [], level=arguments.level, data_sha256=data_digest(recipe))
+    known = {run["seed"] for run in read_runs(file, record)}
     for seed in sorted(set(arguments.seeds) - known):
         own = with_exports(recipe, seed, arguments.every)
         out = arguments.work / f"{arguments.name}-{fingerprint(own.model_dump())[:8]}"
         found = reach(own, out, arguments.work / "data", level=arguments.level, max_rows=arguments.rows)
         sys.stderr.write(f"seed {seed}: {json.dumps(found)}\n")
-        run = {"seed": seed} | found | {"commit": git_commit(), "cpu": cpu_name()}
-        record = make_record(arguments.name, recipe, [*record["runs"], run], level=arguments.level)
-        write_json(file, record)
+        add_run(file, record, {"seed": seed} | found | {"commit": git_commit(), "cpu": cpu_name()})
+    record = with_runs(record, read_runs(file, record))
     write_boards(arguments.out)
     sys.stdout.write(json.dumps({key: record[key] for key in ("name", "tokens", "core_s", "reached")}) + "\n")
     return 0
 
 
-def read_runs(file: Path, recipe: Recipe, level: float) -> list[dict[str, Any]]:
-    """Return the runs of a record; empty if there is none.
+def data_digest(recipe: Recipe) -> str:
+    """Return the digest of the texts and the vocabulary of a recipe."""
+    splits: tuple[Split, ...] = ("train", "held-out")
+    texts = [sha256(*corpus_files(Path(recipe.data.corpus), split)) for split in splits]
+    return fingerprint([*texts, sha256(Path(recipe.data.tokenizer) / "tokenizer.json")])
+
+
+def read_runs(file: Path, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs in the file of a record; empty if there is none.
 
     Raises:
-        UsageError: it has another recipe or level.
+        UsageError: it has another recipe, level, text or vocabulary than RECORD.
     """
     if not file.is_file():
         return []
-    record = json.loads(file.read_text(encoding="utf-8"))
-    if record["level"] != level or record["recipe"] != _published(recipe):
-        raise UsageError("--name", f"{file} has another recipe or level", "give the record another name")
-    runs: list[dict[str, Any]] = record["runs"]
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    for key, what in (("recipe", "recipe"), ("level", "level"), ("data_sha256", "corpus or vocabulary")):
+        if stored.get(key) != record[key]:
+            raise UsageError("--name", f"{file} has another {what}", "give the record another name")
+    runs: list[dict[str, Any]] = stored["runs"]
     return runs
+
+
+def add_run(file: Path, record: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """Add a run to the file of a record, which other processes may have changed meanwhile.
+
+    Raises:
+        UsageError: it has another recipe, level, text or vocabulary than RECORD.
+    """
+    with locked(file.with_suffix(".lock"), is_kept=False):
+        others = [other for other in read_runs(file, record) if other["seed"] != run["seed"]]
+        write_json(file, with_runs(record, [*others, run]))
 
 
 def _published(recipe: Recipe) -> dict[str, Any]:
@@ -124,7 +144,9 @@ def reach(recipe: Recipe, out: Path, cache: Path, *, level: float, max_rows: int
     return found
 
 
-def make_record(name: str, recipe: Recipe, runs: Sequence[Mapping[str, Any]], *, level: float) -> dict[str, Any]:
+def make_record(
+    name: str, recipe: Recipe, runs: Sequence[Mapping[str, Any]], *, level: float, data_sha256: str
+) -> dict[str, Any]:
     """Return a record: the means over seeds, and what is needed to repeat it.
 
     Args:
@@ -132,17 +154,20 @@ def make_record(name: str, recipe: Recipe, runs: Sequence[Mapping[str, Any]], *,
         recipe: of all seeds.
         runs: by seed, what `reach` returns with `seed`, `commit` and `cpu`; may be empty.
         level: perplexity to reach.
+        data_sha256: of `data_digest`.
     """
+    record = {"schema": 1, "name": name, "level": level, "data_sha256": data_sha256, "recipe": _published(recipe)}
+    return with_runs(record, runs)
+
+
+def with_runs(record: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a record with these runs, and the means over them."""
     runs = sorted(runs, key=lambda run: run["seed"])
-    return {
-        "schema": 1,
-        "name": name,
-        "level": level,
+    return dict(record) | {
         "reached": len(runs) >= MIN_SEEDS and all(run["reached"] for run in runs),
         "tokens": round(statistics.mean(run["tokens"] for run in runs)) if runs else None,
         "core_s": round(statistics.mean(run["core_s"] for run in runs), 1) if runs else None,
         "runs": runs,
-        "recipe": _published(recipe),
     }
 
 

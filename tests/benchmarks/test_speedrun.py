@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import benchmarks.speedrun
-from benchmarks.speedrun import DOCS, board, main, make_record, write_boards
+from benchmarks.speedrun import DOCS, board, data_digest, main, make_record, write_boards
 from corpora.build import BuildConfig, build
 from corpora.corpus import corpus_files, corpus_texts
 from corpora.foundation.errors import UsageError
@@ -83,7 +83,7 @@ def test_the_board_holds_what_reached_the_level_in_order(boards: Path) -> None:
     def record(name: str, *tokens: int, reached: bool = True) -> dict[str, Any]:
         machine = {"commit": "c0ffee", "cpu": "CPU"}
         runs = [{"seed": k, "tokens": n, "core_s": 2.0 * n, "reached": reached} | machine for k, n in enumerate(tokens)]
-        return make_record(name, recipe, runs, level=35.2)
+        return make_record(name, recipe, runs, level=35.2, data_sha256="d")
 
     records = [record("slow", 3000, 5000), record("quick", 1000, 1200), record("failed", 10, 20, reached=False)]
     lines = board(records, HEADS).splitlines()
@@ -106,7 +106,9 @@ def test_seeds_can_be_added_to_a_record(
         ran.append(recipe.seed)
         return {"tokens": 1000 + recipe.seed, "core_s": 5.0, "perplexity": 35.0, "reached": True}
 
+    texts = {"c": "same", "d": "same", "e": "other"}
     monkeypatch.setattr(benchmarks.speedrun, "reach", reach)
+    monkeypatch.setattr(benchmarks.speedrun, "data_digest", lambda recipe: texts[recipe.data.corpus])
     command = ["mini", "--name", "x", "--corpus", "c", "--tokenizer", "t", "--out", str(boards), "--seeds"]
     assert main([*command, "3", "3"]) == 0
     assert ran == [3]
@@ -126,7 +128,47 @@ def test_seeds_can_be_added_to_a_record(
     }
     with fails(UsageError, "--name", "another recipe"):
         main([*command, "5", "--set", "loop.batch_size=128"])
+    with fails(UsageError, "--name", "another corpus or vocabulary"):
+        main(["mini", "--name", "x", "--corpus", "e", "--tokenizer", "t", "--out", str(boards), "--seeds", "5"])
     assert ran == [3, 1]
+
+
+def test_seeds_that_finish_side_by_side_are_all_recorded(boards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["mini", "--name", "x", "--corpus", "c", "--tokenizer", "t", "--out", str(boards), "--seeds"]
+
+    def reach(recipe: Recipe, *_: Any, **__: Any) -> dict[str, Any]:
+        if recipe.seed == 0:
+            main([*command, "1"])  # begins later and is finished first
+        return {"tokens": 1000 + recipe.seed, "core_s": 5.0, "perplexity": 35.0, "reached": True}
+
+    monkeypatch.setattr(benchmarks.speedrun, "reach", reach)
+    monkeypatch.setattr(benchmarks.speedrun, "data_digest", lambda _: "same")
+    assert main([*command, "0"]) == 0
+    record = json.loads((boards / "speedrun" / "x.json").read_text(encoding="utf-8"))
+    assert [run["seed"] for run in record["runs"]] == [0, 1]
+    assert (record["tokens"], record["reached"]) == (1000, True)
+    assert [path.name for path in (boards / "speedrun").iterdir()] == ["x.json"]
+
+
+def test_the_digest_of_the_data_is_that_of_texts_and_vocabulary(tmp_path: Path) -> None:
+    def digest(name: str, corpus: Path, vocabulary: str = "{}") -> str:
+        tokenizer = tmp_path / f"{name}-tokenizer"
+        tokenizer.mkdir()
+        (tokenizer / "tokenizer.json").write_text(vocabulary, encoding="utf-8")
+        data = {"corpus": str(corpus), "tokenizer": str(tokenizer)}
+        return data_digest(check_recipe({"objective": "dynamic_mlm", "data": data}, "recipe"))
+
+    def built(name: str, first: int = 0, *, held_out: float = 0.2) -> Path:
+        file = tmp_path / f"{name}.jsonl"
+        lines = SAMPLE.read_text(encoding="utf-8").splitlines(keepends=True)
+        file.write_text("".join(lines[first : first + 12]), encoding="utf-8")
+        build([file], tmp_path / name, BuildConfig(held_out=held_out))
+        return tmp_path / name
+
+    same = digest("a", built("a"))
+    assert digest("moved", (tmp_path / "a").rename(tmp_path / "elsewhere")) == same
+    others = [digest("b", built("b", 1)), digest("c", built("c", held_out=0.0)), digest("d", tmp_path / "c", "[]")]
+    assert len({same, *others}) == 4
 
 
 def test_a_board_without_a_place_for_its_table_is_refused(boards: Path, fails: Fails) -> None:
