@@ -3,7 +3,8 @@
     python -m benchmarks.unpadded --data ROOT
 
 One batch of articles drawn at random, by networks with random weights: the embedded articles, and with `--data` those
-of Wikinews. Both ways run in turn on the same batch, and the median over rounds counts; padding tokens do not.
+of Wikinews; and for short texts a batch of the embedded articles' titles. Both ways run in turn on the same batch, and
+the median over rounds counts; padding tokens do not.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "unpadded.md"
 WIKINEWS = "corpus/boddari_wikinews.csv"
 BATCH = 32
+NUM_TITLES = 100
 MAX_LENGTH = 512
 Batch = tuple[Tensor, Tensor, Tensor]
 """Token ids, positions and mask, int64 (B, T)."""
@@ -62,10 +65,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="data root with Wikinews")
     parser.add_argument("--out", type=Path, default=PAGE)
     arguments = parser.parse_args(argv)
-    files = {"embedded articles": SAMPLE} | ({"Wikinews": arguments.data / WIKINEWS} if arguments.data else {})
+    articles = list(read_documents(SAMPLE, rejected=[]))
+    batches = {"titles of embedded articles": make_batch([article.title for article in articles], NUM_TITLES)}
+    batches["embedded articles"] = make_batch([article.text for article in articles])
+    if arguments.data:
+        batches["Wikinews"] = make_batch([a.text for a in read_documents(arguments.data / WIKINEWS, rejected=[])])
     rows = []
-    for text, path in files.items():
-        batch = make_batch(path)
+    for text, batch in batches.items():
         for shape in SHAPES:
             rows.append({"text": text} | measure(shape, batch))
             sys.stderr.write(f"{rows[-1]}\n")
@@ -74,10 +80,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def make_batch(path: Path, num_texts: int = BATCH) -> Batch:
-    """Return random articles of a file as a padded batch."""
+def make_batch(texts: Sequence[str], num_texts: int = BATCH) -> Batch:
+    """Return random texts as a padded batch."""
     tokenizer: Any = load_tokenizer(bundled("encoder"))
-    texts = [document.text for document in read_documents(path, rejected=[])]
     texts = random.Random(0).sample(texts, num_texts)  # noqa: S311 - no secrets
     rows = [torch.tensor(ids) for ids in tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]]
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)

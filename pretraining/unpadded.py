@@ -1,15 +1,18 @@
 """ModernBERT without padding: the tokens of a batch in one row, and attention within each sequence alone.
 
-On a GPU attention is torch's for sequences of any length (`torch.nn.attention.varlen`). Elsewhere global layers take
-one sequence after the other, and local layers compute blocks of the whole row: a block of queries with the block of
-keys on either side. Everything but the attention is transformers' own.
+On a GPU attention is torch's for sequences of any length (`torch.nn.attention.varlen`). Elsewhere local layers compute
+blocks of the whole row, a block of queries with the block of keys on either side, where sequences are long. Other
+layers take long sequences one after the other; short ones share windows, whose scores are computed at once, because
+every call of torch's fused attention costs as much as hundreds of tokens. Everything but the attention is
+transformers' own.
 
-Shapes: N tokens without padding, S sequences, H heads, d width of a head.
+Shapes: N tokens without padding, S sequences, H heads, d width of a head, G windows of W tokens.
 
 Source: Warner et al. 2024 (ModernBERT), section 2.2.2; Beltagy et al. 2020 (Longformer) for the blocks.
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +23,61 @@ from torch import Tensor, nn
 ATTENTION = "pressbert_unpadded"
 """Name among the attention implementations of transformers."""
 HALVES = (torch.float16, torch.bfloat16)
+WINDOW = 128
+"""Sequences of at most so many tokens share windows of as many."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of whole sequences, one after the other."""
+
+    slots: Tensor
+    """int64 (G × W,), the token of each slot; -1 for none."""
+    places: Tensor
+    """int64 (N,), the slot of each token; -1 for tokens of longer sequences."""
+    numbers: Tensor
+    """int64 (G, W), the sequence of each slot; -1 for none."""
+
+    @classmethod
+    def fill(cls, lengths: Sequence[int], device: torch.device) -> "Windows":
+        """Put every sequence into the present window, or into a new one if it has no room; longer ones are left out."""
+        slots: list[Tensor] = []
+        begin, room = 0, 0
+        for length in lengths:
+            if length <= WINDOW:
+                if length > room:
+                    slots.append(torch.full((room,), -1))
+                    room = WINDOW
+                slots.append(torch.arange(begin, begin + length))
+                room -= length
+            begin += length
+        every = torch.cat([*slots, torch.full((room,), -1)])
+        is_text = every >= 0
+        places = torch.full((begin,), -1)
+        places[every[is_text]] = is_text.nonzero().squeeze(1)
+        owners = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths, dtype=torch.long))
+        numbers = torch.where(is_text, owners[every.clamp(min=0)] if begin else every, -1)
+        return cls(every.to(device), places.to(device), numbers.view(-1, WINDOW).to(device))
+
+    @functools.cached_property
+    def _kept_masks(self) -> dict[int | None, Tensor]:
+        return {}
+
+    def mask(self, reach: int | None, dtype: torch.dtype) -> Tensor:
+        """Return what is added to the scores, (G, 1, W, W).
+
+        Args:
+            reach: tokens on either side that a token sees; None: all of its sequence.
+            dtype: of the scores.
+        """
+        if reach not in self._kept_masks:
+            is_hidden = self.numbers[:, None, :, None] != self.numbers[:, None, None, :]
+            if reach is not None:
+                places = torch.arange(WINDOW, device=is_hidden.device)
+                is_hidden = is_hidden | ((places[:, None] - places).abs() > reach)
+            mask = torch.zeros(is_hidden.shape, dtype=dtype, device=is_hidden.device)
+            self._kept_masks[reach] = mask.masked_fill_(is_hidden, torch.finfo(dtype).min)
+        return self._kept_masks[reach]
 
 
 @dataclass(frozen=True)
@@ -36,6 +94,11 @@ class Sequences:
         """Tokens of each."""
         lengths: list[int] = self.borders.diff().tolist()
         return lengths
+
+    @functools.cached_property
+    def windows(self) -> Windows:
+        """Windows of the short ones."""
+        return Windows.fill(self.lengths, self.borders.device)
 
     @functools.cached_property
     def _kept_masks(self) -> dict[int, Tensor]:
@@ -96,10 +159,17 @@ def attend(
     if reach is not None and sum(length * length for length in lengths) > 3 * reach * sum(lengths):
         mask = attention_mask.block_mask(reach, query.dtype)
         return _attend_in_blocks(query, key, value, mask, scaling, dropout, reach).transpose(1, 2), None
+    if max(lengths, default=0) <= WINDOW:
+        return _attend_in_windows(query, key, value, attention_mask.windows, scaling, dropout, reach), None
     parts = []
     for q, k, v in zip(*(torch.split(tensor, lengths, dim=2) for tensor in (query, key, value)), strict=True):
-        parts.append(F.scaled_dot_product_attention(q, k, v, _near(q, reach), dropout, scale=scaling))
-    return torch.cat(parts, dim=2).transpose(1, 2), None
+        alone = q.shape[2] > WINDOW
+        read = F.scaled_dot_product_attention(q, k, v, _near(q, reach), dropout, scale=scaling) if alone else None
+        parts.append(torch.zeros_like(q) if read is None else read)
+    long = torch.cat(parts, dim=2).transpose(1, 2)
+    if min(lengths) > WINDOW:
+        return long, None
+    return long + _attend_in_windows(query, key, value, attention_mask.windows, scaling, dropout, reach), None
 
 
 def _attend_on_gpu(parts: list[Tensor], sequences: Sequences, scaling: float, reach: int | None) -> Tensor:
@@ -120,6 +190,52 @@ def _near(query: Tensor, reach: int | None) -> Tensor | None:
         return None
     places = torch.arange(length, device=query.device)
     return (places[:, None] - places).abs() <= reach
+
+
+class _Moved(torch.autograd.Function):
+    """Lines of a tensor in another order.
+
+    As every line has one place at most, the gradient is the opposite move; that of torch's indexing adds line by line.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, lines: Tensor, sources: Tensor, places: Tensor) -> Tensor:
+        """Return the line of each source, zeros for -1; PLACES are those of the opposite move."""
+        ctx.save_for_backward(sources, places)
+        return _taken(lines, sources)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Move the gradient back."""
+        _, places = ctx.saved_tensors
+        return _taken(gradients[0], places), None, None
+
+
+def _taken(lines: Tensor, sources: Tensor) -> Tensor:
+    """Return the line of each source; zeros for -1."""
+    taken = lines.index_select(0, sources.clamp(min=0))
+    return taken.index_fill_(0, (sources < 0).nonzero().squeeze(1), 0)
+
+
+def _attend_in_windows(
+    query: Tensor, key: Tensor, value: Tensor, windows: Windows, scaling: float, dropout: float, reach: int | None
+) -> Tensor:
+    """Return what the tokens of short sequences read, (1, N, H, d), zeros for others; the tensors are (1, H, N, d)."""
+    _, heads, num_tokens, width = query.shape
+    move: Any = _Moved.apply  # not annotated
+
+    def moved(tensor: Tensor) -> Tensor:
+        """Return the vectors of the windows, (G, H, W, d)."""
+        lines = tensor[0].transpose(0, 1).reshape(num_tokens, heads * width)
+        moved: Tensor = move(lines, windows.slots, windows.places)
+        return moved.view(-1, WINDOW, heads, width).transpose(1, 2)
+
+    scores = (moved(query) * scaling) @ moved(key).transpose(-1, -2)
+    scores = scores + windows.mask(reach, scores.dtype)
+    probabilities = F.dropout(scores.softmax(-1).to(value.dtype), dropout)
+    read = (probabilities @ moved(value)).transpose(1, 2).reshape(-1, heads * width)
+    found: Tensor = move(read, windows.places, windows.slots)
+    return found.view(1, num_tokens, heads, width)
 
 
 def _attend_in_blocks(

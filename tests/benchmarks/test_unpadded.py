@@ -1,11 +1,12 @@
 """The benchmark of unpadded batches measures both ways on the same text, and finds the same logits."""
 
 from benchmarks.unpadded import Shape, make_batch, measure, page
+from corpora.documents import read_documents
 from pretraining.recipe import SAMPLE
 
 
 def test_both_ways_are_measured_and_agree() -> None:
-    batch = make_batch(SAMPLE, 6)
+    batch = make_batch([article.text for article in read_documents(SAMPLE, rejected=[])], 6)
     assert [len(part) for part in batch] == [6] * 3
     row = {"text": "embedded articles"} | measure(Shape(3, 32, 2, rounds=1), batch)
     assert row["difference"] < 1e-5

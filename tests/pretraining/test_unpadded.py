@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import ModernBertConfig, ModernBertForMaskedLM
 
-from pretraining.unpadded import encode_unpadded, text_layout, use_unpadded_attention
+from pretraining.unpadded import WINDOW, Windows, encode_unpadded, text_layout, use_unpadded_attention
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,8 +38,10 @@ def padded(lengths: list[int]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_logits_and_gradients_are_those_of_the_stock_class(subtests: pytest.Subtests) -> None:
-    for lengths in ([40, 7, 23, 1, 40], [9], [300, 17, 120, 64, 65, 33], [600, 5]):
-        stock, own = network(), network()
+    short = [[40, 7, 23, 1, 40], [9], [300, 17, 120, 64, 65, 33], [600, 5]]
+    # Where a token sees 64 on either side, sequences of 100 are in windows.
+    for lengths, local_attention in [*((some, 16) for some in short), ([100, 128, 3, 60, 60], 128), ([129, 140], 512)]:
+        stock, own = network(local_attention), network(local_attention)
         use_unpadded_attention(own)
         ids, positions, mask = padded(lengths)
         expected = stock(input_ids=ids, attention_mask=mask).logits
@@ -69,6 +71,19 @@ def test_sequences_of_a_row_do_not_see_each_other() -> None:
         alone = encode_unpadded(own.model, ids[:, part], positions[:, :length], torch.ones(1, length, dtype=torch.long))
         torch.testing.assert_close(packed[:, part], alone, rtol=0, atol=1e-5)
         begin += length
+
+
+def test_short_sequences_share_windows() -> None:
+    lengths = [100, 20, 300, 8, 1, 128, 90, 40]
+    windows = Windows.fill(lengths, torch.device("cpu"))
+    number_of = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    assert windows.numbers.shape == (5, WINDOW)
+    assert [sorted(set(row.tolist())) for row in windows.numbers] == [[0, 1, 3], [-1, 4], [5], [-1, 6], [-1, 7]]
+    is_text = windows.slots >= 0
+    assert torch.equal(windows.numbers.flatten()[is_text], number_of[windows.slots[is_text]])
+    assert torch.equal(windows.places[windows.slots[is_text]], is_text.nonzero().squeeze(1))
+    assert torch.equal(windows.places < 0, number_of == 2)
+    assert Windows.fill([], torch.device("cpu")).numbers.shape == (0, WINDOW)
 
 
 def test_a_context_of_8192_is_computed_in_blocks() -> None:
