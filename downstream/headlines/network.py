@@ -78,8 +78,9 @@ class HeadlineNetwork:
 
     def title_ids(self, title: str) -> list[int]:
         """Return the tokens of a title and `[SEP]`."""
-        ids: list[int] = self.tokenizer(title, add_special_tokens=False)["input_ids"]
-        return [*ids[: self.max_title - 1], self.tokenizer.sep_token_id]
+        kept = {"truncation": True, "max_length": self.max_title - 1}
+        ids: list[int] = self.tokenizer(title, add_special_tokens=False, **kept)["input_ids"]
+        return [*ids, self.tokenizer.sep_token_id]
 
     def training_batch(self, pairs: Sequence[Pair]) -> "dict[str, Tensor]":
         """Return the inputs of a training step; the loss is that of the titles alone."""

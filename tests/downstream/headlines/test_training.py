@@ -136,7 +136,11 @@ def test_the_loss_is_that_of_the_titles(models: dict[str, Path]) -> None:
         else:
             assert batch["decoder_input_ids"][:, 0].tolist() == [2, 2]
     long = Pair("주민들은 " * 500, "버스 " * 100)
-    assert len(HeadlineNetwork.load(models["hybrid"], 8).training_batch([long])["input_ids"][0]) == 64
+    network = HeadlineNetwork.load(models["hybrid"], 8)
+    batch = network.training_batch([long])
+    assert len(batch["input_ids"][0]) == 64
+    kept = network.tokenizer.decode(batch["labels"][0][batch["labels"][0] != IGNORED])
+    assert kept == " ".join(["버스"] * 7 + ["[SEP]"])  # a long title is cut, and still ends
 
 
 def test_a_trained_network_writes_titles(
