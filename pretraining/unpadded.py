@@ -3,7 +3,7 @@
 On a GPU attention is torch's for sequences of any length (`torch.nn.attention.varlen`). Elsewhere local layers compute
 blocks of the whole row, a block of queries with the block of keys on either side, where sequences are long. Other
 layers take long sequences one after the other; short ones share windows, whose scores are computed at once, because
-every call of torch's fused attention costs as much as hundreds of tokens. Everything but the attention is
+many small calls of torch's fused attention are slow, above all backward. Everything but the attention is
 transformers' own.
 
 Shapes: N tokens without padding, S sequences, H heads, d width of a head, G windows of W tokens.
@@ -163,9 +163,11 @@ def attend(
         return _attend_in_windows(query, key, value, attention_mask.windows, scaling, dropout, reach), None
     parts = []
     for q, k, v in zip(*(torch.split(tensor, lengths, dim=2) for tensor in (query, key, value)), strict=True):
-        alone = q.shape[2] > WINDOW
-        read = F.scaled_dot_product_attention(q, k, v, _near(q, reach), dropout, scale=scaling) if alone else None
-        parts.append(torch.zeros_like(q) if read is None else read)
+        is_long = q.shape[2] > WINDOW
+        near = _near(q, reach)
+        parts.append(
+            F.scaled_dot_product_attention(q, k, v, near, dropout, scale=scaling) if is_long else q.new_zeros(q.shape)
+        )
     long = torch.cat(parts, dim=2).transpose(1, 2)
     if min(lengths) > WINDOW:
         return long, None
@@ -201,13 +203,13 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, lines: Tensor, sources: Tensor, places: Tensor) -> Tensor:
         """Return the line of each source, zeros for -1; PLACES are those of the opposite move."""
-        ctx.save_for_backward(sources, places)
+        ctx.save_for_backward(places)
         return _taken(lines, sources)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """Move the gradient back."""
-        _, places = ctx.saved_tensors
+        (places,) = ctx.saved_tensors
         return _taken(gradients[0], places), None, None
 
 
@@ -227,8 +229,8 @@ def _attend_in_windows(
     def moved(tensor: Tensor) -> Tensor:
         """Return the vectors of the windows, (G, H, W, d)."""
         lines = tensor[0].transpose(0, 1).reshape(num_tokens, heads * width)
-        moved: Tensor = move(lines, windows.slots, windows.places)
-        return moved.view(-1, WINDOW, heads, width).transpose(1, 2)
+        slots: Tensor = move(lines, windows.slots, windows.places)
+        return slots.view(-1, WINDOW, heads, width).transpose(1, 2)
 
     scores = (moved(query) * scaling) @ moved(key).transpose(-1, -2)
     scores = scores + windows.mask(reach, scores.dtype)
