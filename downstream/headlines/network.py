@@ -103,6 +103,21 @@ class HeadlineNetwork:
             "labels": stacked(labels, IGNORED),
         }
 
+    def title_scores(self, pairs: Sequence[Pair]) -> "tuple[Tensor, Tensor]":
+        """Return the scores of the vocabulary for the tokens of the titles, (B, U, V), and these tokens, (B, U).
+
+        Labels that are `IGNORED` are not those of a title.
+        """
+        batch = {name: tensor.to(self.model.device) for name, tensor in self.training_batch(pairs).items()}
+        labels = batch.pop("labels")
+        if self.is_encoder_decoder:
+            return self.model(**batch).logits, labels
+        # The score of a token is read at the one before it. Before the first title of the batch none are computed.
+        begin = int((labels != IGNORED).any(0).nonzero()[0])
+        length = labels.shape[1] - begin
+        scores = self.model(**batch, logits_to_keep=length + 1).logits
+        return scores[:, :-1], labels[:, begin:]
+
     def generate(self, body: str, *, num_beams: int) -> list[tuple[str, float]]:
         """Return titles by beam search, the most probable first, each with the mean log-probability of its tokens."""
         import torch

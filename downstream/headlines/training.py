@@ -79,11 +79,7 @@ def _fit(network: HeadlineNetwork, pairs: Sequence[Pair], config: HeadlineConfig
             total = 0.0
             for first in range(0, len(pairs), config.batch_size):
                 some = [pairs[k] for k in order[first : first + config.batch_size]]
-                batch = {name: tensor.to(model.device) for name, tensor in network.training_batch(some).items()}
-                labels = batch.pop("labels")
-                scores = model(**batch).logits  # (B, U, V)
-                if not network.is_encoder_decoder:  # the score of a token is read at the one before it
-                    scores, labels = scores[:, :-1], labels[:, 1:]
+                scores, labels = network.title_scores(some)
                 loss = cross_entropy(scores.flatten(0, 1), labels.flatten())
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -133,6 +133,14 @@ def test_the_loss_is_that_of_the_titles(models: dict[str, Path]) -> None:
             assert batch["labels"].shape == batch["input_ids"].shape
             for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
                 assert ids[labels != IGNORED].tolist() == labels[labels != IGNORED].tolist()
+            network.model.eval()
+            scores, wanted = network.title_scores(pairs)
+            every = network.model(**{name: batch[name] for name in ("input_ids", "attention_mask")}).logits
+            is_title = batch["labels"] != IGNORED
+            assert wanted[wanted != IGNORED].tolist() == batch["labels"][is_title].tolist()
+            assert scores.shape[1] < batch["input_ids"].shape[1] - 1  # not those of the body
+            before = is_title.roll(-1, 1)  # a token is predicted at the one before it
+            torch.testing.assert_close(scores[wanted != IGNORED], every[before])
         else:
             assert batch["decoder_input_ids"][:, 0].tolist() == [2, 2]
     long = Pair("주민들은 " * 500, "버스 " * 100)
