@@ -35,6 +35,7 @@ from downstream.embeddings.recipe import (
     make_batches,
 )
 from downstream.trainer_checkpoints import SafeCheckpoints, last_checkpoint
+from pretraining.training.attention import training_attention
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,8 @@ def run_stage(
         trainer.run_digest = fingerprint(
             {"stage": stage.model_dump(), "dimensions": list(dimensions), "seed": seed, "checkpoints": checkpoints.name}
         )
-        trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints, trainer.run_digest))
+        with training_attention(model):
+            trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints, trainer.run_digest))
     log = [
         {"step": line["step"], "loss": line["loss"], "lr": line["learning_rate"]}
         for line in trainer.state.log_history

@@ -139,10 +139,13 @@ def _train(run: TrainingRun) -> Result:
     """Train, score and save the model."""
     from safetensors import SafetensorError
 
+    from pretraining.training.attention import training_attention
+
     trainer, tokenizer, max_length = _prepare(run)
     try:
         started = time.perf_counter()
-        _run_trainer(run, trainer)
+        with training_attention(trainer.model):
+            _run_trainer(run, trainer)
         losses = [entry for entry in trainer.state.log_history if "loss" in entry]
         write_text(run.out / METRICS_FILE, "".join(json.dumps(entry) + "\n" for entry in losses))
         train_s = time.perf_counter() - started
@@ -228,11 +231,13 @@ def estimate_run(run: TrainingRun) -> "FinetuneEstimate":
         SuiteError: the model is unusable.
     """
     from downstream.finetuning.estimate import estimate_training
+    from pretraining.training.attention import training_attention
 
     where, config = f"{run.task.name} fine-tuning", run.config
     with no_file_bars(), tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
         trainer, _, _ = _prepare(replace(run, out=Path(scratch)))
-        return estimate_training(trainer, where=where, batch_size=config.batch_size, epochs=config.epochs)
+        with training_attention(trainer.model):
+            return estimate_training(trainer, where=where, batch_size=config.batch_size, epochs=config.epochs)
 
 
 def _input_length(run: TrainingRun, num_positions: int) -> int:

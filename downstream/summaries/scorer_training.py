@@ -150,6 +150,8 @@ def _train_and_save(
     from safetensors.torch import save_file
     from transformers import set_seed
 
+    from pretraining.training.attention import training_attention
+
     if not logger.isEnabledFor(logging.INFO):
         logging.getLogger("transformers").setLevel(logging.ERROR)
     set_seed(seed)
@@ -163,7 +165,8 @@ def _train_and_save(
     try:
         trainer = _make_trainer(model, rows, tokenizer, config, checkpoints, seed)
         trainer.run_digest = fingerprint({"recipe": recipe, "seed": seed})
-        trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints, trainer.run_digest))
+        with training_attention(model):
+            trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints, trainer.run_digest))
         model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
         scorer = SentenceScorer(states_of(model.encoder), model.head.float().cpu(), tokenizer, max_length)
         metrics = precision_on(scorer, held_out)
