@@ -18,8 +18,8 @@ from torch import Tensor, nn
 ATTENTION = "pressbert_training"
 """Name among the attention implementations of transformers."""
 FUSED = "sdpa"
-LONGEST = 256
-"""Tokens of the longest input whose scores are stored; they take memory with the square of the length."""
+LONGEST = 128
+"""Tokens of the longest input whose scores are stored; longer ones are as fast fused, and need less memory."""
 
 SPECIAL = ("is_causal", "position_bias", "softcap", "cache")
 """Options of layers with other scores than the plain ones."""
