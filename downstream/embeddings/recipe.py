@@ -4,7 +4,7 @@ max_length = 128
 evaluate = ["korsts-dev", "klue-sts"]
 
 [[stages]]
-kind = "nli_ranking"            # nli_softmax, nli_ranking, sts_cosine, headline_body, dropout_pairs, teacher_vectors
+kind = "nli_ranking"            # or another of those below
 data = ["kornli", "klue-nli"]
 batch_size = 64
 
@@ -39,6 +39,7 @@ from corpora.foundation.config import Config, load_toml, validate
 from corpora.foundation.errors import DataError, RecipeError, UsageError, suggest
 from corpora.foundation.files import SAMPLE_ROOT, package_path, sha256
 from downstream.embeddings.embedder import clean_text
+from downstream.embeddings.negatives import same_day_negatives
 from downstream.embeddings.similarity import similarity_task
 from downstream.families.classification import Classification, Regression
 from downstream.task import Task, TextExample, all_tasks, get_task
@@ -122,6 +123,25 @@ class HeadlineBody(Stage):
     """Divisor of the cosines before the softmax."""
 
 
+class HeadlineDay(Stage):
+    """Articles with dates: as `HeadlineBody`, and a similar article of its day is a further negative of a headline.
+
+    Articles whose day has no other one, or only of the same story, are left out.
+
+    Source: Karpukhin et al. 2020 (DPR), section 3.2, which adds one similar passage as a negative to those of the
+    batch; there BM25 finds it.
+    """
+
+    columns = ("anchor", "positive", "negative")
+    kind: Literal["headline_day"]
+    batch_size: int = Field(default=64, ge=2)
+    """Articles per optimizer step; each body is a negative of the other headlines."""
+    temperature: float = Field(default=0.05, gt=0, allow_inf_nan=False)
+    """Divisor of the cosines before the softmax."""
+    max_likeness: float = Field(default=0.3, gt=0, le=1)
+    """Cosine of the TF-IDF of character n-grams above which two bodies may tell the same story."""
+
+
 class DropoutPairs(Stage):
     """Texts without labels: match two encodings of a text that differ by dropout, among the texts of the batch.
 
@@ -161,13 +181,15 @@ class TeacherVectors(Stage):
 
 
 AnyStage: TypeAlias = Annotated[
-    NliSoftmax | NliRanking | StsCosine | HeadlineBody | DropoutPairs | TeacherVectors, Field(discriminator="kind")
+    NliSoftmax | NliRanking | StsCosine | HeadlineBody | HeadlineDay | DropoutPairs | TeacherVectors,
+    Field(discriminator="kind"),
 ]
 STAGES: Mapping[str, type[Stage]] = {
     "nli_softmax": NliSoftmax,
     "nli_ranking": NliRanking,
     "sts_cosine": StsCosine,
     "headline_body": HeadlineBody,
+    "headline_day": HeadlineDay,
     "dropout_pairs": DropoutPairs,
     "teacher_vectors": TeacherVectors,
 }
@@ -351,12 +373,14 @@ def _read_source(stage: Stage, name: str, root: Path, where: str) -> tuple[Sourc
             return source, _identical_pairs(chain.from_iterable((e.text, e.pair or "") for e in examples))
         return source, _labelled_pairs(examples, task)
     path = SAMPLE_ROOT / "news.jsonl" if name == SAMPLE else Path(name)
-    if not isinstance(stage, HeadlineBody | DropoutPairs) or not path.exists():
+    if not isinstance(stage, HeadlineBody | HeadlineDay | DropoutPairs) or not path.exists():
         raise RecipeError(where, f"'{name}' is not a task, file or folder", suggest(name, all_tasks()))
     documents = list(read_corpus(path))
     source = Source(name, sha256(path / MANIFEST if path.is_dir() else path), "CC0-1.0" if name == SAMPLE else "")
     if isinstance(stage, HeadlineBody):
-        return source, _headlines(documents, source.left_out)
+        return source, ((title, body) for title, body, _ in _headlines(documents, source.left_out))
+    if isinstance(stage, HeadlineDay):
+        return source, _same_day(list(_headlines(documents, source.left_out)), stage.max_likeness, source.left_out)
     return source, _identical_pairs(chain.from_iterable((d.title, *d.text.split("\n")) for d in documents))
 
 
@@ -416,14 +440,29 @@ def _triples(examples: Iterable[TextExample], left_out: collections.Counter[str]
             yield premise, hypothesis, contradicting[k % len(contradicting)]
 
 
-def _headlines(documents: Iterable[Document], left_out: collections.Counter[str]) -> Iterator[tuple[str, str]]:
+def _headlines(documents: Iterable[Document], left_out: collections.Counter[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield title, body and day."""
     for document in documents:
         title, body = clean_text(document.title).strip(), clean_text(document.text).strip()
         body = body.removeprefix(title).strip()
         if title and body:
-            yield title, body
+            yield title, body, document.date[:10]
         else:
             left_out["no title" if body else "no text but the title"] += 1
+
+
+def _same_day(
+    articles: Sequence[tuple[str, str, str]], max_likeness: float, left_out: collections.Counter[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield title, body and the body of a similar article of the day."""
+    unique = list(dict.fromkeys(articles))
+    left_out["repeated"] += len(articles) - len(unique)
+    negatives = same_day_negatives([day for *_, day in unique], [body for _, body, _ in unique], max_likeness)
+    for (title, body, _), negative in zip(unique, negatives, strict=True):
+        if negative is None:
+            left_out["no other story of the day"] += 1
+        else:
+            yield title, body, unique[negative][1]
 
 
 def _identical_pairs(texts: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from downstream.embeddings.recipe import (
     DropoutPairs,
     EmbedRecipe,
     HeadlineBody,
+    HeadlineDay,
     NliRanking,
     NliSoftmax,
     Rows,
@@ -176,6 +177,31 @@ def test_a_headline_is_paired_with_its_body_and_not_with_itself(write: Callable[
     assert rows.sources[0].left_out == {"no title": 1, "no text but the title": 1, "repeated": 1}
 
 
+def test_a_headline_has_a_similar_article_of_its_day_as_a_negative(tmp_path: Path) -> None:
+    articles = [
+        ("예산 확정", "시의회가 내년 예산을 확정했다.", "2026-07-01"),
+        ("예산 심의", "도의회가 내년 예산을 심의했다고 밝혔다.", "2026-07-01T09:00"),
+        ("경기 종료", "경기가 2대1로 끝났다.", "2026-07-01"),
+        ("예산 확정", "시의회가 내년 예산을 확정했다.", "2026-07-01"),
+        ("예산 편성", "도의회가 내년 예산을 심의했다.", "2026-07-02"),
+        ("날짜 없음", "도의회가 내년 예산을 심의했다고 한다.", ""),
+        ("제목뿐", "제목뿐", "2026-07-01"),
+    ]
+    path = tmp_path / "articles.jsonl"
+    lines = [json.dumps({"title": title, "text": text, "date": date}) for title, text, date in articles]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    rows = read_rows(stage("headline_day", str(path), max_likeness=0.8), NOWHERE, "stage 1")
+    bodies = [text for _, text, _ in articles]
+    found = list(zip(*rows.columns.values(), strict=True))
+    assert found[:2] == [("예산 확정", bodies[0], bodies[1]), ("예산 심의", bodies[1], bodies[0])]
+    assert found[2][:2] == ("경기 종료", bodies[2])
+    assert found[2][2] in bodies[:2]
+    assert len(found) == 3
+    assert rows.sources[0].left_out == {"no text but the title": 1, "repeated": 1, "no other story of the day": 2}
+    # Its own story is nobody's negative.
+    assert rows_of(stage("headline_day", str(path), max_likeness=0.1))[0][2] == bodies[2]
+
+
 def test_dropout_pairs_are_titles_and_lines_and_the_texts_of_tasks(write: Callable[[str, str], Path]) -> None:
     path = article_file(write, ("제목", "첫 줄\n\n둘째 줄"), ("제목", "첫 줄"))
     assert rows_of(stage("dropout_pairs", path)) == [(text, text) for text in ("제목", "첫 줄", "둘째 줄")]
@@ -220,6 +246,7 @@ MISFITS = (
     ("nli_ranking", "klue-sts-sample", "give e.g. kornli"),
     ("headline_body", "nsmc-sample", "a file with titles"),
     ("headline_body", "no/such/corpus", "not a task, file or folder"),
+    ("headline_day", "nsmc-sample", "a file with titles"),
     ("dropout_pairs", "korquad-sample", "does not fit"),
     ("nli_softmax", "klue-nli-sample:tran", "did you mean 'train'?"),
 )
@@ -321,6 +348,7 @@ def test_every_kind_has_a_stage_and_every_stage_a_kind() -> None:
         "nli_ranking": NliRanking,
         "sts_cosine": StsCosine,
         "headline_body": HeadlineBody,
+        "headline_day": HeadlineDay,
         "dropout_pairs": DropoutPairs,
         "teacher_vectors": TeacherVectors,
     }

@@ -36,6 +36,7 @@ DATA = {
     "nli_ranking": "klue-nli-sample",
     "sts_cosine": "klue-sts-sample",
     "headline_body": "sample",
+    "headline_day": "sample",
     "dropout_pairs": "klue-nli-sample",
 }
 
@@ -98,10 +99,17 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 # --- learning -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "epochs"),
-    {"nli_softmax": 3, "nli_ranking": 5, "sts_cosine": 4, "headline_body": 4, "dropout_pairs": 1}.items(),
-)
+EPOCHS = {
+    "nli_softmax": 3,
+    "nli_ranking": 5,
+    "sts_cosine": 4,
+    "headline_body": 4,
+    "headline_day": 4,
+    "dropout_pairs": 1,
+}
+
+
+@pytest.mark.parametrize(("kind", "epochs"), EPOCHS.items())
 def test_every_stage_lowers_its_loss(encoder: Path, tmp_path: Path, kind: str, epochs: int) -> None:
     learn = {"kind": kind, "epochs": epochs, "batch_size": 16, "peak_lr": 2e-3}
     manifest = train_embedder(encoder, recipe_of(learn, max_length=24, evaluate=()), out=tmp_path / "out")
