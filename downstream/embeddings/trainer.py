@@ -29,12 +29,11 @@ from downstream.embeddings.recipe import (
     HeadlineDay,
     NliRanking,
     NliSoftmax,
-    Rows,
     Stage,
     StsCosine,
     TeacherVectors,
-    make_batches,
 )
+from downstream.embeddings.rows import Rows, make_batches
 from downstream.trainer_checkpoints import SafeCheckpoints, last_checkpoint
 from pretraining.training.attention import training_attention
 

@@ -24,7 +24,8 @@ from downstream.embeddings.cards import embedder_card
 from downstream.embeddings.embedder import model_files
 from downstream.embeddings.pipeline import open_sentence_transformer
 from downstream.embeddings.pooling import default_device
-from downstream.embeddings.recipe import EmbedRecipe, NliSoftmax, Rows, Stage, read_rows, text_key
+from downstream.embeddings.recipe import EmbedRecipe, NliSoftmax, Stage
+from downstream.embeddings.rows import Rows, read_rows, text_key
 from downstream.embeddings.similarity import LEXICAL, EvaluationSuite, lexical_split
 from downstream.encoders.folder import PIPELINE_FILE
 from downstream.encoders.hub import resolve

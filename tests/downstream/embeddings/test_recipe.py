@@ -23,16 +23,12 @@ from downstream.embeddings.recipe import (
     HeadlineDay,
     NliRanking,
     NliSoftmax,
-    Rows,
-    Source,
     Stage,
     StsCosine,
     TeacherVectors,
-    make_batches,
     read_embed_recipe,
-    read_rows,
-    text_key,
 )
+from downstream.embeddings.rows import Rows, Source, make_batches, read_rows, text_key
 from downstream.task import get_task
 
 Fails = Callable[..., AbstractContextManager[None]]

@@ -22,7 +22,8 @@ from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from corpora.foundation.files import parse_signed
 from downstream.embed import Embedder, encode, main, shorten
 from downstream.embeddings.pipeline import open_sentence_transformer
-from downstream.embeddings.recipe import STAGES, EmbedRecipe, read_embed_recipe, read_rows
+from downstream.embeddings.recipe import STAGES, EmbedRecipe, read_embed_recipe
+from downstream.embeddings.rows import read_rows
 from downstream.embeddings.similarity import evaluate_embedder, evaluate_lexical
 from downstream.embeddings.trainer import run_stage
 from downstream.embeddings.training import STAGE_FILE, WORK, train_embedder

@@ -21,7 +21,8 @@ from downstream.embed import Embedder, encode, main
 from downstream.embeddings import vectors as vectors_module
 from downstream.embeddings.embedder import BUNDLED
 from downstream.embeddings.losses import TeacherLoss
-from downstream.embeddings.recipe import STAGES, EmbedRecipe, Rows, make_batches, read_rows
+from downstream.embeddings.recipe import STAGES, EmbedRecipe
+from downstream.embeddings.rows import Rows, make_batches, read_rows
 from downstream.embeddings.training import train_embedder
 from downstream.embeddings.vectors import write_vectors
 from pretraining.data.vectors import MANIFEST, SHARDS, StoredVectors
