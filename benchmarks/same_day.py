@@ -170,7 +170,8 @@ def main(argv: list[str] | None = None) -> int:
         cells = [_mean(some, digits) for some, digits in zip(values, (1, 4, 4, 4), strict=True)]
         rows.append([f"`{name}`" if name in KINDS else name, f"{rates[name]:g}" if name in rates else "", *cells])
     means = {name: np.mean(found, axis=0) for name, found in ranks.items()}
-    pairs = [("bundled", "character n-grams"), *((kind, "bundled") for kind in KINDS), tuple(reversed(KINDS))]
+    baselines = ("character n-grams", "bundled")
+    pairs = [reversed(baselines), *((kind, other) for kind in KINDS for other in baselines), reversed(KINDS)]
     tests = [
         f"{one} against {two}: {means[one].mean() - means[two].mean():+.4f}, p {paired_p(means[one], means[two]):.4f}"
         for one, two in pairs
