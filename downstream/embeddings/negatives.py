@@ -11,15 +11,12 @@ READ = 1000
 
 
 def same_day_negatives(days: Sequence[str], texts: Sequence[str], max_likeness: float) -> list[int | None]:
-    """Return for each of N articles the number of another one, or None if its day has none.
+    """Return for each of N texts the number of the most similar one of its day, None without one.
 
     Args:
-        days: N days; an empty one is unknown, and its articles have no negatives.
+        days: N days; empty if unknown, which gives no negatives.
         texts: N texts.
         max_likeness: cosine of the TF-IDF of character n-grams above which two texts may tell the same story.
-
-    Returns:
-        N numbers, each of the most similar text of the day that is not more alike than that.
     """
     from downstream.finetuning.ngrams import vectorizer
 

@@ -99,7 +99,7 @@ class HeadlineBody(Stage):
     A title that the body repeats at its beginning is removed from the body; it would make the task trivial.
     """
 
-    columns = ("anchor", "positive")
+    columns: ClassVar[tuple[str, ...]] = ("anchor", "positive")
     kind: Literal["headline_body"]
     batch_size: int = Field(default=64, ge=2)
     """Articles per optimizer step; each body is a negative of the other headlines."""
@@ -107,21 +107,16 @@ class HeadlineBody(Stage):
     """Divisor of the cosines before the softmax."""
 
 
-class HeadlineDay(Stage):
-    """Articles with dates: as `HeadlineBody`, and a similar article of its day is a further negative of a headline.
+class HeadlineDay(HeadlineBody):
+    """Articles with dates: a similar article of the same day is a further negative of a headline.
 
     Articles whose day has no other one, or only of the same story, are left out.
 
-    Source: Karpukhin et al. 2020 (DPR), section 3.2, which adds one similar passage as a negative to those of the
-    batch; there BM25 finds it.
+    Source: Karpukhin et al. 2020 (DPR), section 3.2, where BM25 finds one negative beside those of the batch.
     """
 
     columns = ("anchor", "positive", "negative")
-    kind: Literal["headline_day"]
-    batch_size: int = Field(default=64, ge=2)
-    """Articles per optimizer step; each body is a negative of the other headlines."""
-    temperature: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Divisor of the cosines before the softmax."""
+    kind: Literal["headline_day"]  # type: ignore[assignment]
     max_likeness: float = Field(default=0.3, gt=0, le=1)
     """Cosine of the TF-IDF of character n-grams above which two bodies may tell the same story."""
 

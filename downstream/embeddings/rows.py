@@ -146,14 +146,15 @@ def _read_source(stage: Stage, name: str, root: Path, where: str) -> tuple[Sourc
             return source, _identical_pairs(chain.from_iterable((e.text, e.pair or "") for e in examples))
         return source, _labelled_pairs(examples, task)
     path = SAMPLE_ROOT / "news.jsonl" if name == SAMPLE else Path(name)
-    if not isinstance(stage, HeadlineBody | HeadlineDay | DropoutPairs) or not path.exists():
+    if not isinstance(stage, HeadlineBody | DropoutPairs) or not path.exists():
         raise RecipeError(where, f"'{name}' is not a task, file or folder", suggest(name, all_tasks()))
     documents = list(read_corpus(path))
     source = Source(name, sha256(path / MANIFEST if path.is_dir() else path), "CC0-1.0" if name == SAMPLE else "")
     if isinstance(stage, HeadlineBody):
-        return source, ((title, body) for title, body, _ in _headlines(documents, source.left_out))
-    if isinstance(stage, HeadlineDay):
-        return source, _same_day(list(_headlines(documents, source.left_out)), stage.max_likeness, source.left_out)
+        articles = _headlines(documents, source.left_out)
+        if isinstance(stage, HeadlineDay):
+            return source, _same_day(list(articles), stage.max_likeness, source.left_out)
+        return source, ((title, body) for title, body, _ in articles)
     return source, _identical_pairs(chain.from_iterable((d.title, *d.text.split("\n")) for d in documents))
 
 

@@ -215,11 +215,10 @@ def _score(
 
 def tfidf_similarities(one: Sequence[str], two: Sequence[str]) -> FloatArray:
     """Return the cosines (N,) of the TF-IDF vectors of character n-grams; the pairs are the corpus."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    from downstream.finetuning.ngrams import vectorizer
 
-    vectorizer = TfidfVectorizer(analyzer="char", ngram_range=NGRAMS, sublinear_tf=True, lowercase=False)
-    vectorizer.fit([*one, *two])
-    product = vectorizer.transform(one).multiply(vectorizer.transform(two))
+    weights = vectorizer(*NGRAMS).fit([*one, *two])
+    product = weights.transform(one).multiply(weights.transform(two))
     return np.asarray(product.sum(axis=1), dtype=np.float64).ravel()
 
 

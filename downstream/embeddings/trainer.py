@@ -26,7 +26,6 @@ from downstream.embeddings.recipe import (
     NLI_LABELS,
     DropoutPairs,
     HeadlineBody,
-    HeadlineDay,
     NliRanking,
     NliSoftmax,
     Stage,
@@ -114,9 +113,9 @@ def _pair_loss(stage: Stage, model: Any) -> torch.nn.Module:
         return losses.SoftmaxLoss(model, model.get_embedding_dimension(), num_labels=len(NLI_LABELS))
     if isinstance(stage, StsCosine):
         return losses.CosineSimilarityLoss(model)
-    assert isinstance(stage, NliRanking | HeadlineBody | HeadlineDay | DropoutPairs)
+    assert isinstance(stage, NliRanking | HeadlineBody | DropoutPairs)
     scale = 1 / stage.temperature
-    if isinstance(stage, HeadlineBody | HeadlineDay):
+    if isinstance(stage, HeadlineBody):
         return losses.MultipleNegativesRankingLoss(
             model, scale, directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
         )

@@ -8,7 +8,7 @@ Shapes: B inputs, H heads, T tokens, d width of a head.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,11 +27,9 @@ SPECIAL = ("is_causal", "position_bias", "softcap", "cache")
 
 @contextlib.contextmanager
 def training_attention(model: nn.Module) -> Iterator[None]:
-    """Let transformers' networks inside MODEL that have fused attention use `attend` in the context, if on a CPU.
-
-    Training alone is faster; outside of the context everything is as before.
-    """
-    from transformers import PreTrainedModel
+    """Let transformers' networks inside MODEL that have fused attention use `attend` in the context, if on a CPU."""
+    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     networks: list[Any] = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     changed = [
@@ -41,8 +39,8 @@ def training_attention(model: nn.Module) -> Iterator[None]:
         and network.config._attn_implementation == FUSED
         and getattr(network, "_supports_attention_backend", False)
     ]
-    if changed:
-        _register()
+    AttentionInterface.register(ATTENTION, attend)
+    AttentionMaskInterface.register(ATTENTION, ALL_MASK_ATTENTION_FUNCTIONS[FUSED])
     for network in changed:
         network.set_attn_implementation(ATTENTION)
     try:
@@ -50,15 +48,6 @@ def training_attention(model: nn.Module) -> Iterator[None]:
     finally:
         for network in changed:
             network.set_attn_implementation(FUSED)
-
-
-def _register() -> None:
-    """Make the implementation known to transformers, with the masks of the fused one."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-
-    AttentionInterface.register(ATTENTION, attend)
-    AttentionMaskInterface.register(ATTENTION, ALL_MASK_ATTENTION_FUNCTIONS[FUSED])
 
 
 def attend(
@@ -86,8 +75,7 @@ def attend(
     """
     from transformers import AttentionInterface
 
-    is_special = any(options.get(name) is not None for name in SPECIAL)
-    if _is_faster_plain(module, query, key, attention_mask) and not is_special:
+    if _is_faster_plain(module, query, key, attention_mask, options):
         scores = (query * (query.shape[-1] ** -0.5 if scaling is None else scaling)) @ key.transpose(-1, -2)
         if attention_mask is not None:
             scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
@@ -99,13 +87,15 @@ def attend(
     return read, None
 
 
-def _is_faster_plain(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
+def _is_faster_plain(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
+) -> bool:
     """Whether a backward pass follows that is faster without fused attention."""
     return (
         query.requires_grad
         and query.dtype == torch.bfloat16
         and query.shape == key.shape
         and query.shape[2] <= LONGEST
-        and (mask is not None or not getattr(module, "is_causal", True))
-        and (mask is None or mask.dtype == torch.bool)
+        and (not getattr(module, "is_causal", True) if mask is None else mask.dtype == torch.bool)
+        and all(options.get(name) is None for name in SPECIAL)
     )
