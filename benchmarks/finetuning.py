@@ -32,7 +32,7 @@ LENGTHS = (16, 32, 64, 128, 256, 512)
 BATCH = 32
 ROUNDS = 7
 WIDE: dict[str, Any] = {"hidden_size": 768, "num_hidden_layers": 2, "num_attention_heads": 12}
-"""Layers of BERT-base; the factor does not depend on their number."""
+"""Layers of BERT-base."""
 
 
 def main(argv: list[str] | None = None) -> int:

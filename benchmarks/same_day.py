@@ -9,6 +9,7 @@ are articles of the same day. Writes docs/benchmarks/same_day.md; an interrupted
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,8 @@ from corpora.foundation.files import fingerprint, write_text
 from corpora.foundation.machine import cpu_name
 from corpora.official import data_root
 from downstream.embed import encode
-from downstream.embeddings.embedder import clean_text
 from downstream.embeddings.recipe import STAGES, EmbedRecipe
+from downstream.embeddings.rows import headlines
 from downstream.embeddings.training import train_embedder
 from downstream.encoders.hub import bundled
 from downstream.finetuning.ngrams import vectorizer
@@ -52,14 +53,9 @@ class Article(NamedTuple):
 
 def read_articles(paths: Sequence[Path]) -> list[Article]:
     """Return the different articles that have a title, a body and a day; a title at the beginning of a body is cut."""
-    found: dict[Article, None] = {}
-    for path in paths:
-        for document in read_documents(path, rejected=[]):
-            title = clean_text(document.title).strip()
-            body = clean_text(document.text).strip().removeprefix(title).strip()
-            if title and body and document.date:
-                found[Article(title, body, document.date[:10])] = None
-    return list(found)
+    documents = (document for path in paths for document in read_documents(path, rejected=[]))
+    found = (Article(*found) for found in headlines(documents, Counter()))
+    return list(dict.fromkeys(article for article in found if article.day))
 
 
 def split_days(articles: Sequence[Article]) -> dict[str, list[Article]]:

@@ -14,6 +14,7 @@ from corpora.corpus import MANIFEST, read_corpus
 from corpora.documents import Document
 from corpora.foundation.errors import DataError, RecipeError, suggest
 from corpora.foundation.files import SAMPLE_ROOT, sha256
+from corpora.readers.dates import parse_date
 from downstream.embeddings.embedder import clean_text
 from downstream.embeddings.negatives import same_day_negatives
 from downstream.embeddings.recipe import (
@@ -151,7 +152,7 @@ def _read_source(stage: Stage, name: str, root: Path, where: str) -> tuple[Sourc
     documents = list(read_corpus(path))
     source = Source(name, sha256(path / MANIFEST if path.is_dir() else path), "CC0-1.0" if name == SAMPLE else "")
     if isinstance(stage, HeadlineBody):
-        articles = _headlines(documents, source.left_out)
+        articles = headlines(documents, source.left_out)
         if isinstance(stage, HeadlineDay):
             return source, _same_day(list(articles), stage.max_likeness, source.left_out)
         return source, ((title, body) for title, body, _ in articles)
@@ -214,13 +215,13 @@ def _triples(examples: Iterable[TextExample], left_out: collections.Counter[str]
             yield premise, hypothesis, contradicting[k % len(contradicting)]
 
 
-def _headlines(documents: Iterable[Document], left_out: collections.Counter[str]) -> Iterator[tuple[str, str, str]]:
+def headlines(documents: Iterable[Document], left_out: collections.Counter[str]) -> Iterator[tuple[str, str, str]]:
     """Yield title, body and day."""
     for document in documents:
         title, body = clean_text(document.title).strip(), clean_text(document.text).strip()
         body = body.removeprefix(title).strip()
         if title and body:
-            yield title, body, document.date[:10]
+            yield title, body, parse_date(document.date)[:10]
         else:
             left_out["no title" if body else "no text but the title"] += 1
 

@@ -1,8 +1,7 @@
 """Attention of transformers' classes while they are fine-tuned on a CPU.
 
-There torch's fused attention has a backward pass in bf16 that takes several times as long as plain matrix products on
-short inputs (`benchmarks/finetuning.py`). Its forward pass, its backward pass in fp32 and its memory on long inputs are
-better, so all other inputs keep it.
+There torch's fused attention has a backward pass in bf16 that is slow on short inputs (`benchmarks/finetuning.py`). All
+other inputs keep it.
 
 Shapes: B inputs, H heads, T tokens, d width of a head.
 """
@@ -19,8 +18,7 @@ ATTENTION = "pressbert_training"
 """Name among the attention implementations of transformers."""
 FUSED = "sdpa"
 LONGEST = 128
-"""Tokens of the longest input whose scores are stored; longer ones are as fast fused, and need less memory."""
-
+"""Tokens of the longest input whose scores are stored; they grow with the square of its length."""
 SPECIAL = ("is_causal", "position_bias", "softcap", "cache")
 """Options of layers with other scores than the plain ones."""
 
