@@ -11,14 +11,11 @@ cannot be read is reported with its line, and the command ends with exit code 1.
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from apps.stories.articles import parse_columns, read_articles
 from apps.stories.duplicates import find_duplicates
-from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
-
-if TYPE_CHECKING:
-    from corpora.documents import RejectedRecord
+from corpora.documents import RejectedRecord, report_rejected
+from corpora.foundation.command import ArgumentParser, run_command
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,9 +40,7 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(("\n" if number else "") + lines)
     copies = sum(len(group.members) - 1 for group in groups)
     sys.stderr.write(f"{len(articles):,} articles, {copies:,} copies in {len(groups):,} groups\n")
-    for bad in rejected:
-        sys.stderr.write(f"{bad.where}: {bad.reason}; correct the record or remove it\n")
-    return EXIT_FAILED_CELLS if rejected else EXIT_DONE
+    return report_rejected(rejected)
 
 
 if __name__ == "__main__":

@@ -29,13 +29,10 @@ from tqdm import tqdm
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
 from corpora.foundation.errors import DataError, ResultError, UsageError, cannot_write
 from corpora.foundation.files import SAMPLE_ROOT, locked, parse_signed, write_signed, write_text
-from corpora.readers.decoding import ENCODINGS, Encoding, format_of, read_text
+from corpora.readers.decoding import ENCODINGS, STANDARD_INPUT, Encoding, format_of, read_text
 from corpora.readers.fields import candidates, column_named, parse_fields, seen
 from corpora.readers.records import Record, formats, parse_json_object, read_records
 from downstream.summarize import RUNTIMES, Options, Summarizer, Summary
-
-STANDARD_INPUT = "-"
-
 
 # ---- input ----
 
@@ -342,7 +339,7 @@ def main(argv: list[str] | None = None) -> int:
         items: Iterator[Item] = itertools.islice(read_items([str(SAMPLE_ROOT / "news.jsonl")]), 1)
         return print_summaries(items, summarize, as_json=arguments.json)
     if arguments.out is None:
-        is_alone = len(files) == 1 and (files[0] == STANDARD_INPUT or format_of(Path(files[0])) == ".txt")
+        is_alone = len(files) == 1 and format_of(Path(files[0])) == ".txt"
         return print_summaries(read_items(files, **reading), summarize, as_json=arguments.json, with_ids=not is_alone)
     about = settings | {"title": arguments.title, "model": arguments.model} | (reading if fields else {})
     return write_summaries(files, arguments.out, summarize, about, reading)

@@ -7,14 +7,16 @@ rewrite ㎡, full-width forms and quotation marks. HTML tags and entities are re
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from corpora.characters import nfc
+from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS
 from corpora.foundation.errors import DataError, suggest
-from corpora.readers.decoding import Encoding
+from corpora.readers.decoding import STANDARD_INPUT, Encoding
 from corpora.readers.fields import FIELD_NAMES, candidates, column_named, seen
 from corpora.readers.markup import strip_markup
 from corpora.readers.records import Record, TextUnit, read_records
@@ -87,9 +89,9 @@ def read_documents(
 
     Args:
         path: `.jsonl`, `.json`, `.csv`, `.tsv`, `.txt`, each also with `.gz` or `.zst`; `.xlsx` (first sheet),
-            `.parquet`, `.arrow`; `.html`, `.xml` (NITF, NewsML, NewsML-G2), `.hwpx`; `.warc`; `.zip` of these.
-            `.json` is an array of objects, or an object around one, also nested as in 모두의 말뭉치 and the data sets
-            of AI-Hub, and is parsed as a whole.
+            `.parquet`, `.arrow`; `.html`, `.xml` (NITF, NewsML, NewsML-G2), `.hwpx`; `.warc`; `.zip` of these; `-`: the
+            standard input, in plain text. `.json` is an array of objects, or an object around one, also nested as in
+            모두의 말뭉치 and the data sets of AI-Hub, and is parsed as a whole.
         fields: column of each field, e.g. `{"text": "기사본문"}`; others are found by `FIELD_NAMES`. Numbers, such as
             `{"text": "2"}`, are columns of a CSV or TSV file without a header.
         text_unit: what a document is in plain text: a `block` between blank lines, a `line`, or the whole `file`.
@@ -126,8 +128,15 @@ def read_documents(
                 raise DataError(path, f"{num_rejected:,} bad records", fix) from error
             continue
         yield document
-    if is_empty:
+    if is_empty and str(path) != STANDARD_INPUT:
         raise DataError(path, "no documents in it", "give a file with at least one record")
+
+
+def report_rejected(rejected: Sequence[RejectedRecord]) -> int:
+    """Print a line for each bad record; returns the exit code of a command that has done everything else."""
+    for bad in rejected:
+        sys.stderr.write(f"{bad.where}: {bad.reason}; correct the record or remove it\n")
+    return EXIT_FAILED_CELLS if rejected else EXIT_DONE
 
 
 def _with_unique_id(document: Document, where: str, known: dict[str, bytes]) -> Document:
@@ -156,6 +165,8 @@ def _to_document(
     if needed == "title" and columns["title"] is None and "title" not in fields:
         columns["title"], columns["text"] = columns["text"], None
     if columns[needed] is None:
+        if found[needed]:
+            raise DataError(where, f"column '{found[needed][0]}' holds no text", "name another column or fill this one")
         raise DataError(where, f"no {needed} column ({seen(values)})", f"name it, e.g. {needed}=…")
     texts = {name: nfc(str(_first(values[column]))) for name, column in columns.items() if column is not None}
     if SURROGATES.search("".join(texts.values())):

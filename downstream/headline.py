@@ -17,6 +17,7 @@ does not have is refused (`downstream.headlines.facts`).
 
 import argparse
 import functools
+import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -79,21 +80,25 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     sys.stdout.write(json.dumps(scores.as_json(), indent=1) + "\n")
 
 
-def _write(arguments: argparse.Namespace) -> None:
-    from corpora.documents import read_documents
+def _write(arguments: argparse.Namespace) -> int:
+    from corpora.documents import RejectedRecord, read_documents, report_rejected
 
     writer = _writer(str(arguments.model or ""))
-    for file in arguments.files:
-        for document in read_documents(file, text_unit="file"):
-            found = writer.write(document.text, arguments.count, max(arguments.count, arguments.beams))
-            if arguments.json:
-                line = json.dumps({"id": document.id, "headlines": [asdict(one) for one in found]}, ensure_ascii=False)
-            else:
-                line = "\n".join(one.text for one in found) + "\n"
-            sys.stdout.write(line + "\n")
+    rejected: list[RejectedRecord] = []
+    documents = itertools.chain.from_iterable(
+        read_documents(file, text_unit="file", rejected=rejected) for file in arguments.files
+    )
+    for document in documents:
+        found = writer.write(document.text, arguments.count, max(arguments.count, arguments.beams))
+        if arguments.json:
+            line = json.dumps({"id": document.id, "headlines": [asdict(one) for one in found]}, ensure_ascii=False)
+        else:
+            line = "\n".join(one.text for one in found) + "\n"
+        sys.stdout.write(line + "\n")
+    return report_rejected(rejected)
 
 
-ACTIONS: Mapping[str, Callable[[argparse.Namespace], None]] = {
+ACTIONS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
     "train": _train,
     "evaluate": _evaluate,
     "write": _write,
@@ -108,7 +113,9 @@ def main(argv: list[str] | None = None) -> int:
         choices=tuple(ACTIONS),
         help="train: on pairs of title and body; evaluate: on held-out ones, as JSON; write: headlines of articles",
     )
-    parser.add_argument("files", nargs="+", type=Path, help="files of articles; a .txt file is one article")
+    parser.add_argument(
+        "files", nargs="+", type=Path, help="articles; a .txt file is one; write: - for the standard input"
+    )
     parser.add_argument("--model", type=Path, help="train: a model that generates; others: a trained folder")
     parser.add_argument("--encoder", default=BUNDLED_SOURCE, help="train without --model: folder of a BERT")
     parser.add_argument("--out", type=Path, help="train: folder for the trained model")
@@ -125,8 +132,7 @@ def main(argv: list[str] | None = None) -> int:
         raise UsageError("--encoder", "not used with --model", "leave one of the two out")
     if arguments.count < 1 or arguments.beams < 1:
         raise UsageError("--count", f"{arguments.count} of {arguments.beams} beams", "give positive numbers")
-    ACTIONS[arguments.action](arguments)
-    return EXIT_DONE
+    return ACTIONS[arguments.action](arguments) or EXIT_DONE
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from apps.desk.changes import changes
 from apps.desk.draft import Earlier, examine
 from apps.desk.export import to_html, to_text
-from corpora.documents import read_documents
+from corpora.documents import RejectedRecord, read_documents, report_rejected
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.files import write_text
 from corpora.foundation.texts import LANGUAGES, Texts
@@ -38,7 +38,9 @@ def _examine(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--lang", choices=LANGUAGES, default=LANGUAGES[0], help="language of the headings")
     arguments = parser.parse(argv)
-    archive = [Earlier(d.title, d.text) for d in read_documents(arguments.archive)] if arguments.archive else []
+    rejected: list[RejectedRecord] = []
+    earlier = read_documents(arguments.archive, rejected=rejected) if arguments.archive else ()
+    archive = [Earlier(document.title, document.text) for document in earlier]
     writer = HeadlineWriter.load(arguments.headline_model) if arguments.headline_model else None
     found = examine(read_text(arguments.draft), arguments.title, archive, writer=writer)
     texts = Texts(arguments.lang, "demo")
@@ -48,7 +50,7 @@ def _examine(argv: list[str]) -> int:
         sys.stdout.write(json.dumps(dataclasses.asdict(found), ensure_ascii=False) + "\n")
     elif not arguments.html:
         sys.stdout.write(to_text(found, texts))
-    return EXIT_DONE
+    return report_rejected(rejected)
 
 
 def _changes(argv: list[str]) -> int:

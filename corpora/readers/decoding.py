@@ -1,12 +1,14 @@
 """Files as lines of text: compression and encoding are recognized, and a bad line costs one line.
 
 UTF-8, with or without a byte order mark; UTF-16 with one, as Excel and Notepad save "Unicode text"; CP949, the encoding
-of Korean Windows, where the lines that are not UTF-8 are all CP949. `.gz` and `.zst` are unpacked.
+of Korean Windows, where the lines that are not UTF-8 are all CP949. `.gz` and `.zst` are unpacked. `-` is the standard
+input, whose first line of other characters than ASCII decides.
 """
 
 import io
 import itertools
 import logging
+import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ logger = logging.getLogger(__name__)
 Encoding: TypeAlias = Literal["auto", "utf-8", "utf-16", "cp949"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 COMPRESSIONS = (".gz", ".zst")
+STANDARD_INPUT = "-"
+"""Stands for it among files."""
 MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 """Byte order marks."""
 SAMPLE_LINES = 200
@@ -45,6 +49,8 @@ class BadLine:
 
 def format_of(path: Path) -> str:
     """Return the suffix of the format in lower case; that of a compression is ignored."""
+    if str(path) == STANDARD_INPUT:
+        return ".txt"
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
 
 
@@ -59,6 +65,9 @@ def read_decoded(path: Path, encoding: Encoding = "auto", *, longest: int = LONG
     Raises:
         DataError: the file is missing, unreadable, damaged, or has zero bytes.
     """
+    if str(path) == STANDARD_INPUT:
+        yield from _standard_input(longest)
+        return
     try:
         if path.stat().st_size == 0:
             raise DataError(path, "the file has zero bytes", WRITTEN_AGAIN)
@@ -81,6 +90,16 @@ def read_lines(path: Path, encoding: Encoding = "auto") -> Iterator[str]:
         if isinstance(line, BadLine):
             raise DataError(f"{path}:{number}", line.reason, WRITTEN_AGAIN)
         yield line
+
+
+def _standard_input(longest: int) -> Iterator[str | BadLine]:
+    """Yield lines as they come."""
+    # A notebook replaces it by an object without bytes.
+    file = getattr(sys.stdin, "buffer", None) or io.BufferedReader(io.BytesIO(sys.stdin.read().encode()))
+    head = file.peek(4)
+    mark, codec = next(((mark, codec) for mark, codec in MARKS if head.startswith(mark)), (b"", "auto"))
+    file.read(len(mark))
+    yield from _wide_lines(file, codec, longest) if codec.startswith("utf-16") else _lines(file, codec, longest)
 
 
 def _codec_of(path: Path, encoding: Encoding, longest: int) -> tuple[str, int]:
@@ -165,8 +184,10 @@ def _lines(file: IO[bytes], codec: str, longest: int) -> Iterator[str | BadLine]
         if line is None:
             yield _too_long(longest)
             continue
+        if codec == "auto" and not line.isascii():
+            codec = "cp949" if _is_encoded(line, "cp949") and not _is_encoded(line, "utf-8") else "utf-8"
         try:
-            yield line.decode(codec)
+            yield line.decode("utf-8" if codec == "auto" else codec)
         except UnicodeDecodeError as error:
             name = codec.upper()
             yield BadLine(f"not {name} (byte 0x{line[error.start]:02x})", line.decode(codec, errors="replace"))

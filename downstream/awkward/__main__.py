@@ -3,21 +3,25 @@
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.readers.decoding import STANDARD_INPUT, read_text
 from downstream.awkward import awkward
-from downstream.writing.files import STANDARD_INPUT, place_of, read_text
+from downstream.writing.files import place_of
 
 
 def main(argv: list[str] | None = None) -> int:
     """Find awkward wording from the command line."""
     parser = ArgumentParser("python -m downstream.awkward", "Find awkward wording in Korean text.")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="text files; default or -: the standard input")
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="text files; default or -: the standard input"
+    )
     parser.add_argument("--unlikely", action="store_true", help="find words that the bundled encoder does not expect")
     parser.add_argument("--quotations", action="store_true", help="judge quotations, too")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a finding")
     arguments = parser.parse(argv)
-    for path in arguments.files or [STANDARD_INPUT]:
+    for path in arguments.files or [Path(STANDARD_INPUT)]:
         text = read_text(path)
         for found in awkward(text, unlikely=arguments.unlikely, quotations=arguments.quotations):
             if arguments.json:

@@ -3,11 +3,12 @@
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
+from corpora.readers.decoding import STANDARD_INPUT, read_text
 from downstream.complete import complete
-from downstream.writing.files import STANDARD_INPUT, read_text
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -15,7 +16,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = ArgumentParser(
         "python -m downstream.complete", "Complete the word that is being written, or the next one."
     )
-    parser.add_argument("file", nargs="?", default=STANDARD_INPUT, help="text so far; default or -: the standard input")
+    parser.add_argument(
+        "file", nargs="?", type=Path, default=STANDARD_INPUT, help="text so far; default or -: the standard input"
+    )
     parser.add_argument("--count", type=int, default=3, help="completions")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a completion")
     arguments = parser.parse(argv)

@@ -9,13 +9,13 @@ record that cannot be read is reported with its line, and the command ends with 
 """
 
 import dataclasses
+import itertools
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from corpora.documents import Document, RejectedRecord, read_documents
-from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser, run_command
+from corpora.documents import RejectedRecord, read_documents, report_rejected
+from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import alone, sha256, write_json
 from corpora.official import data_root
@@ -23,23 +23,6 @@ from corpora.readers.fields import parse_fields
 from downstream.encoders.folder import BUNDLED
 from downstream.moderate.model import Moderation, Moderator
 from downstream.moderate.softening import Softened, soften_with
-
-STANDARD_INPUT = "-"
-
-
-def read_comments(paths: list[str], fields: dict[str, str], rejected: list[RejectedRecord]) -> Iterator[Document]:
-    """Yield the comments of files, or of the standard input for `-`; bad records go to REJECTED.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
-    for path in paths:
-        if path != STANDARD_INPUT:
-            yield from read_documents(Path(path), fields=fields, text_unit="line", rejected=rejected)
-            continue
-        for number, line in enumerate(sys.stdin, start=1):
-            if text := line.strip():
-                yield Document(text, f"{STANDARD_INPUT}:{number}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,7 +35,7 @@ def _judge(argv: list[str]) -> int:
     parser = ArgumentParser(
         "python -m downstream.moderate", "Judge comments; `train` as the first argument trains a model."
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="files, or - for the standard input")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or - for the standard input")
     parser.add_argument("--model", type=Path, help="folder of a trained model; default: the bundled one")
     parser.add_argument("--headline", help="headline of the article under which all comments stand")
     parser.add_argument("--precision", type=float, default=0.8, help="that flagged comments are to have")
@@ -68,7 +51,10 @@ def _judge(argv: list[str]) -> int:
         known = ", ".join(moderator.settings.thresholds)
         raise UsageError("--precision", str(arguments.precision), f"choose from {known}") from error
     rejected: list[RejectedRecord] = []
-    for document in read_comments(arguments.files, fields, rejected):
+    documents = itertools.chain.from_iterable(
+        read_documents(path, fields=fields, text_unit="line", rejected=rejected) for path in arguments.files
+    )
+    for document in documents:
         found = moderator.moderate(document.text, arguments.headline, precision=arguments.precision)
         proposals: tuple[Softened, ...] = ()
         if arguments.soften:
@@ -80,9 +66,7 @@ def _judge(argv: list[str]) -> int:
         else:
             sys.stdout.write(_line(document.text, found))
             sys.stdout.writelines(f"\t{each.manner}\t{each.score:.3f}\t{_one_line(each.text)}\n" for each in proposals)
-    for bad in rejected:
-        sys.stderr.write(f"{bad.where}: {bad.reason}; correct the record or remove it\n")
-    return EXIT_FAILED_CELLS if rejected else EXIT_DONE
+    return report_rejected(rejected)
 
 
 def _line(text: str, found: Moderation) -> str:

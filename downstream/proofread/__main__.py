@@ -7,14 +7,17 @@ from pathlib import Path
 
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
+from corpora.readers.decoding import STANDARD_INPUT, read_text
 from downstream.proofread import DEFAULT_KINDS, KINDS, MIN_CONFIDENCE, Proofreader, apply
-from downstream.writing.files import STANDARD_INPUT, place_of, read_text
+from downstream.writing.files import place_of
 
 
 def main(argv: list[str] | None = None) -> int:
     """Find or fix errors from the command line."""
     parser = ArgumentParser("python -m downstream.proofread", "Find errors in Korean text.")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="text files; default or -: the standard input")
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="text files; default or -: the standard input"
+    )
     parser.add_argument("--fix", action="store_true", help="print the corrected text, line breaks kept")
     parser.add_argument("--only", nargs="+", metavar="KIND", help=f"of {', '.join(KINDS)}; default: all but style")
     parser.add_argument("--quotations", action="store_true", help="correct quotations, too")
@@ -26,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := [kind for kind in only if kind not in KINDS]:
         raise UsageError("--only", f"unknown kind '{unknown[0]}'", f"choose from {', '.join(KINDS)}")
     proofreader = Proofreader.load(arguments.house)
-    for path in arguments.files or [STANDARD_INPUT]:
+    for path in arguments.files or [Path(STANDARD_INPUT)]:
         text = read_text(path)
         found = proofreader.proofread(
             text, only=only, quotations=arguments.quotations, min_confidence=arguments.min_confidence

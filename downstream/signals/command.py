@@ -1,18 +1,17 @@
 """The command of a tool that finds signals: print them for articles, or learn one's own labels."""
 
 import dataclasses
+import itertools
 import json
 import sys
 from pathlib import Path
 
-from corpora.documents import Document, RejectedRecord, read_documents
-from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentParser
+from corpora.documents import RejectedRecord, read_documents, report_rejected
+from corpora.foundation.command import EXIT_DONE, ArgumentParser
 from corpora.foundation.files import alone
 from downstream.encoders.hub import BUNDLED_SOURCE
 from downstream.signals.finding import Findings
 from downstream.signals.learning import Find, Judge, read_labelled, train
-
-STANDARD_INPUT = "-"
 
 
 def run(tool: str, about: str, find: Find, argv: list[str] | None) -> int:
@@ -31,7 +30,7 @@ def run(tool: str, about: str, find: Find, argv: list[str] | None) -> int:
 def _find(tool: str, about: str, find: Find, argv: list[str]) -> int:
     parser = ArgumentParser(f"python -m downstream.{tool}", f"{about} `train` as the first argument learns labels.")
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="articles: txt, jsonl, csv …; - for the standard input"
+        "files", nargs="+", type=Path, metavar="FILE", help="articles: txt, jsonl, csv …; - for the standard input"
     )
     parser.add_argument("--title", default="", help="headline of all articles that have none")
     parser.add_argument("--model", type=Path, help="folder of `train`, whose probabilities are added")
@@ -39,22 +38,18 @@ def _find(tool: str, about: str, find: Find, argv: list[str]) -> int:
     arguments = parser.parse(argv)
     judge = Judge.load(arguments.model, tool, find) if arguments.model else None
     rejected: list[RejectedRecord] = []
-    for path in arguments.files:
-        if path == STANDARD_INPUT:
-            documents = iter([Document(sys.stdin.read(), STANDARD_INPUT)])
-        else:
-            documents = read_documents(Path(path), text_unit="file", rejected=rejected)
-        for document in documents:
-            title = document.title or arguments.title
-            found = find(document.text, title)
-            shares = {}
-            if judge is not None:
-                [row] = judge.probabilities([(title, document.text)])
-                shares = dict(zip(judge.settings.labels, map(float, row), strict=True))
-            sys.stdout.write(_json(document.id, found, shares) if arguments.json else _text(document.id, found, shares))
-    for bad in rejected:
-        sys.stderr.write(f"{bad.where}: {bad.reason}; correct the record or remove it\n")
-    return EXIT_FAILED_CELLS if rejected else EXIT_DONE
+    documents = itertools.chain.from_iterable(
+        read_documents(path, text_unit="file", rejected=rejected) for path in arguments.files
+    )
+    for document in documents:
+        title = document.title or arguments.title
+        found = find(document.text, title)
+        shares = {}
+        if judge is not None:
+            [row] = judge.probabilities([(title, document.text)])
+            shares = dict(zip(judge.settings.labels, map(float, row), strict=True))
+        sys.stdout.write(_json(document.id, found, shares) if arguments.json else _text(document.id, found, shares))
+    return report_rejected(rejected)
 
 
 def _json(id_: str, found: Findings, shares: dict[str, float]) -> str:

@@ -165,3 +165,14 @@ def test_the_command_examines_and_compares(tmp_path: Path, capsys: pytest.Captur
     assert main([str(tmp_path / "old.txt"), "--json", "--html", str(tmp_path / "desk.html")]) == 0
     assert json.loads(capsys.readouterr().out)["text"] == OLD
     assert "<h1>" in (tmp_path / "desk.html").read_text(encoding="utf-8")
+
+
+def test_a_bad_record_of_the_archive_costs_itself_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draft, archive = tmp_path / "draft.txt", tmp_path / "archive.jsonl"
+    draft.write_text(OLD, encoding="utf-8")
+    article = json.dumps({"title": "강변 산책로", "text": OLD}, ensure_ascii=False)
+    archive.write_text(f'{{"title": "빈 기사", "text": null}}\n{article}\n', encoding="utf-8")
+    assert main([str(draft), "--archive", str(archive), "--json"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == f"{archive}:1: column 'text' holds no text; correct the record or remove it\n"
+    assert "강변 산책로" in json.dumps(json.loads(printed.out)["similar"], ensure_ascii=False)

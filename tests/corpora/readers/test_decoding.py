@@ -1,7 +1,9 @@
 """Encodings and compressions are recognized; a bad line costs one line."""
 
 import gzip
+import io
 import logging
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
 from corpora.readers.decoding import BadLine, format_of, read_decoded, read_lines
 
@@ -35,6 +38,44 @@ def test_every_encoding_gives_the_same_lines(write: Write, subtests: pytest.Subt
         with subtests.test(name=name):
             expected = ["a,b\n", "가"] if name.endswith("without mark") else LINES
             assert list(read_decoded(write("a.txt", content))) == expected
+
+
+def test_the_standard_input_has_the_encodings_of_files(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    streams = {
+        "utf-8": TEXT.encode(),
+        "utf-8 with mark": TEXT.encode("utf-8-sig"),
+        "utf-16 with mark": TEXT.encode("utf-16"),
+        "cp949": TEXT.encode("cp949"),
+    }
+    for name, content in streams.items():
+        with subtests.test(name=name):
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)), "ascii"))
+            assert list(read_decoded(Path("-"))) == LINES
+    monkeypatch.setattr("sys.stdin", io.StringIO(TEXT))
+    assert list(read_decoded(Path("-"))) == LINES
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert list(read_documents(Path("-"))) == []
+
+
+def test_a_bad_line_of_the_standard_input_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"ASCII\n" + "가\n".encode() + b"\xff\n" + "나\n".encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)), "ascii"))
+    rejected: list[RejectedRecord] = []
+    documents = read_documents(Path("-"), text_unit="line", rejected=rejected)
+    assert [(document.id, document.text) for document in documents] == [("-:1", "ASCII"), ("-:2", "가"), ("-:4", "나")]
+    assert [(bad.where, bad.reason) for bad in rejected] == [("-:3", "not UTF-8 (byte 0xff)")]
+
+
+def test_lines_of_the_standard_input_are_read_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, encoding="ascii") as stdin, os.fdopen(writing, "wb", buffering=0) as out:
+        monkeypatch.setattr("sys.stdin", stdin)
+        lines = read_decoded(Path("-"))
+        for line in ("first\n", "둘째\n", "셋째\n"):
+            out.write(line.encode("cp949"))
+            assert next(lines) == line
 
 
 def test_every_compression_gives_the_same_lines(write: Write, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Fine-tuning on pairs: tiny encoder-decoders and decoders learn to write titles, and the command uses them."""
 
+import io
 import json
+import unicodedata
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -117,8 +119,25 @@ def test_a_bad_record_costs_itself_alone_and_a_text_file_is_one_article(
     text = tmp_path / "article.txt"
     text.write_text("시는 새 버스를 늘린다고 밝혔다.\n\n주민들은 반겼다. 시장은 고맙다고 말했다.\n", encoding="utf-8")
     assert main(["write", str(text)]) == 0
-    *_, last, blank = capsys.readouterr().out.split("\n")[:-1]
-    assert (last, blank) == ("시는 새 버스를 늘린다고 밝혔다.", "")
+    written = capsys.readouterr().out
+    assert written.split("\n")[-3:] == ["시는 새 버스를 늘린다고 밝혔다.", "", ""]
+    articles = tmp_path / "articles.jsonl"
+    lines = [{"text": ["목록"]}, {"text": text.read_text(encoding="utf-8")}, {"text": ""}]
+    articles.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    assert main(["write", str(articles)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == written
+    assert [line.split(":")[1] for line in printed.err.splitlines()] == ["1", "3"]
+
+
+def test_an_article_may_come_from_the_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decomposed = unicodedata.normalize("NFD", "시는 새 버스를 늘린다고 밝혔다.")
+    monkeypatch.setattr("sys.stdin", io.StringIO(decomposed))
+    assert main(["write", "-", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["id"], found["headlines"][-1]["text"]) == ("-", "시는 새 버스를 늘린다고 밝혔다.")
 
 
 def test_the_loss_is_that_of_the_titles(models: dict[str, Path]) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import random
 import unicodedata
+from pathlib import Path
 
 import pytest
 
@@ -151,3 +152,10 @@ def test_the_command_prints_and_fixes(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     assert main(["--fix", "-"]) == 0
     assert capsys.readouterr().out == "첫 줄이다.\n이렇게 하면 안 돼요.\n"
+
+
+def test_a_text_may_be_in_cp949(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "draft.txt"
+    path.write_bytes("첫 줄이다.\r\n이렇게 하면 안되요.\r\n".encode("cp949"))
+    assert main([str(path), "--fix"]) == 0
+    assert capsys.readouterr().out == "첫 줄이다.\r\n이렇게 하면 안 돼요.\r\n"
