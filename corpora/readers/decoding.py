@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 Encoding: TypeAlias = Literal["auto", "utf-8", "utf-16", "cp949"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 COMPRESSIONS = (".gz", ".zst")
+OTHER_SUFFIXES = {".ndjson": ".jsonl", ".rss": ".xml", ".atom": ".xml"}
+"""Other names of a format."""
 STANDARD_INPUT = "-"
 """Stands for it among files."""
 MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
@@ -51,7 +53,8 @@ def format_of(path: Path) -> str:
     """Return the suffix of the format in lower case; that of a compression is ignored."""
     if str(path) == STANDARD_INPUT:
         return ".txt"
-    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+    suffix = (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower()
+    return OTHER_SUFFIXES.get(suffix, suffix)
 
 
 def read_decoded(path: Path, encoding: Encoding = "auto", *, longest: int = LONGEST_LINE) -> Iterator[str | BadLine]:

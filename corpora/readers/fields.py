@@ -116,6 +116,12 @@ def candidates(columns: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
     return found if len(columns) > 1 or any(found.values()) else found | {"text": columns}
 
 
+def names_article(columns: Iterable[str]) -> bool:
+    """Whether one of several columns is named like the text or the title of an article."""
+    found = candidates((*columns, "", ""))
+    return bool(found["text"] or found["title"])
+
+
 def parse_fields(arguments: Iterable[str]) -> dict[str, str]:
     """Read options such as `text=기사본문`; a later one of a field replaces an earlier one.
 

@@ -8,7 +8,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from corpora.readers.fields import candidates
+from corpora.readers.fields import candidates, names_article
 
 DEEPEST = 3
 """Objects within objects whose fields count as those of the article."""
@@ -70,6 +70,30 @@ def _texts(items: Iterable[Any]) -> list[str]:
             text = next((item[key] for key in SENTENCES if isinstance(item.get(key), str)), "")
             found.append(text)
     return [text for text in found if text.strip()]
+
+
+def records_of_object(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the records of an object that is none of itself: records by their key, or columns; empty if it is neither.
+
+    Columns are what pandas writes by default, and keys what databases export.
+
+    >>> records_of_object({"title": {"0": "금리 동결", "1": "첫눈"}, "text": {"0": "금리를 묶었다.", "1": "왔다."}})
+    [{'title': '금리 동결', 'text': '금리를 묶었다.'}, {'title': '첫눈', 'text': '왔다.'}]
+    >>> records_of_object({"a1": {"text": "금리를 묶었다."}, "a2": {"text": "첫눈이 왔다."}})
+    [{'id': 'a1', 'text': '금리를 묶었다.'}, {'id': 'a2', 'text': '첫눈이 왔다.'}]
+    """
+    parts = [part for part in value.values() if isinstance(part, dict)]
+    if not parts or len(parts) < len(value):
+        return []
+    names = parts[0].keys()
+    if not names_article(value):
+        # The parts of a single article or of a wrapper have little in common.
+        is_alike = all(2 * len(part.keys() & names) > len(part.keys() | names) for part in parts)
+        is_each_article = is_alike and all(names_article(flatten(part)) for part in parts)
+        return [{"id": key} | part for key, part in value.items()] if len(parts) > 1 and is_each_article else []
+    if names_article(names) or any(part.keys() != names for part in parts):
+        return []
+    return [{column: part[key] for column, part in value.items()} for key in names]
 
 
 def is_article(value: dict[str, Any]) -> bool:

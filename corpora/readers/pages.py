@@ -1,4 +1,4 @@
-"""One article a page: HTML as newsrooms publish it, and the XML of agencies (NITF, NewsML 1, NewsML-G2).
+"""Articles on a page: HTML as newsrooms publish it, the XML of agencies (NITF, NewsML 1, NewsML-G2), RSS and Atom.
 
 XML is parsed without entities and without anything outside of the file.
 """
@@ -172,6 +172,19 @@ DATES = (
 )
 IDS = ("doc-id", "NewsItemId", "PublicIdentifier")
 BODIES = ("body.content", "inlineXML", "inlineData", "DataContent", "ContentItem")
+FEEDS = {"rss": "item", "RDF": "item", "feed": "entry"}
+"""Root of a feed → element of an article."""
+ENTRY = {
+    "title": ("title",),
+    "text": ("encoded", "content", "description", "summary"),
+    "date": ("pubDate", "published", "updated", "date"),
+    "section": ("category",),
+    "byline": ("author", "creator"),
+    "url": ("link",),
+    "id": ("guid", "id"),
+}
+MODULES = frozenset(["encoded", "creator", "date"])
+"""Elements of `content:` and `dc:`."""
 PARAGRAPHS = frozenset(["p", "h2", "h3", "li", "tr", "br", "hl2"])
 
 
@@ -187,9 +200,10 @@ def read_agency_xml(document: str) -> Iterator[dict[str, Any]]:
     except (ElementTree.ParseError, DefusedXmlException, RecursionError) as error:
         raise ValueError(f"not well-formed XML ({error!r:.80})") from error
     items = next((found for name in ITEMS if (found := list(_all(root, name)))), [])
-    if not items:
-        raise ValueError(f"<{_name(root)}> is no NITF, NewsML or NewsML-G2")
-    yield from map(_fields, items)
+    entries = list(_all(root, FEEDS[_name(root)])) if _name(root) in FEEDS else []
+    if not items and not entries:
+        raise ValueError(f"<{_name(root)}> is no NITF, NewsML, NewsML-G2, RSS or Atom with an article")
+    yield from map(_fields, items) if items else map(_entry, entries)
 
 
 def _as_character(entity: re.Match[str]) -> str:
@@ -218,9 +232,22 @@ def _fields(item: "Element") -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value}
 
 
+def _entry(entry: "Element") -> dict[str, Any]:
+    """Return the fields of an entry of a feed; those of other modules, such as Media RSS, have the same names."""
+    space = str(entry.tag).rpartition("}")[0]
+    own = [each for each in entry if _name(each) in MODULES or str(each.tag).rpartition("}")[0] == space]
+    found = {
+        field: next(
+            ((_text if field == "text" else _value)(each) for name in names for each in own if _name(each) == name), ""
+        )
+        for field, names in ENTRY.items()
+    }
+    return {field: value for field, value in found.items() if value}
+
+
 def _value(element: "Element") -> str:
     """Return the text of an element, or the attribute that stands for it."""
-    attributes = ("norm", "id-string", "tobject.subject.type", "literal", "FormalName")
+    attributes = ("norm", "id-string", "tobject.subject.type", "literal", "FormalName", "href", "term")
     text = " ".join("".join(element.itertext()).split())
     return text or next((element.get(name, "") for name in attributes if element.get(name)), "")
 

@@ -28,7 +28,8 @@ from corpora.readers.decoding import (
     format_of,
     read_decoded,
 )
-from corpora.readers.nested import flatten, is_article
+from corpora.readers.fields import names_article
+from corpora.readers.nested import flatten, is_article, records_of_object
 from corpora.readers.pages import decode_page, read_agency_xml, read_html
 from corpora.readers.tables import read_rows
 from corpora.readers.workbook import read_sheet
@@ -36,13 +37,21 @@ from corpora.readers.workbook import read_sheet
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 TABLES = {".csv": ",", ".tsv": "\t"}
 PAGES = (".html", ".htm", ".xml", ".hwpx")
-CONVERTED = {".hwp": "save it as .hwpx in Hancom Office; "}
+CONVERTED = {
+    ".hwp": "save it as .hwpx in Hancom Office; ",
+    ".xls": "save it as .xlsx in Excel; ",
+    ".doc": "save it as .txt in Word; ",
+    ".docx": "save it as .txt in Word; ",
+    ".pdf": "export its text as .txt; ",
+}
 """Advice on formats that are not read."""
 CONTAINERS = (".warc", ".zip")
 COLUMNS = (".xlsx", ".parquet", ".arrow")
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt", *COLUMNS, *PAGES, *CONTAINERS)
 BATCH = 1_000
 """Rows of Parquet and Arrow that are in memory at a time."""
+HEADER_WITHIN = 10
+"""Rows of a workbook in which its header is looked for."""
 DEEPEST_LIST = 3
 """Objects around the list of records in a JSON file, e.g. `{"response": {"body": {"items": […]}}}`."""
 
@@ -190,9 +199,15 @@ def _read_json(path: Path, encoding: Encoding) -> Iterator[Record]:
     try:
         value = json.loads("".join(parts))
     except (ValueError, RecursionError) as error:
+        # Exports of databases in JSON Lines are often called .json.
+        if len(parts) > 1 and isinstance(parse_json_object(parts[0], ""), dict):
+            yield from _read_json_lines(iter(parts), path)
+            return
         fix = "export it again, or as .jsonl with one {…} a line"
         raise DataError(path, f"not valid JSON ({error})", fix) from error
-    items = [value] if isinstance(value, dict) and is_article(value) else _list_in(value, path)
+    items = records_of_object(value) if isinstance(value, dict) else []
+    if not items:
+        items = [value] if isinstance(value, dict) and is_article(value) else _list_in(value, path)
     for number, item in enumerate(items, start=1):
         where = f"{path}:{number}"
         yield _record(where, str(item), _to_object(item, where))
@@ -250,9 +265,12 @@ def _read_text(lines: Iterator[str | BadLine], path: Path, unit: TextUnit) -> It
 
 
 def _read_workbook(path: Path) -> Iterator[Record]:
-    rows = read_sheet(path)
-    names = [nfc(name).strip() for name in next(rows, (0, []))[1]]
-    for number, cells in rows:
+    rows = list(itertools.islice(read := read_sheet(path), HEADER_WITHIN))
+    # Exports have a heading above the table: rows of a single cell.
+    most = next((index for index, (_, cells) in enumerate(rows) if len(list(filter(None, cells))) > 1), 0)
+    header = most if rows and names_article(rows[most][1]) else 0
+    names = [nfc(name).strip() for name in rows[header][1]] if rows else []
+    for number, cells in itertools.chain(rows[header + 1 :], read):
         values = {name: cell for name, cell in itertools.zip_longest(names, cells[: len(names)], fillvalue="") if name}
         yield Record(f"{path}:{number}", str(values), dict(values))
 

@@ -8,6 +8,7 @@ accepted or reported with its line (the last one of a record over several), and 
 
 import csv
 import itertools
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ MOST_AGAIN = 1_000_000
 SAMPLE_LINES = 2_000
 """Lines of a tab-separated file that decide whether quotation marks enclose its fields."""
 DELIMITERS = (",", "\t", ";", "|")
+STATED_DELIMITER = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+"""The first line of a table that tells Excel its delimiter."""
 
 # Some sources have a whole book in one field; the module's default of 128 KiB refuses it.
 csv.field_size_limit(1 << 30)
@@ -69,7 +72,10 @@ class _Table:
         """Yield the header, then the other rows."""
         sample = list(itertools.islice(self._lines, SAMPLE_LINES))
         self._again.extend(sample)
-        first = next((line for _, line in sample if isinstance(line, str) and line.strip()), "")
+        if sample and (stated := STATED_DELIMITER.fullmatch(str(sample[0][1]).strip())):
+            self._delimiter = stated[1]
+            self._again.popleft()
+        first = next((line for _, line in self._again if isinstance(line, str) and line.strip()), "")
         if self._delimiter == "," and "," not in first:
             self._delimiter = next((each for each in DELIMITERS if each in first), ",")
         if self._delimiter == "\t":

@@ -133,3 +133,33 @@ def test_fields_of_flat_objects_stay_as_they_are(write: Write) -> None:
     )
     assert document.extra == {"tags": ["a", "b"], "meta": {"date": "2024"}}
     assert document.date == "2024"
+
+
+def test_objects_of_records_are_read_whole(write: Write, subtests: pytest.Subtests) -> None:
+    keyed = {f"n{number}": {"title": "금리 동결", "text": f"{number}. {FIRST}"} for number in range(3)}
+    columns = {field: {key: article[field] for key, article in keyed.items()} for field in ("title", "text")}
+    short = {"n1": {"title": "첫눈", "text": "짧다."}, "n2": {"title": "막차", "text": "끝.", "date": "2021-06-01"}}
+    for name, content, number in (("by key", keyed, 3), ("columns", columns, 3), ("short", short, 2)):
+        with subtests.test(layout=name):
+            documents = list(read_documents(write("a.json", json.dumps(content))))
+            assert len(documents) == number
+            assert name == "columns" or [document.id for document in documents] == list(content)
+
+
+def test_parts_of_one_object_are_not_taken_for_records(write: Write, subtests: pytest.Subtests) -> None:
+    article = {"title": "금리 동결", "text": FIRST}
+    for name, content in {
+        "a wrapper": {"meta": {"title": "검색 결과", "count": 1}, "data": {"text": "질의", "items": [article]}},
+        "an article alone": {"title": "금리 동결", "text": FIRST, "meta": {"title": "x", "text": "y"}},
+    }.items():
+        with subtests.test(layout=name):
+            rejected: list[Any] = []
+            assert len(list(read_documents(write("a.json", json.dumps(content)), rejected=rejected))) == 1, rejected
+
+
+def test_json_lines_are_read_under_the_name_of_json(write: Write) -> None:
+    lines = [json.dumps({"title": "금리 동결", "text": FIRST}), '{"title": "끊긴', json.dumps({"text": SECOND})]
+    rejected: list[Any] = []
+    path = write("export.json", "\n".join(lines))
+    assert [document.text for document in read_documents(path, rejected=rejected)] == [FIRST, SECOND]
+    assert [record.where for record in rejected] == [f"{path}:2"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from corpora.documents import RejectedRecord, read_documents
+from corpora.readers.dates import parse_date
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -70,12 +71,43 @@ def test_agencies_give_title_text_and_date(write: Write, subtests: pytest.Subtes
     assert [document.title for document in read_documents(write("a.xml", G2))] == ["금리 동결", "둘째"]
 
 
+RSS = """<?xml version="1.0" encoding="UTF-8"?>
+<rss version="2.0" xmlns:content="http://purl.org/rss/1.0/modules/content/" xmlns:dc="http://purl.org/dc/elements/1.1/"
+ xmlns:media="http://search.yahoo.com/mrss/"><channel><title>물빛일보</title><description>모든 기사</description>
+<item><media:title>사진</media:title><media:content url="a.jpg"><media:description>사진 설명</media:description>
+</media:content><title>금리 동결</title><link>https://example.org/1</link><guid>n1</guid><category>경제</category>
+<dc:creator>김하늘 기자</dc:creator><pubDate>Tue, 01 Jun 2021 09:30:00 +0900</pubDate><description>짧게</description>
+<content:encoded><![CDATA[<p>금리를 묶었다.</p><p>물가를 더 본다 &amp; 기다린다.</p>]]></content:encoded></item>
+<item><title>둘째</title><description>&lt;b&gt;첫눈&lt;/b&gt;이 왔다.</description></item></channel></rss>"""
+ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>물빛일보</title><id>feed</id><entry><title>금리 동결</title>
+<link rel="alternate" href="https://example.org/1"/><id>n1</id><category term="경제"/><updated>2021-06-02</updated>
+<author><name>김하늘 기자</name></author><published>2021-06-01T09:30:00+09:00</published><summary>짧게</summary>
+<content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><p>금리를 묶었다.</p>
+<p>물가를 더 본다 &amp; 기다린다.</p></div></content></entry>
+<entry><title>둘째</title><summary>첫눈이 왔다.</summary></entry></feed>"""
+RDF = """<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns="http://purl.org/rss/1.0/"><channel/>
+<item><title>금리 동결</title><description>금리를 묶었다.</description></item></rdf:RDF>"""
+
+
+def test_feeds_give_their_articles(write: Write, subtests: pytest.Subtests) -> None:
+    for name, content in (("a.rss", RSS), ("a.xml", RSS), ("a.atom", ATOM), ("b.xml", ATOM)):
+        with subtests.test(name=name):
+            first, second = read_documents(write(name, content))
+            assert (first.id, first.title, first.section, first.byline) == ("n1", "금리 동결", "경제", "김하늘 기자")
+            assert [line for line in first.text.split("\n") if line] == ["금리를 묶었다.", "물가를 더 본다 & 기다린다."]
+            assert first.url == "https://example.org/1"
+            assert parse_date(first.date) == "2021-06-01T09:30:00+09:00"
+            assert (second.title, second.text) == ("둘째", "첫눈이 왔다.")
+    assert [document.text for document in read_documents(write("rdf.xml", RDF))] == ["금리를 묶었다."]
+
+
 def test_hostile_and_damaged_pages_are_one_bad_record_each(write: Write, subtests: pytest.Subtests) -> None:
     for name, content, reason in (
         ("bomb.xml", BOMB, "EntitiesForbidden"),
         ("outside.xml", OUTSIDE, "EntitiesForbidden"),
         ("cut.xml", NITF[:200], "not well-formed"),
-        ("other.xml", "<rss><item/></rss>", "is no NITF"),
+        ("other.xml", "<urlset><item/></urlset>", "is no NITF"),
+        ("feed.rss", "<rss><item/></rss>", "no text column"),
         ("empty.html", "<html><body></body></html>", "no text column"),
         ("bytes.html", b"\xff\xfe\xfa", "not"),
         ("a.hwpx", b"PK", "not a zip archive"),

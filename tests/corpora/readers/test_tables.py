@@ -70,6 +70,13 @@ def test_a_bad_line_is_one_bad_row_also_inside_quotes() -> None:
     assert [(row.number, bool(row.reason)) for row in rows] == [(1, False), (2, True), (3, True), (4, False)]
 
 
+def test_the_delimiter_that_excel_is_told_is_no_row(subtests: pytest.Subtests) -> None:
+    for line in ("sep=;\n", '"sep=;"\r\n', "SEP=;\n"):
+        with subtests.test(line=line):
+            text = line + HEADER.replace(",", ";") + "1;가,나;다\n2;가\n"
+            assert (good(text), bad(text)) == ([["1", "가,나", "다"]], [4])
+
+
 def test_delimiters_of_the_header_are_recognized(subtests: pytest.Subtests) -> None:
     for delimiter in ("\t", ";", "|"):
         with subtests.test(delimiter=delimiter):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from apps.stories.articles import read_articles
-from corpora.documents import RejectedRecord
+from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
 from corpora.readers.dates import parse_date
 from corpora.readers.workbook import read_sheet
@@ -91,11 +91,24 @@ def test_dates_are_days_whatever_their_format(write: Write) -> None:
     ]
 
 
-def test_articles_are_read_and_bad_rows_set_aside(write: Write) -> None:
-    def row(number: int, *cells: str) -> str:
-        inner = "".join(f'<c t="inlineStr"><is><t>{cell}</t></is></c>' for cell in cells)
-        return f'<row r="{number}">{inner}</row>'
+def row(number: int, *cells: str) -> str:
+    inner = "".join(f'<c t="inlineStr"><is><t>{cell}</t></is></c>' for cell in cells)
+    return f'<row r="{number}">{inner}</row>'
 
+
+def test_a_heading_above_the_table_is_no_header(write: Write) -> None:
+    rows = (
+        row(1, "뉴스 검색 결과") + row(2, "", "2021년 6월 1일") + row(4, "제목", "본문") + row(5, "첫눈", "눈이 왔다.")
+    )
+    rejected: list[RejectedRecord] = []
+    path = write("a.xlsx", workbook(rows + row(6, "막차")))
+    assert [(each.title, each.text) for each in read_documents(path, rejected=rejected)] == [("첫눈", "눈이 왔다.")]
+    assert [record.where for record in rejected] == [f"{path}:6"]
+    names = write("b.xlsx", workbook(row(1, "이름") + row(2, "첫눈", "제목 없음") + row(3, "막차", "")))
+    assert [each.text for each in read_documents(names)] == ["첫눈", "막차"]
+
+
+def test_articles_are_read_and_bad_rows_set_aside(write: Write) -> None:
     rows = row(1, "일자", "제목", "통합 분류1", "뉴스 식별자") + row(2, "20210601", "첫눈", "사회&gt;날씨", "n1")
     rows += row(3, "20210601", " ", "사회", "n2") + row(4, "20210602", "막차", "", "n1") + row(5, "20210602", "폐교")
     path, rejected = write("a.xlsx", workbook(rows)), list[RejectedRecord]()
