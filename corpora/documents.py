@@ -201,5 +201,6 @@ def _column(
 def _is_value(value: Any, name: str) -> bool:
     """Whether a field can have this value; of several sections or bylines the first counts."""
     if isinstance(value, list) and name != "text":
-        return bool(value) and isinstance(value[0], SCALARS)
-    return isinstance(value, SCALARS)
+        return bool(value) and _is_value(value[0], name)
+    # NaN, a missing value of pandas, is not itself.
+    return isinstance(value, SCALARS) and value == value

@@ -169,6 +169,7 @@ BAD_RECORDS = {
     "endless number": ("n.jsonl", between('{"text": "가", "id": ' + "1" * 5_000 + "}"), 3, "not valid JSON"),
     "missing column": ("n.jsonl", between('{"id": "b", "txet": "본문"}'), 3, "no text column"),
     "null text": ("n.jsonl", between('{"id": "b", "text": null}'), 3, "column 'text' holds no text"),
+    "missing value of pandas": ("n.jsonl", between('{"id": "b", "text": NaN}'), 3, "column 'text' holds no text"),
     "list as text": ("n.jsonl", between('{"id": "b", "text": ["본문"]}'), 3, "column 'text' holds no text"),
     "empty object": ("n.jsonl", between("{}"), 3, "no text column"),
     "duplicate": ("n.jsonl", between('{"id": "a", "text": "첫 기사다."}'), 3, "duplicate id 'a'"),
