@@ -137,7 +137,7 @@ def test_an_article_may_come_from_the_standard_input(
     monkeypatch.setattr("sys.stdin", io.StringIO(decomposed))
     assert main(["write", "-", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["id"], found["headlines"][-1]["text"]) == ("-", "시는 새 버스를 늘린다고 밝혔다.")
+    assert (found["id"], found["headlines"][-1]["text"]) == ("-:1", "시는 새 버스를 늘린다고 밝혔다.")
 
 
 def test_the_loss_is_that_of_the_titles(models: dict[str, Path]) -> None:
