@@ -69,7 +69,7 @@ def read_decoded(path: Path, encoding: Encoding = "auto", *, longest: int = LONG
         DataError: the file is missing, unreadable, damaged, or has zero bytes.
     """
     if str(path) == STANDARD_INPUT:
-        yield from _standard_input(longest)
+        yield from _standard_input(encoding, longest)
         return
     try:
         if path.stat().st_size == 0:
@@ -95,12 +95,13 @@ def read_lines(path: Path, encoding: Encoding = "auto") -> Iterator[str]:
         yield line
 
 
-def _standard_input(longest: int) -> Iterator[str | BadLine]:
+def _standard_input(encoding: Encoding, longest: int) -> Iterator[str | BadLine]:
     """Yield lines as they come."""
     # A notebook replaces it by an object without bytes.
     file = getattr(sys.stdin, "buffer", None) or io.BufferedReader(io.BytesIO(sys.stdin.read().encode()))
     head = file.peek(4)
-    mark, codec = next(((mark, codec) for mark, codec in MARKS if head.startswith(mark)), (b"", "auto"))
+    found = ((mark, codec) for mark, codec in MARKS if head.startswith(mark) and _is_of(codec, encoding))
+    mark, codec = next(found, (b"", "utf-16-le" if encoding == "utf-16" else encoding))
     file.read(len(mark))
     yield from _wide_lines(file, codec, longest) if codec.startswith("utf-16") else _lines(file, codec, longest)
 
@@ -115,7 +116,7 @@ def _codec_of(path: Path, encoding: Encoding, longest: int) -> tuple[str, int]:
             what = f"not a {path.suffix.lower()} file, or broken ({str(error).splitlines()[0]})"
             raise DataError(path, what, WRITTEN_AGAIN) from error
         for mark, codec in MARKS:
-            if head.startswith(mark) and encoding in {"auto", codec.removesuffix("-le").removesuffix("-be")}:
+            if head.startswith(mark) and _is_of(codec, encoding):
                 return codec, len(mark)
         if encoding != "auto":
             return {"utf-16": "utf-16-le"}.get(encoding, encoding), 0
@@ -124,6 +125,10 @@ def _codec_of(path: Path, encoding: Encoding, longest: int) -> tuple[str, int]:
         if len(head) == 4 and head[0] == head[2] == 0 and head[1] and head[3]:
             return "utf-16-be", 0
         return _codec_of_lines(path, _foreign_lines(head, file, longest)), 0
+
+
+def _is_of(codec: str, encoding: Encoding) -> bool:
+    return encoding in {"auto", codec.removesuffix("-le").removesuffix("-be")}
 
 
 def _foreign_lines(head: bytes, file: io.BufferedReader, longest: int) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ import pytest
 
 from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
-from corpora.readers.decoding import BadLine, format_of, read_decoded, read_lines
+from corpora.readers.decoding import ENCODINGS, BadLine, format_of, read_decoded, read_lines
 
 Fails = Callable[..., AbstractContextManager[None]]
 Write = Callable[[str, str | bytes], Path]
@@ -53,6 +53,12 @@ def test_the_standard_input_has_the_encodings_of_files(
         with subtests.test(name=name):
             monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)), "ascii"))
             assert list(read_decoded(Path("-"))) == LINES
+    for encoding in ENCODINGS[1:]:
+        content = TEXT.encode("utf-16-le" if encoding == "utf-16" else encoding)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)), "ascii"))
+        assert list(read_decoded(Path("-"), encoding)) == LINES
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO("가\n".encode())), "ascii"))
+    assert list(read_decoded(Path("-"), "cp949")) != ["가\n"]
     monkeypatch.setattr("sys.stdin", io.StringIO(TEXT))
     assert list(read_decoded(Path("-"))) == LINES
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
