@@ -1,7 +1,8 @@
 """`--dry-run`: the time of unfinished cells on this machine, from a trial of each model on a few examples of each task.
 
 A trial trains one epoch and predicts, by the code that runs a cell; its seconds per example are multiplied by the
-numbers of the task. What a model takes to load and save is left out, and so is the grid search of `--grid`.
+numbers of the task. Where a trial takes a few seconds, two of different sizes tell the time of an example from the time
+that every run takes to start. What a model takes to load and save is left out, and so is the grid search of `--grid`.
 """
 
 import tempfile
@@ -28,9 +29,13 @@ from eval.measures.noise import MAX_EXAMPLES, num_conditions
 from pretraining.training.estimate import format_duration
 
 TRIAL_EXAMPLES = 64
-"""Examples that a fine-tuned model is trained on, and that it predicts."""
+"""Examples that a fine-tuned model is trained on, and that it predicts, in its first trial."""
 BASELINE_EXAMPLES = 1_000
-"""The same of a model that is not fine-tuned, whose time for a few examples is mostly start-up."""
+"""The same of a model that is not fine-tuned."""
+TRIAL_S = 5.0
+"""A trial that ends sooner is repeated with more examples."""
+GROWTH = 4
+"""Factor of the examples from one trial to the next."""
 
 
 @dataclass(frozen=True)
@@ -55,29 +60,64 @@ class Speed:
 
 
 def try_cell(model: Contestant, task: Task, data: TaskData, *, turns: int = 1) -> Speed:
-    """Run MODEL on a few examples of a task.
+    """Run MODEL on a few examples of a task, and on more of them until a trial takes `TRIAL_S`.
 
     Args:
         model: what is timed.
         task: whose examples.
         data: its splits.
-        turns: trials, of which the last counts; the first one of a process includes imports and compilation.
+        turns: trials at least; the first of two does not count, since it includes imports and compilation.
 
     Raises:
         SuiteError: an error that would stop the cell, too.
     """
     number = BASELINE_EXAMPLES if model.finetune_config(task) is None else TRIAL_EXAMPLES
+    most = max(len(data.train.examples), len(data.eval.examples))
+    trials = [_try_examples(model, task, data, number) for _ in range(turns)][-1:]
+    while trials[-1].train_s + trials[-1].eval_s < TRIAL_S and number < most:
+        number *= GROWTH
+        trials.append(_try_examples(model, task, data, number))
+    last, before = trials[-1], trials[-2] if len(trials) > 1 else _Trial(0, 0, 0.0, 0.0)
+    return Speed(
+        _slope(before.num_trained, before.train_s, last.num_trained, last.train_s),
+        _slope(before.num_predicted, before.eval_s, last.num_predicted, last.eval_s),
+    )
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The numbers of examples, and the seconds that they took."""
+
+    num_trained: int
+    num_predicted: int
+    train_s: float
+    eval_s: float
+
+
+def _try_examples(model: Contestant, task: Task, data: TaskData, number: int) -> _Trial:
+    """Train MODEL on NUMBER examples for an epoch, and predict NUMBER."""
+    once = model.with_overrides({"epochs": 1, "train_examples": None})
+    trial = _some_examples(task, data, number)
+    with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
+        result = once.run(Job(once, task, 0, trial, {}), Path(scratch)).result
+    num_trained = task.few_shot or len(trial.train.examples)
+    return _Trial(num_trained, len(trial.eval.examples), result.train_s, result.eval_s)
+
+
+def _slope(few: int, few_s: float, many: int, many_s: float) -> float:
+    """Return the seconds of an example; of two trials that differ too little, from the larger one alone."""
+    if many - few < many / 2 or many_s <= few_s:
+        return many_s / many
+    return (many_s - few_s) / (many - few)
+
+
+def _some_examples(task: Task, data: TaskData, number: int) -> TaskData:
+    """Return NUMBER examples of each split, or all if there are fewer."""
     # A few-shot task draws its examples itself; of a retrieval the texts that belong together are neighbours.
     train = data.train.examples if task.few_shot else subsample(data.train.examples, number)
     some = data.eval.examples
     examples = some[:number] if isinstance(task.family, Retrieval) else subsample(some, number)
-    trial = TaskData(replace(data.train, examples=tuple(train)), replace(data.eval, examples=tuple(examples)))
-    once = model.with_overrides({"epochs": 1, "train_examples": None})
-    for _ in range(turns):
-        with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
-            result = once.run(Job(once, task, 0, trial, {}), Path(scratch)).result
-    num_trained = task.few_shot or len(train)
-    return Speed(result.train_s / num_trained, result.eval_s / len(examples))
+    return TaskData(replace(data.train, examples=tuple(train)), replace(data.eval, examples=tuple(examples)))
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,18 @@ class Clocked(Contestant):
         return Outcome(outcome.result.model_copy(update=times), outcome.fitted)
 
 
+class Starting(Clocked):
+    """A model of which every run takes 2 s to start."""
+
+    kind = "starting"
+
+    def run(self, job: Job, work: Path) -> Outcome:
+        outcome = super().run(job, work)
+        trained, predicted = len(job.data.train.examples), len(job.data.eval.examples)
+        times = {"train_s": 2 + 0.004 * self.epochs * trained, "eval_s": 2 + 0.001 * predicted}
+        return Outcome(outcome.result.model_copy(update=times), outcome.fitted)
+
+
 class Absent(Clocked):
     """A model without weights."""
 
@@ -101,6 +113,13 @@ def test_finished_cells_take_no_time_and_cells_that_cannot_run_are_named(
     assert "7 cells blocked" in text
     assert "→ absent: no weights" in text
     assert text.count("cannot run") == 4
+
+
+def test_what_a_run_takes_to_start_is_not_multiplied_by_the_examples() -> None:
+    data = read_task(NSMC, NOWHERE)
+    assert len(data.train.examples) > 2 * TRIAL_EXAMPLES
+    speed = try_cell(Starting(name="starting"), NSMC, data)
+    assert (speed.train_s, speed.eval_s) == (pytest.approx(0.004), pytest.approx(0.001))
 
 
 def test_a_trial_of_an_encoder_trains_and_predicts(tiny_encoder: Path) -> None:
