@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from corpora.corpus import corpus_files, corpus_texts, read_corpus
+from corpora.documents import Document, RejectedRecord, read_documents, report_rejected
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
-from corpora.foundation.errors import UsageError
+from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.files import alone, atomic_file
 from downstream.embeddings.compact import as_int8, cosines, shorten
 from downstream.embeddings.embedder import BATCH_SIZE, Embedder, bundled_embedder, encode
@@ -64,18 +66,28 @@ def _main_encode(argv: list[str]) -> int:
     parser = ArgumentParser("python -m downstream.embed encode", "Encode the texts of a file.")
     _add_texts(parser)
     parser.add_argument("--out", type=Path, required=True, help=".npy file: float32 (N, D), one row per text")
+    parser.add_argument("--ids", type=Path, help="file for the id of each row's text; bad records then get no row")
     parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
     _add_compact(parser)
     arguments = parser.parse(argv)
     embedder = Embedder.load(arguments.model, is_int8=arguments.int8)
     dimension = _dimension(arguments.dimension, embedder)
-    texts = _read_texts(arguments)
+    rejected: list[RejectedRecord] = []
+    documents = _read(arguments, rejected)
+    if rejected and arguments.ids is None:
+        bad = rejected[0]
+        fix = "correct the record, or give --ids FILE: other records get vectors, and FILE says which row is whose"
+        raise DataError(bad.where, bad.reason, fix)
+    texts = _texts(documents, arguments)
     vectors = shorten(embedder.encode(texts, batch_size=arguments.batch_size, progress=True), dimension)
     with atomic_file(arguments.out, "wb") as file:
         np.save(file, as_int8(vectors) if arguments.precision == "int8" else vectors, allow_pickle=False)
-    sys.stdout.write(json.dumps({"texts": len(vectors), "dimension": dimension, "sha256": embedder.sha256}))
-    sys.stdout.write("\n")
-    return EXIT_DONE
+    if arguments.ids:
+        with atomic_file(arguments.ids, "w") as file:
+            file.writelines(f"{' '.join(document.id.split())}\n" for document in documents)
+    summary = {"texts": len(vectors), "dimension": dimension, "sha256": embedder.sha256}
+    sys.stdout.write(json.dumps(summary | ({"rejected": len(rejected)} if rejected else {})) + "\n")
+    return report_rejected(rejected)
 
 
 def _main_vectors(argv: list[str]) -> int:
@@ -108,9 +120,7 @@ def _main_vectors(argv: list[str]) -> int:
 
 def _texts_to_store(arguments: argparse.Namespace) -> list[str]:
     """Return the texts that an encoder reads of a corpus, in their order, or the different texts of a file."""
-    from corpora.corpus import corpus_files, corpus_texts
-
-    texts = _read_texts(arguments)
+    texts = _texts(_read(arguments), arguments)
     if arguments.file.is_dir() and arguments.text is None:
         return [text for file in corpus_files(arguments.file) for text in corpus_texts(file)]
     return list(dict.fromkeys(text for text in texts if text.strip()))
@@ -124,18 +134,23 @@ def _add_texts(parser: ArgumentParser) -> None:
     parser.add_argument("--int8", action="store_true", help="weights of 8 bits: faster on a CPU, a little less exact")
 
 
-def _read_texts(arguments: argparse.Namespace) -> list[str]:
-    from corpora.corpus import read_corpus
-    from corpora.documents import read_documents
-
+def _read(arguments: argparse.Namespace, rejected: list[RejectedRecord] | None = None) -> list[Document]:
+    """Return the documents; bad records of a file are appended to REJECTED, or the first one raises."""
     if arguments.batch_size < 1:
         raise UsageError("--batch-size", f"{arguments.batch_size} is less than 1", "give 1 or more")
     if arguments.file.is_dir():
         if arguments.text not in {None, "text", "title"}:
             raise UsageError("--text", f"a corpus has no column '{arguments.text}'", "give text or title")
-        return [getattr(document, arguments.text or "text") for document in read_corpus(arguments.file)]
+        return list(read_corpus(arguments.file))
     fields = {"text": arguments.text} if arguments.text else {}
-    return [document.text for document in read_documents(arguments.file, fields=fields, text_unit="line")]
+    return list(read_documents(arguments.file, fields=fields, text_unit="line", rejected=rejected))
+
+
+def _texts(documents: list[Document], arguments: argparse.Namespace) -> list[str]:
+    """Return what is encoded: of a corpus the field that is asked for; a file was read with it as the text."""
+    if arguments.file.is_dir() and arguments.text == "title":
+        return [document.title for document in documents]
+    return [document.text for document in documents]
 
 
 def _add_compact(parser: ArgumentParser) -> None:

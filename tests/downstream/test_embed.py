@@ -408,6 +408,27 @@ def test_a_column_of_records_is_chosen(embedder: Embedder, write: Callable[[str,
         assert np.abs(np.load(tmp_path / "v.npy", allow_pickle=False) - expected).max() < 1e-5
 
 
+def test_bad_records_get_no_row_where_the_ids_of_the_rows_are_written(
+    embedder: Embedder,
+    write: Callable[[str, str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    fails: Fails,
+) -> None:
+    path = write("news.jsonl", '{"id": "a", "title": "예산안"}\n{"id": "b"}\n{"title": "날씨"}\n{"id": "d", "title"\n')
+    out, ids = tmp_path / "v.npy", tmp_path / "ids.txt"
+    arguments = ["encode", str(path), "--text", "title", "--out", str(out), "--model", str(embedder.folder)]
+    with fails(DataError, f"{path}:2", "--ids FILE"):
+        main(arguments)
+    assert not out.exists()
+    assert main([*arguments, "--ids", str(ids)]) == 1
+    assert np.abs(np.load(out, allow_pickle=False) - encode(["예산안", "날씨"], model=embedder)).max() < 1e-5
+    assert ids.read_text(encoding="utf-8").splitlines() == ["a", "news.jsonl:3"]
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["texts"] == json.loads(captured.out)["rejected"] == 2
+    assert [line.split(": ")[0].rpartition(":")[2] for line in captured.err.splitlines()] == ["2", "4"]
+
+
 def test_mistakes_of_the_command_are_named(
     embedder: Embedder, write: Callable[[str, str], Path], tmp_path: Path, fails: Fails
 ) -> None:
