@@ -1,9 +1,13 @@
-"""Rows of CSV and TSV files as spreadsheets read them, one bad row at a time.
+r"""Rows of CSV and TSV files as spreadsheets read them, one bad row at a time.
 
 A field that begins with a quotation mark runs to its closing mark, over line breaks if need be. Within a line, text
 after the closing mark belongs to the field (`"새 다리" 열린다` → `새 다리 열린다`). If a mark is not closed properly,
 or the row does not have as many fields as the header, the marks of that line are ordinary characters. Every row is
 accepted or reported with its line (the last one of a record over several), and reading continues on the next line.
+
+Exports of MySQL, PostgreSQL and Spark write a mark inside of a field as `\"`, and MySQL and PostgreSQL a missing value
+as `\N`. Where the first lines have either, a backslash also protects a delimiter, a line end and another backslash; in
+tab-separated text it writes control characters too (`\n`, `\t`).
 """
 
 import csv
@@ -22,6 +26,9 @@ MOST_AGAIN = 1_000_000
 """Lines that are read again because a mark was not closed; then marks are ordinary characters in the whole file."""
 SAMPLE_LINES = 2_000
 """Lines of a tab-separated file that decide whether quotation marks enclose its fields."""
+MISSING = r"\N"
+CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "0": "", "b": "", "f": "", "v": "", "Z": ""}
+"""Letters behind a backslash in tab-separated exports."""
 DELIMITERS = (",", "\t", ";", "|")
 STATED_DELIMITER = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 """The first line of a table that tells Excel its delimiter."""
@@ -65,6 +72,7 @@ class _Table:
         self._again: deque[tuple[int, str | BadLine]] = deque()
         self._delimiter = delimiter
         self._is_quoted = True
+        self._is_escaped = False
         self._width = 0
         self._num_again = 0
 
@@ -80,6 +88,7 @@ class _Table:
             self._delimiter = next((each for each in DELIMITERS if each in first), ",")
         if self._delimiter == "\t":
             self._is_quoted = not any(isinstance(line, str) and self._has_loose_mark(line) for _, line in sample)
+        self._is_escaped = any(isinstance(line, str) and self._has_escape(line) for _, line in sample)
         for number, line in iter(self._next, None):
             if isinstance(line, BadLine):
                 yield Row(number, [], line.reason, line.text)
@@ -91,7 +100,7 @@ class _Table:
 
     def _row(self, number: int, line: str) -> Row:
         literal = line.rstrip("\r\n").split(self._delimiter)
-        if not self._is_quoted or QUOTE not in line:
+        if not (self._is_quoted and QUOTE in line) and not (self._is_escaped and "\\" in line):
             return self._fitted(number, literal, line)
         span = self._span(number, line)
         if span:
@@ -103,6 +112,8 @@ class _Table:
 
     def _cells(self, span: list[str]) -> list[str]:
         """Split a record; over several lines its marks must be closed properly, or a stray one would swallow rows."""
+        if self._is_escaped:
+            return _split_escaped("".join(span).rstrip("\r\n"), self._delimiter, is_quoted=self._is_quoted)
         try:
             return next(csv.reader(span, delimiter=self._delimiter, strict=len(span) > 1))
         except csv.Error:
@@ -111,8 +122,8 @@ class _Table:
     def _span(self, number: int, line: str) -> list[str]:
         """Return the lines of a record, all of whose quoted fields are closed; none if one never is."""
         span, size = [line], len(line)
-        is_open = _is_open(line, self._delimiter, is_open=False)
-        while is_open:
+        is_open = self._is_open(line)
+        while is_open or (self._is_escaped and _ends_escaped(span[-1])):
             following = self._next()
             if following is None or isinstance(following[1], BadLine) or size > LONGEST_RECORD:
                 self._give_back(number, span)
@@ -121,8 +132,12 @@ class _Table:
                 return []
             span.append(following[1])
             size += len(following[1])
-            is_open = _is_open(following[1], self._delimiter, is_open=True)
+            is_open = self._is_open(following[1], is_open=is_open)
         return span
+
+    def _is_open(self, line: str, *, is_open: bool = False) -> bool:
+        """Whether a quoted field is open at the end of a line, if one was open (or not) at its beginning."""
+        return self._is_quoted and _is_open(line, self._delimiter, is_open=is_open, is_escaped=self._is_escaped)
 
     def _give_back(self, number: int, span: list[str]) -> None:
         """Have all lines but the first read again."""
@@ -148,8 +163,58 @@ class _Table:
         marked = [cell for cell in cells if cell.startswith(QUOTE)]
         return any(cell.count(QUOTE) % 2 == 0 and not cell.endswith(QUOTE) for cell in marked)
 
+    def _has_escape(self, line: str) -> bool:
+        """Whether a mark inside of a quoted field, or a missing value, is written with a backslash."""
+        cells = line.rstrip("\r\n").split(self._delimiter)
+        if MISSING in cells:
+            return True
+        is_quoted = self._is_quoted and any(cell.startswith(QUOTE) for cell in cells)
+        # Before a delimiter or another mark, the mark may close a field that ends in a backslash.
+        protected = re.compile(rf'(?<!\\)(?:\\\\)*\\"[^"\r\n{re.escape(self._delimiter)}]')
+        return is_quoted and bool(protected.search(line))
 
-def _is_open(line: str, delimiter: str, *, is_open: bool) -> bool:
+
+def _split_escaped(record: str, delimiter: str, *, is_quoted: bool) -> list[str]:
+    """Split a record in which backslashes protect characters; no cells if a mark is not closed properly."""
+    between = re.escape(delimiter)
+    quoted = r'"(?P<quoted>(?:[^"\\]|\\.|"")*+)"|(?!")' if is_quoted else ""
+    field = re.compile(rf"(?:{quoted}(?P<plain>(?:[^\\{between}]|\\.)*+))(?P<end>{between}|\Z)", re.DOTALL)
+    protected = re.compile(rf'\\(["\\\r\n{between}])|""')
+    cells, position = [], 0
+    while found := field.match(record, position):
+        parts = found.groupdict()
+        if parts.get("quoted") is not None:
+            cells.append(protected.sub(lambda one: one[1] or QUOTE, parts["quoted"]))
+        elif parts["plain"] == MISSING:
+            cells.append("")
+        elif delimiter == "\t":
+            cells.append(re.sub(r"\\(.)", lambda one: CONTROLS.get(one[1], one[1]), parts["plain"], flags=re.DOTALL))
+        else:
+            cells.append(protected.sub(lambda one: one[1] or one[0], parts["plain"]))
+        position = found.end()
+        if not parts["end"]:
+            return cells
+    return []
+
+
+def _ends_escaped(line: str) -> bool:
+    """Whether the line end is part of the field."""
+    content = line.removesuffix("\n").removesuffix("\r")
+    return (len(content) - len(content.rstrip("\\"))) % 2 == 1
+
+
+def _closing_mark(line: str, position: int, *, is_escaped: bool) -> int:
+    """Return where the next mark is that no backslash protects; -1 if there is none."""
+    close = line.find(QUOTE, position)
+    while is_escaped and close > position:
+        before = line[position:close]
+        if (len(before) - len(before.rstrip("\\"))) % 2 == 0:
+            break
+        close = line.find(QUOTE, close + 1)
+    return close
+
+
+def _is_open(line: str, delimiter: str, *, is_open: bool, is_escaped: bool) -> bool:
     """Whether a quoted field is open at the end of a line, if one was open (or not) at its beginning."""
     position = 0
     if not is_open:
@@ -160,7 +225,7 @@ def _is_open(line: str, delimiter: str, *, is_open: bool) -> bool:
             position += len(delimiter)
         position += 1
     while True:
-        close = line.find(QUOTE, position)
+        close = _closing_mark(line, position, is_escaped=is_escaped)
         if close < 0:
             return True
         if line.startswith(QUOTE, close + 1):

@@ -90,6 +90,52 @@ def test_marks_of_tab_separated_files_enclose_fields_only_if_all_do() -> None:
     assert good(loose, "\t") == [["1", '"가" 나'], ["2", '"다"'], ["3", '"라']]
 
 
+def test_backslashes_of_database_exports_protect_marks_delimiters_and_line_ends(subtests: pytest.Subtests) -> None:
+    exports = {
+        "MySQL, Spark: marks": (r'1,"그는 \"안 된다, 정말\" 했다","본문"', ["1", '그는 "안 된다, 정말" 했다', "본문"]),
+        "a mark opens the field": (r'1,"\"인용, 하나\" 뒤",본문', ["1", '"인용, 하나" 뒤', "본문"]),
+        "a protected backslash closes": (r'1,"\"가\" C:\\","본문"', ["1", '"가" C:\\', "본문"]),
+        "MySQL: a line end": ('1,"\\"가\\" 첫 줄\\\n둘째 줄","본문"', ["1", '"가" 첫 줄\n둘째 줄', "본문"]),
+        "Spark: a line end": ('1,"\\"가\\" 첫 줄\n둘째 줄","본문"', ["1", '"가" 첫 줄\n둘째 줄', "본문"]),
+        "a missing value": (r'1,\N,"\"가\" 본문"', ["1", "", '"가" 본문']),
+        "without marks around": (r"1,가\, 나,\N", ["1", "가, 나", ""]),
+        "a protected delimiter at the end": (r"\N,가,나\,", ["", "가", "나,"]),
+        "other backslashes stay": (r'1,"\"가\" C:\new",본문', ["1", '"가" C:\\new', "본문"]),
+        "doubled marks as well": (r'1,"\"가\" ""나""",본문', ["1", '"가" "나"', "본문"]),
+    }
+    for name, (text, cells) in exports.items():
+        with subtests.test(name):
+            rows = list(read_rows(f"id,title,text\n{text}\n2,다음,줄\n".splitlines(keepends=True)))
+            assert [row.cells for row in rows] == [["id", "title", "text"], cells, ["2", "다음", "줄"]]
+            assert not any(row.reason for row in rows)
+
+
+def test_backslashes_of_tab_separated_exports_write_control_characters() -> None:
+    lines = [
+        "id\ttitle\ttext\n",
+        "1\t\\N\t첫 줄\\n둘째\\t줄\\\\\n",
+        '2\t"인용" 제목\t첫 줄\\\n',
+        "둘째 줄\n",
+        "3\t가\t나\n",
+    ]
+    rows = list(read_rows(lines, "\t"))
+    assert [row.cells for row in rows[1:]] == [
+        ["1", "", "첫 줄\n둘째\t줄\\"],
+        ["2", '"인용" 제목', "첫 줄\n둘째 줄"],
+        ["3", "가", "나"],
+    ]
+
+
+def test_backslashes_are_text_where_no_export_protects_anything(subtests: pytest.Subtests) -> None:
+    for row in (r'1,"C:\news\","본문"', r'1,"끝에 \""인용\""","본문"', "1,ㅋㅋ\\^^/,본문\\", r"1,\"가,본문"):
+        with subtests.test(row):
+            expected = next(csv.reader([row]))
+            assert [r.cells for r in read_rows(["id,title,text\n", f"{row}\n", "2,가,나\n"])][1:] == [
+                expected,
+                ["2", "가", "나"],
+            ]
+
+
 def test_random_tables_come_back_and_every_row_is_accounted_for() -> None:
     generator = random.Random(0)  # noqa: S311
     letters = '가",\n\r "'
