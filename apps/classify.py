@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from corpora.documents import RejectedRecord, read_documents, report_rejected
+from corpora.documents import RejectedRecord, read_files, report_rejected
 from corpora.foundation.command import ArgumentParser, run_command
 from corpora.readers.fields import parse_fields
 from downstream.classify import Classifier
@@ -25,18 +25,18 @@ BLOCK = 256
 def main(argv: list[str] | None = None) -> int:
     """Label texts from the command line."""
     parser = ArgumentParser("python -m apps.classify", "Label texts, with probabilities.")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or - for the standard input")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="files, folders, or - for the standard input"
+    )
     parser.add_argument("--model", type=Path, help="folder of a fine-tuned model; default: bundled, film reviews")
     parser.add_argument("--runtime", help="backend, e.g. onnx-int8 or auto; default: the one that starts fastest")
     parser.add_argument("--field", action="append", default=[], metavar="text=COLUMN", help="column of the text")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a text, with all probabilities")
     arguments = parser.parse(argv)
     fields = parse_fields(arguments.field)
-    classifier = Classifier.load(arguments.model, arguments.runtime)
     rejected: list[RejectedRecord] = []
-    documents = itertools.chain.from_iterable(
-        read_documents(path, fields=fields, text_unit="line", rejected=rejected) for path in arguments.files
-    )
+    documents = read_files(arguments.files, rejected, fields=fields, text_unit="line")
+    classifier = Classifier.load(arguments.model, arguments.runtime)
     while block := list(itertools.islice(documents, BLOCK)):
         rows = classifier.probabilities([document.text for document in block])
         for document, row in zip(block, rows.tolist(), strict=True):

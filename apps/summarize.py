@@ -30,8 +30,8 @@ from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS, ArgumentPar
 from corpora.foundation.errors import DataError, ResultError, UsageError, cannot_write
 from corpora.foundation.files import SAMPLE_ROOT, locked, parse_signed, write_signed, write_text
 from corpora.readers.decoding import ENCODINGS, STANDARD_INPUT, Encoding, format_of, read_text
-from corpora.readers.fields import candidates, column_named, parse_fields, seen
-from corpora.readers.records import Record, formats, parse_json_object, read_records
+from corpora.readers.fields import candidates, column_named, is_scalar, parse_fields, seen
+from corpora.readers.records import Record, find_files, parse_json_object, read_records
 from downstream.summarize import RUNTIMES, Options, Summarizer, Summary
 
 # ---- input ----
@@ -49,27 +49,6 @@ class Item:
     text: str = ""
     title: str = ""
     error: DataError | None = None
-
-
-def find_files(paths: Iterable[str]) -> list[str]:
-    """Return the files to read without repetitions, those of a folder sorted by name.
-
-    Raises:
-        UsageError: a path does not exist, or a folder holds no article.
-    """
-    files: list[str] = []
-    for name in paths:
-        path = Path(name)
-        if name == STANDARD_INPUT or path.is_file():
-            files.append(name)
-            continue
-        if not path.is_dir():
-            raise UsageError(name, "no such file or folder", "check the path")
-        inside = [str(file) for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in formats()]
-        if not inside:
-            raise UsageError(name, f"no {', '.join(formats())} files in it", "give the folder that holds the articles")
-        files += inside
-    return list(dict.fromkeys(files))
 
 
 def read_items(
@@ -155,7 +134,7 @@ def _item(source: str, record: Record, fields: Mapping[str, str], position: str)
     for name in ("text", "title", "id"):
         columns = [column_named(fields[name], record.values)] if name in fields else found[name]
         values = (record.values.get(column) for column in columns if column is not None)
-        texts[name] = next((str(value) for value in values if isinstance(value, str | int | float)), "")
+        texts[name] = next((str(value) for value in values if is_scalar(value)), "")
     error = None
     if not texts["text"].strip():
         fix = "fill it, or name the column with --field text=COLUMN"

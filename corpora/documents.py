@@ -8,22 +8,22 @@ import hashlib
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from corpora.characters import nfc
 from corpora.foundation.command import EXIT_DONE, EXIT_FAILED_CELLS
 from corpora.foundation.errors import DataError, suggest
-from corpora.readers.decoding import STANDARD_INPUT, Encoding
-from corpora.readers.fields import FIELD_NAMES, candidates, column_named, seen
+from corpora.readers.decoding import STANDARD_INPUT, Encoding, read_text
+from corpora.readers.fields import FIELD_NAMES, candidates, column_named, is_scalar, seen
 from corpora.readers.markup import strip_markup
-from corpora.readers.records import Record, TextUnit, read_records
+from corpora.readers.records import Record, TextUnit, find_files, read_records
 
 logger = logging.getLogger(__name__)
 
-SCALARS = (str, int, float)
+_Found = TypeVar("_Found")
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -57,6 +57,7 @@ class RejectedRecord:
     reason: str
     record: str
     """First 200 characters of the record."""
+    fix: str = "correct the record or remove it"
 
 
 MOST_REJECTED = 20_000
@@ -132,10 +133,52 @@ def read_documents(
         raise DataError(path, "no documents in it", "give a file with at least one record")
 
 
+def read_files(
+    paths: Iterable[str | Path],
+    rejected: list[RejectedRecord],
+    *,
+    fields: Mapping[str, str] | None = None,
+    text_unit: TextUnit = "block",
+) -> Iterator[Document]:
+    """Read the documents of files and folders one by one; a file that cannot be read costs itself alone.
+
+    Args:
+        paths: files of any format of `read_documents`, folders of them, or `-`.
+        rejected: bad records are appended to it, and files that cannot be read.
+        fields: column of each field, as in `read_documents`.
+        text_unit: what a document is in plain text.
+
+    Raises:
+        UsageError: at once, if a path does not exist or a folder holds no article.
+        DataError: the only file cannot be read.
+    """
+    files = find_files(paths)
+    return _each(
+        files, rejected, lambda path: read_documents(path, fields=fields, text_unit=text_unit, rejected=rejected)
+    )
+
+
+def read_texts(paths: Iterable[Path], rejected: list[RejectedRecord]) -> Iterator[tuple[str, str]]:
+    """Read text files, folders of them, or `-`; yields name and text. Errors are those of `read_files`."""
+    return _each(find_files(paths, (".txt",)), rejected, lambda path: iter([(str(path), read_text(path))]))
+
+
+def _each(
+    files: Sequence[str], rejected: list[RejectedRecord], read: Callable[[Path], Iterator[_Found]]
+) -> Iterator[_Found]:
+    for name in files:
+        try:
+            yield from read(Path(name))
+        except DataError as error:
+            if len(files) == 1:
+                raise
+            rejected.append(RejectedRecord(str(error.where), error.what[:LONGEST_REASON], "", error.fix))
+
+
 def report_rejected(rejected: Sequence[RejectedRecord]) -> int:
-    """Print a line for each bad record; returns the exit code of a command that has done everything else."""
+    """Print a line for each bad record or file; returns the exit code of a command that has done everything else."""
     for bad in rejected:
-        sys.stderr.write(f"{bad.where}: {bad.reason}; correct the record or remove it\n")
+        sys.stderr.write(f"{bad.where}: {bad.reason}; {bad.fix}\n")
     return EXIT_FAILED_CELLS if rejected else EXIT_DONE
 
 
@@ -202,5 +245,4 @@ def _is_value(value: Any, name: str) -> bool:
     """Whether a field can have this value; of several sections or bylines the first counts."""
     if isinstance(value, list) and name != "text":
         return bool(value) and _is_value(value[0], name)
-    # NaN, a missing value of pandas, is not itself.
-    return isinstance(value, SCALARS) and value == value
+    return is_scalar(value)

@@ -17,7 +17,6 @@ does not have is refused (`downstream.headlines.facts`).
 
 import argparse
 import functools
-import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -81,13 +80,11 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 
 def _write(arguments: argparse.Namespace) -> int:
-    from corpora.documents import RejectedRecord, read_documents, report_rejected
+    from corpora.documents import RejectedRecord, read_files, report_rejected
 
-    writer = _writer(str(arguments.model or ""))
     rejected: list[RejectedRecord] = []
-    documents = itertools.chain.from_iterable(
-        read_documents(file, text_unit="file", rejected=rejected) for file in arguments.files
-    )
+    documents = read_files(arguments.files, rejected, text_unit="file")
+    writer = _writer(str(arguments.model or ""))
     for document in documents:
         found = writer.write(document.text, arguments.count, max(arguments.count, arguments.beams))
         if arguments.json:

@@ -148,3 +148,8 @@ def seen(columns: Iterable[str]) -> str:
     """Return a hint that names the columns of a record."""
     names = [f"'{name}'" for name in columns]
     return f"its columns are {', '.join(names[:12])}{' …' if len(names) > 12 else ''}" if names else "it is empty"
+
+
+def is_scalar(value: object) -> bool:
+    """Whether a value of a record is a text or a number; NaN, a missing value of pandas, is neither."""
+    return isinstance(value, str | int | float) and value == value

@@ -8,13 +8,13 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from corpora.characters import nfc
-from corpora.foundation.errors import DataError
+from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.floors import needs
 from corpora.foundation.plugins import plugins, refuse_taken
 from corpora.foundation.unpacking import open_unpacked
@@ -22,6 +22,7 @@ from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, re
 from corpora.readers.decoding import (
     BROKEN,
     LONGEST_DOCUMENT,
+    STANDARD_INPUT,
     WRITTEN_AGAIN,
     BadLine,
     Encoding,
@@ -85,6 +86,32 @@ def formats() -> tuple[str, ...]:
     added = plugins("readers", FileReader, key="suffix")
     refuse_taken("readers", added, FORMATS)
     return (*FORMATS, *added)
+
+
+def find_files(paths: Iterable[str | Path], suffixes: Sequence[str] = ()) -> list[str]:
+    """Return the files to read without repetitions, those of a folder sorted by name.
+
+    Args:
+        paths: files, folders, or `-`.
+        suffixes: of the files that are read in folders; none: those of `formats()`.
+
+    Raises:
+        UsageError: a path does not exist, or a folder holds no such file.
+    """
+    files: list[str] = []
+    suffixes = suffixes or formats()
+    for path in map(Path, paths):
+        name = str(path)
+        if name == STANDARD_INPUT or path.is_file():
+            files.append(name)
+            continue
+        if not path.is_dir():
+            raise UsageError(name, "no such file or folder", "check the path")
+        inside = [str(file) for file in sorted(path.rglob("*")) if file.is_file() and format_of(file) in suffixes]
+        if not inside:
+            raise UsageError(name, f"no {', '.join(suffixes)} files in it", "give the folder that holds the articles")
+        files += inside
+    return list(dict.fromkeys(files))
 
 
 def check_format(path: Path) -> str:

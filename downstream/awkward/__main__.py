@@ -5,8 +5,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
-from corpora.readers.decoding import STANDARD_INPUT, read_text
+from corpora.documents import RejectedRecord, read_texts, report_rejected
+from corpora.foundation.command import ArgumentParser, run_command
+from corpora.readers.decoding import STANDARD_INPUT
 from downstream.awkward import awkward
 from downstream.writing.files import place_of
 
@@ -15,21 +16,21 @@ def main(argv: list[str] | None = None) -> int:
     """Find awkward wording from the command line."""
     parser = ArgumentParser("python -m downstream.awkward", "Find awkward wording in Korean text.")
     parser.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="text files; default or -: the standard input"
+        "files", nargs="*", type=Path, metavar="FILE", help="text files, folders; default or -: the standard input"
     )
     parser.add_argument("--unlikely", action="store_true", help="find words that the bundled encoder does not expect")
     parser.add_argument("--quotations", action="store_true", help="judge quotations, too")
     parser.add_argument("--json", action="store_true", help="print JSON, a line a finding")
     arguments = parser.parse(argv)
-    for path in arguments.files or [Path(STANDARD_INPUT)]:
-        text = read_text(path)
+    rejected: list[RejectedRecord] = []
+    for name, text in read_texts(arguments.files or [Path(STANDARD_INPUT)], rejected):
         for found in awkward(text, unlikely=arguments.unlikely, quotations=arguments.quotations):
             if arguments.json:
                 line = json.dumps(asdict(found), ensure_ascii=False)
             else:
-                line = f"{path}:{place_of(text, found.start)}: {found.text} ({found.kind}) {found.reason}"
+                line = f"{name}:{place_of(text, found.start)}: {found.text} ({found.kind}) {found.reason}"
             sys.stdout.write(f"{line}\n")
-    return EXIT_DONE
+    return report_rejected(rejected)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ record that cannot be read is reported with its line, and the command ends with 
 """
 
 import dataclasses
-import itertools
 import json
 import sys
 from pathlib import Path
 
-from corpora.documents import RejectedRecord, read_documents, report_rejected
+from corpora.documents import RejectedRecord, read_files, report_rejected
 from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import alone, sha256, write_json
@@ -35,7 +34,9 @@ def _judge(argv: list[str]) -> int:
     parser = ArgumentParser(
         "python -m downstream.moderate", "Judge comments; `train` as the first argument trains a model."
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files, or - for the standard input")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="files, folders, or - for the standard input"
+    )
     parser.add_argument("--model", type=Path, help="folder of a trained model; default: the bundled one")
     parser.add_argument("--headline", help="headline of the article under which all comments stand")
     parser.add_argument("--precision", type=float, default=0.8, help="that flagged comments are to have")
@@ -44,16 +45,14 @@ def _judge(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, a line a comment")
     arguments = parser.parse(argv)
     fields = parse_fields(arguments.field)
+    rejected: list[RejectedRecord] = []
+    documents = read_files(arguments.files, rejected, fields=fields, text_unit="line")
     moderator = Moderator.load(arguments.model)
     try:
         moderator.threshold(arguments.precision)
     except ValueError as error:
         known = ", ".join(moderator.settings.thresholds)
         raise UsageError("--precision", str(arguments.precision), f"choose from {known}") from error
-    rejected: list[RejectedRecord] = []
-    documents = itertools.chain.from_iterable(
-        read_documents(path, fields=fields, text_unit="line", rejected=rejected) for path in arguments.files
-    )
     for document in documents:
         found = moderator.moderate(document.text, arguments.headline, precision=arguments.precision)
         proposals: tuple[Softened, ...] = ()

@@ -5,9 +5,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from corpora.foundation.command import EXIT_DONE, ArgumentParser, run_command
+from corpora.documents import RejectedRecord, read_texts, report_rejected
+from corpora.foundation.command import ArgumentParser, run_command
 from corpora.foundation.errors import UsageError
-from corpora.readers.decoding import STANDARD_INPUT, read_text
+from corpora.readers.decoding import STANDARD_INPUT
 from downstream.proofread import DEFAULT_KINDS, KINDS, MIN_CONFIDENCE, Proofreader, apply
 from downstream.writing.files import place_of
 
@@ -16,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     """Find or fix errors from the command line."""
     parser = ArgumentParser("python -m downstream.proofread", "Find errors in Korean text.")
     parser.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="text files; default or -: the standard input"
+        "files", nargs="*", type=Path, metavar="FILE", help="text files, folders; default or -: the standard input"
     )
     parser.add_argument("--fix", action="store_true", help="print the corrected text, line breaks kept")
     parser.add_argument("--only", nargs="+", metavar="KIND", help=f"of {', '.join(KINDS)}; default: all but style")
@@ -29,8 +30,8 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := [kind for kind in only if kind not in KINDS]:
         raise UsageError("--only", f"unknown kind '{unknown[0]}'", f"choose from {', '.join(KINDS)}")
     proofreader = Proofreader.load(arguments.house)
-    for path in arguments.files or [Path(STANDARD_INPUT)]:
-        text = read_text(path)
+    rejected: list[RejectedRecord] = []
+    for name, text in read_texts(arguments.files or [Path(STANDARD_INPUT)], rejected):
         found = proofreader.proofread(
             text, only=only, quotations=arguments.quotations, min_confidence=arguments.min_confidence
         )
@@ -43,11 +44,11 @@ def main(argv: list[str] | None = None) -> int:
             else:
                 suggestions = " / ".join(correction.suggestions)
                 line = (
-                    f"{path}:{place_of(text, correction.start)}: {correction.text} → {suggestions}"
+                    f"{name}:{place_of(text, correction.start)}: {correction.text} → {suggestions}"
                     f" ({correction.kind}, {correction.confidence:.2f}) {correction.reason}"
                 )
             sys.stdout.write(f"{line}\n")
-    return EXIT_DONE
+    return report_rejected(rejected)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """The command of a tool that finds signals: print them for articles, or learn one's own labels."""
 
 import dataclasses
-import itertools
 import json
 import sys
 from pathlib import Path
 
-from corpora.documents import RejectedRecord, read_documents, report_rejected
+from corpora.documents import RejectedRecord, read_files, report_rejected
 from corpora.foundation.command import EXIT_DONE, ArgumentParser
 from corpora.foundation.files import alone
 from downstream.encoders.hub import BUNDLED_SOURCE
@@ -30,17 +29,19 @@ def run(tool: str, about: str, find: Find, argv: list[str] | None) -> int:
 def _find(tool: str, about: str, find: Find, argv: list[str]) -> int:
     parser = ArgumentParser(f"python -m downstream.{tool}", f"{about} `train` as the first argument learns labels.")
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="articles: txt, jsonl, csv …; - for the standard input"
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="articles: txt, jsonl, csv …; folders; - for the standard input",
     )
     parser.add_argument("--title", default="", help="headline of all articles that have none")
     parser.add_argument("--model", type=Path, help="folder of `train`, whose probabilities are added")
     parser.add_argument("--json", action="store_true", help="print JSON, a line an article")
     arguments = parser.parse(argv)
-    judge = Judge.load(arguments.model, tool, find) if arguments.model else None
     rejected: list[RejectedRecord] = []
-    documents = itertools.chain.from_iterable(
-        read_documents(path, text_unit="file", rejected=rejected) for path in arguments.files
-    )
+    documents = read_files(arguments.files, rejected, text_unit="file")
+    judge = Judge.load(arguments.model, tool, find) if arguments.model else None
     for document in documents:
         title = document.title or arguments.title
         found = find(document.text, title)

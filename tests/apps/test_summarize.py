@@ -157,6 +157,14 @@ def test_bad_records_are_listed_and_the_rest_is_done(write: Write, capsys: pytes
     assert [line.split(": ")[0] for line in captured.err.splitlines()] == [f"{path}:{k}" for k in (2, 3, 4, 5)]
 
 
+def test_nan_is_no_text(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("a.jsonl", '{"title": "제목", "text": NaN}\n' + jsonl(1))
+    assert main([str(path), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 1
+    assert captured.err.startswith(f"{path}:1: no text in it")
+
+
 def test_bad_records_are_set_aside_beside_the_output(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

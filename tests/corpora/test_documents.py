@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from corpora.characters import nfc
-from corpora.documents import Document, RejectedRecord, read_documents
-from corpora.foundation.errors import DataError
+from corpora.documents import Document, RejectedRecord, read_documents, read_files, read_texts, report_rejected
+from corpora.foundation.errors import DataError, UsageError
 from corpora.readers.fields import FIELD_NAMES
 
 Write = Callable[[str, str | bytes], Path]
@@ -366,3 +366,41 @@ def test_a_table_without_a_header_is_read_by_the_numbers_of_its_columns(write: W
         ("a1", "기준금리를 묶었다."),
         ("a2", "물가가 올랐다."),
     ]
+
+
+def test_a_file_that_cannot_be_read_costs_itself_alone(
+    write: Write, tmp_path: Path, fails: Fails, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("b/2.jsonl", as_jsonl(ROWS))
+    write("b/1.txt", "")
+    write("b/deep/3.json", "{")
+    single = write("a.csv", as_csv(ROWS[:1]) + "a3\n")
+    rejected: list[RejectedRecord] = []
+    found = list(read_files([tmp_path / "b", single, single], rejected))
+    assert [document.id for document in found] == ["a1", "a2", "a1"]
+    assert [bad.where for bad in rejected] == [
+        f"{tmp_path / 'b/1.txt'}",
+        f"{tmp_path / 'b/deep/3.json'}",
+        f"{single}:3",
+    ]
+    assert report_rejected(rejected) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith(bad.where) for line, bad in zip(lines, rejected, strict=True))
+    assert lines[0].endswith("download or export it again")
+    with fails(DataError, tmp_path / "b/1.txt"):
+        list(read_files([tmp_path / "b/1.txt"], rejected))
+    with fails(UsageError, tmp_path / "c", "no such file"):
+        read_files([single, tmp_path / "c"], rejected)
+
+
+def test_text_files_are_read_one_by_one(write: Write, tmp_path: Path) -> None:
+    write("1.txt", "가\n")
+    write("2.txt", b"\xff\xfe\x00")
+    write("3.txt", "나\n")
+    write("4.jsonl", as_jsonl(ROWS))
+    rejected: list[RejectedRecord] = []
+    assert list(read_texts([tmp_path], rejected)) == [
+        (f"{tmp_path / '1.txt'}", "가\n"),
+        (f"{tmp_path / '3.txt'}", "나\n"),
+    ]
+    assert [bad.where for bad in rejected] == [f"{tmp_path / '2.txt'}:1"]
