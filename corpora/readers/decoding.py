@@ -11,9 +11,10 @@ import logging
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, TypeAlias, get_args
+from typing import IO, Any, Literal, TypeAlias, get_args
 
 from corpora.foundation.errors import DataError
 from corpora.foundation.unpacking import open_unpacked
@@ -75,7 +76,7 @@ def read_decoded(path: Path, encoding: Encoding = "auto", *, longest: int = LONG
         if path.stat().st_size == 0:
             raise DataError(path, "the file has zero bytes", WRITTEN_AGAIN)
         codec, skip = _codec_of(path, encoding, longest)
-        with open_unpacked(path) as file:
+        with _open(path) as file:
             file.read(skip)
             lines = _wide_lines(file, codec, longest) if codec.startswith("utf-16") else _lines(file, codec, longest)
             yield from _until_cut(lines, path)
@@ -98,7 +99,8 @@ def read_lines(path: Path, encoding: Encoding = "auto") -> Iterator[str]:
 def _standard_input(encoding: Encoding, longest: int) -> Iterator[str | BadLine]:
     """Yield lines as they come."""
     # A notebook replaces it by an object without bytes.
-    file = getattr(sys.stdin, "buffer", None) or io.BufferedReader(io.BytesIO(sys.stdin.read().encode()))
+    raw = getattr(sys.stdin, "buffer", None) or io.BufferedReader(io.BytesIO(sys.stdin.read().encode()))
+    file = _with_line_feeds(raw)
     head = file.peek(4)
     found = ((mark, codec) for mark, codec in MARKS if head.startswith(mark) and _is_of(codec, encoding))
     mark, codec = next(found, (b"", "utf-16-le" if encoding == "utf-16" else encoding))
@@ -106,9 +108,41 @@ def _standard_input(encoding: Encoding, longest: int) -> Iterator[str | BadLine]
     yield from _wide_lines(file, codec, longest) if codec.startswith("utf-16") else _lines(file, codec, longest)
 
 
+@contextmanager
+def _open(path: Path) -> Iterator[io.BufferedReader]:
+    with open_unpacked(path) as file:
+        yield _with_line_feeds(file)
+
+
+def _with_line_feeds(file: io.BufferedReader) -> io.BufferedReader:
+    """Return FILE; if its lines end in a carriage return alone, as those of old Macs, with line feeds instead."""
+    try:
+        head = file.peek()
+    except BROKEN:
+        return file  # reported when the file is read
+    # A zero byte is one of UTF-16, whose lines are ended elsewhere; the last byte may be half of a line end.
+    is_old = b"\r" in head[:-1] and b"\n" not in head and b"\0" not in head
+    return io.BufferedReader(_LineFeeds(file)) if is_old else file
+
+
+class _LineFeeds(io.RawIOBase):
+    """The bytes of a file, with line feeds for its carriage returns."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._file.read1(len(buffer)).replace(b"\r", b"\n")
+        buffer[: len(found)] = found
+        return len(found)
+
+
 def _codec_of(path: Path, encoding: Encoding, longest: int) -> tuple[str, int]:
     """Return the name of the codec, and the bytes of the byte order mark."""
-    with open_unpacked(path) as file:
+    with _open(path) as file:
         try:
             head = file.read(4)
         except BROKEN as error:

@@ -12,10 +12,10 @@ from corpora.readers.fields import candidates, names_article
 
 DEEPEST = 3
 """Objects within objects whose fields count as those of the article."""
-SENTENCES = ("sentence", "form", "context", "content")
+SENTENCES = ("sentence", "form", "context", "content", "text", "paragraph")
 """Keys of the text in the objects of a list."""
-PARAGRAPHS = ("paragraph", "paragraphs", "text", "article", "body")
-"""Keys of lists that hold the text of an article."""
+PARAGRAPHS = ("paragraph", "paragraphs", "text", "article", "body", "contents", "content", "sentences")
+"""Keys of lists that hold the text of an article; a list of strings is none under the name of a single text."""
 SHORTEST_TEXT = 30
 """Characters of a text that make an object an article, whatever lists it holds besides."""
 
@@ -34,7 +34,7 @@ def flatten(article: dict[str, Any]) -> dict[str, Any]:
             continue
         parts = _texts(value)
         del flat[key]
-        if key == "paragraph" and len(parts) > 1:
+        if key == "paragraph" and len(parts) > 1 and not isinstance(value[0], str):
             flat["title"] = parts.pop(0)
         flat["text"] = "\n".join(parts)
     return flat
@@ -42,6 +42,7 @@ def flatten(article: dict[str, Any]) -> dict[str, Any]:
 
 def _collect(value: dict[str, Any], flat: dict[str, Any], depth: int) -> None:
     """Add fields that are not there yet, those of outer objects first."""
+    value = {key: _plain(item) for key, item in value.items()}
     for key, item in value.items():
         if not isinstance(item, dict):
             flat.setdefault(key, item)
@@ -54,8 +55,17 @@ def _collect(value: dict[str, Any], flat: dict[str, Any], depth: int) -> None:
             flat.setdefault(key, item)
 
 
+def _plain(value: Any) -> Any:
+    """Return the value that MongoDB writes as an object with its type, as in `{"$oid": "65f1"}`."""
+    while isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
+        [value] = value.values()
+    return value
+
+
 def _is_text_list(key: str, value: Any) -> bool:
-    return key in PARAGRAPHS and isinstance(value, list) and bool(value) and not isinstance(value[0], str | int | float)
+    if key not in PARAGRAPHS or not isinstance(value, list) or not value or isinstance(value[0], int | float):
+        return False
+    return key != "text" or not isinstance(value[0], str)
 
 
 def _texts(items: Iterable[Any]) -> list[str]:

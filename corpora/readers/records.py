@@ -6,6 +6,7 @@ Every record is yielded, good or bad, so that readers can count them: accepted +
 import functools
 import itertools
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +36,8 @@ from corpora.readers.pages import decode_page, read_agency_xml, read_html
 from corpora.readers.tables import read_rows
 from corpora.readers.workbook import read_sheet
 
+logger = logging.getLogger(__name__)
+
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 TABLES = {".csv": ",", ".tsv": "\t"}
 PAGES = (".html", ".htm", ".xml", ".hwpx")
@@ -44,6 +47,8 @@ CONVERTED = {
     ".doc": "save it as .txt in Word; ",
     ".docx": "save it as .txt in Word; ",
     ".pdf": "export its text as .txt; ",
+    ".sql": "export the table as .csv; ",
+    ".md": "rename it to .txt; ",
 }
 """Advice on formats that are not read."""
 CONTAINERS = (".warc", ".zip")
@@ -53,6 +58,8 @@ BATCH = 1_000
 """Rows of Parquet and Arrow that are in memory at a time."""
 HEADER_WITHIN = 10
 """Rows of a workbook in which its header is looked for."""
+LONGEST_OBJECT = 100_000
+"""Lines of an indented object among others."""
 DEEPEST_LIST = 3
 """Objects around the list of records in a JSON file, e.g. `{"response": {"body": {"items": […]}}}`."""
 
@@ -164,7 +171,7 @@ def read_records(
         elif suffix in TABLES:
             yield from _read_table(lines, path, TABLES[suffix], has_header=has_header)
         else:
-            yield from _read_text(lines, path, text_unit)
+            yield from _read_text(_named_if_table(lines, path), path, text_unit)
 
 
 def parse_json_object(line: str, where: str) -> dict[str, Any] | DataError:
@@ -191,12 +198,32 @@ def _unreadable(where: str, line: BadLine) -> Record:
 
 
 def _read_json_lines(lines: Iterator[str | BadLine], path: Path) -> Iterator[Record]:
+    """Read an object a line, or indented ones, which begin and end with a line of a brace alone."""
+    block: list[str] = []
+    first = 0
+
+    def finished() -> Record:
+        where, text = f"{path}:{first}", "".join(block).rstrip().removesuffix(",")
+        block.clear()
+        return _record(where, text, parse_json_object(text, where))
+
     for number, line in enumerate(lines, start=1):
+        if block:
+            if isinstance(line, str) and not line.startswith("{") and len(block) < LONGEST_OBJECT:
+                block.append(line)
+                if line.rstrip() in {"}", "},"}:
+                    yield finished()
+                continue
+            yield finished()  # bad: it was never closed
         where = f"{path}:{number}"
         if isinstance(line, BadLine):
             yield _unreadable(where, line)
+        elif line.rstrip() == "{":
+            block, first = [line], number
         elif line.strip():
             yield _record(where, line, parse_json_object(line, where))
+    if block:
+        yield finished()
 
 
 def _read_table(lines: Iterator[str | BadLine], path: Path, delimiter: str, *, has_header: bool) -> Iterator[Record]:
@@ -226,8 +253,9 @@ def _read_json(path: Path, encoding: Encoding) -> Iterator[Record]:
     try:
         value = json.loads("".join(parts))
     except (ValueError, RecursionError) as error:
-        # Exports of databases in JSON Lines are often called .json.
-        if len(parts) > 1 and isinstance(parse_json_object(parts[0], ""), dict):
+        # Exports of databases in JSON Lines are often called .json, and jq writes one indented object after another.
+        is_first_whole = getattr(error, "msg", "") == "Extra data" and parts[0].startswith("{")
+        if len(parts) > 1 and (is_first_whole or isinstance(parse_json_object(parts[0], ""), dict)):
             yield from _read_json_lines(iter(parts), path)
             return
         fix = "export it again, or as .jsonl with one {…} a line"
@@ -254,6 +282,14 @@ def _list_in(value: Any, path: Path) -> list[Any]:
             raise DataError(path, what, "write the records as one array, [{…}, …]")
         level = [inner for item in level if isinstance(item, dict) for inner in item.values()]
     raise DataError(path, f"a {type(value).__name__} where an array is expected", "write the records as [{…}, …]")
+
+
+def _named_if_table(lines: Iterator[str | BadLine], path: Path) -> Iterator[str | BadLine]:
+    """Yield the lines of a text; a first line that reads like the header of a table is named."""
+    for number, line in enumerate(lines):
+        if not number and isinstance(line, str) and "\t" in line and names_article(line.strip().split("\t")):
+            logger.warning("%s: read as text, but its first line names columns; rename it to .tsv to read them", path)
+        yield line
 
 
 def _read_text(lines: Iterator[str | BadLine], path: Path, unit: TextUnit) -> Iterator[Record]:

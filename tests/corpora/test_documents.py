@@ -404,3 +404,11 @@ def test_text_files_are_read_one_by_one(write: Write, tmp_path: Path) -> None:
         (f"{tmp_path / '3.txt'}", "나\n"),
     ]
     assert [bad.where for bad in rejected] == [f"{tmp_path / '2.txt'}:1"]
+
+
+def test_a_table_under_the_name_of_a_text_is_named(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    assert len(list(read_documents(write("a.txt", "id\t제목\t본문\n1\t가\t나\n"), text_unit="line"))) == 2
+    assert "rename it to .tsv" in caplog.text
+    caplog.clear()
+    assert len(list(read_documents(write("b.txt", "탭이\t있는 글\n"), text_unit="line"))) == 1
+    assert not caplog.text

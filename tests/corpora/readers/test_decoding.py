@@ -84,6 +84,17 @@ def test_lines_of_the_standard_input_are_read_as_they_come(monkeypatch: pytest.M
             assert next(lines) == line
 
 
+def test_carriage_returns_alone_end_lines(write: Write, subtests: pytest.Subtests) -> None:
+    for codec in ("utf-8", "utf-8-sig", "cp949", "utf-16"):
+        with subtests.test(codec):
+            found = list(read_decoded(write("a.csv", "제목,본문\r가,나\r다,라".encode(codec))))
+            assert [str(line).rstrip("\r\n") for line in found] == ["제목,본문", "가,나", "다,라"]
+    kept = list(read_decoded(write("b.csv", "제목,본문\n가\r나,다\n".encode())))
+    assert kept == ["제목,본문\n", "가\r나,다\n"]
+    packed = write("c.csv.gz", gzip.compress("제목\r가\r".encode()))
+    assert list(read_decoded(packed)) == ["제목\n", "가\n"]
+
+
 def test_every_compression_gives_the_same_lines(write: Write, tmp_path: Path) -> None:
     gz = write("a.txt.gz", gzip.compress(TEXT.encode()[:20]) + gzip.compress(TEXT.encode()[20:]))
     compressed(tmp_path / "a.txt.zst", TEXT.encode("cp949"))

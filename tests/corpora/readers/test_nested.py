@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import corpora.readers.nested
-from corpora.documents import read_documents
+from corpora.documents import RejectedRecord, read_documents
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -163,3 +163,26 @@ def test_json_lines_are_read_under_the_name_of_json(write: Write) -> None:
     path = write("export.json", "\n".join(lines))
     assert [document.text for document in read_documents(path, rejected=rejected)] == [FIRST, SECOND]
     assert [record.where for record in rejected] == [f"{path}:2"]
+
+
+def test_indented_objects_one_after_another_are_records(write: Write, subtests: pytest.Subtests) -> None:
+    rows = [{"id": "a", "title": "하나", "text": "본문 {하나}"}, {"id": "b", "title": "둘", "text": "본문 둘"}]
+    indented = "\n".join(json.dumps(row, ensure_ascii=False, indent=2) for row in rows) + "\n"
+    for name in ("a.jsonl", "a.json"):
+        with subtests.test(name):
+            assert [document.id for document in read_documents(write(name, indented))] == ["a", "b"]
+    rejected: list[RejectedRecord] = []
+    line = json.dumps(rows[1], ensure_ascii=False)
+    path = write("open.jsonl", f'{{\n  "title": "닫히지 않음",\n{line}\n{{\n')
+    assert [document.id for document in read_documents(path, rejected=rejected)] == ["b"]
+    assert [bad.where for bad in rejected] == [f"{path}:1", f"{path}:4"]
+
+
+def test_values_with_their_types_and_lists_of_paragraphs(write: Write) -> None:
+    mongo = {"_id": {"$oid": "65f1"}, "content": "본문", "published_at": {"$date": {"$numberLong": "1734395400000"}}}
+    paragraphs = {"title": "제목", "paragraphs": ["첫 문단.", "둘째 문단."]}
+    objects = {"title": "제목", "body": [{"text": "첫 문단."}, {"text": "둘째 문단."}]}
+    lines = (json.dumps(row, ensure_ascii=False) for row in (mongo, paragraphs, objects))
+    found = list(read_documents(write("a.jsonl", "\n".join(lines))))
+    assert (found[0].id, found[0].date, found[0].text) == ("65f1", "1734395400000", "본문")
+    assert [(one.title, one.text) for one in found[1:]] == 2 * [("제목", "첫 문단.\n둘째 문단.")]
