@@ -122,6 +122,11 @@ def names_article(columns: Iterable[str]) -> bool:
     return bool(found["text"] or found["title"])
 
 
+def names_field(column: str) -> bool:
+    """Whether a column is named like a field of an article."""
+    return any(candidates((column, "", "")).values())
+
+
 def parse_fields(arguments: Iterable[str]) -> dict[str, str]:
     """Read options such as `text=기사본문`; a later one of a field replaces an earlier one.
 

@@ -8,7 +8,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from corpora.readers.fields import candidates, names_article
+from corpora.readers.fields import candidates, names_article, names_field
 
 DEEPEST = 3
 """Objects within objects whose fields count as those of the article."""
@@ -16,6 +16,8 @@ SENTENCES = ("sentence", "form", "context", "content", "text", "paragraph")
 """Keys of the text in the objects of a list."""
 PARAGRAPHS = ("paragraph", "paragraphs", "text", "article", "body", "contents", "content", "sentences")
 """Keys of lists that hold the text of an article; a list of strings is none under the name of a single text."""
+VALUES = ("rendered", "value", "main", "#text", "_text", "__cdata", "#cdata-section")
+"""Keys of a field's value where it has a format or a type: WordPress, Drupal, and XML that became JSON."""
 SHORTEST_TEXT = 30
 """Characters of a text that make an object an article, whatever lists it holds besides."""
 
@@ -42,7 +44,7 @@ def flatten(article: dict[str, Any]) -> dict[str, Any]:
 
 def _collect(value: dict[str, Any], flat: dict[str, Any], depth: int) -> None:
     """Add fields that are not there yet, those of outer objects first."""
-    value = {key: _plain(item) for key, item in value.items()}
+    value = {key: _plain(key, item) for key, item in value.items()}
     for key, item in value.items():
         if not isinstance(item, dict):
             flat.setdefault(key, item)
@@ -55,10 +57,12 @@ def _collect(value: dict[str, Any], flat: dict[str, Any], depth: int) -> None:
             flat.setdefault(key, item)
 
 
-def _plain(value: Any) -> Any:
-    """Return the value that MongoDB writes as an object with its type, as in `{"$oid": "65f1"}`."""
+def _plain(key: str, value: Any) -> Any:
+    """Return the value of a field that is written as an object: with its type, or beside its format."""
     while isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
         [value] = value.values()
+    if isinstance(value, dict) and names_field(key) and not names_article(value):
+        return next((value[inner] for inner in VALUES if isinstance(value.get(inner), str)), value)
     return value
 
 

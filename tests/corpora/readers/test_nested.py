@@ -186,3 +186,22 @@ def test_values_with_their_types_and_lists_of_paragraphs(write: Write) -> None:
     found = list(read_documents(write("a.jsonl", "\n".join(lines))))
     assert (found[0].id, found[0].date, found[0].text) == ("65f1", "1734395400000", "본문")
     assert [(one.title, one.text) for one in found[1:]] == 2 * [("제목", "첫 문단.\n둘째 문단.")]
+
+
+def test_fields_beside_their_format_are_read(write: Write, subtests: pytest.Subtests) -> None:
+    text = "국회가 예산안을 의결했다."
+    exports: dict[str, dict[str, Any]] = {
+        "WordPress": {
+            "id": 7,
+            "title": {"rendered": "제목"},
+            "content": {"rendered": f"<p>{text}</p>", "protected": False},
+        },
+        "Drupal": {"id": 7, "attributes": {"title": "제목", "body": {"value": f"<p>{text}</p>", "format": "html"}}},
+        "XML": {"id": 7, "title": {"@lang": "ko", "#text": "제목"}, "body": {"#text": text}},
+        "a headline of parts": {"id": 7, "headline": {"main": "제목", "kicker": None}, "body": text},
+        "an article that has a value": {"id": 7, "article": {"title": "제목", "text": text, "value": "3"}},
+    }
+    for name, row in exports.items():
+        with subtests.test(name):
+            [found] = read_documents(write("a.json", json.dumps([row], ensure_ascii=False)))
+            assert (found.id, found.title, found.text) == ("7", "제목", text)
