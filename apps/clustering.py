@@ -121,7 +121,9 @@ def _check_folders(out: Path, stories: Path | None) -> None:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser("python -m apps.clustering", "Find the stories of a day and show them on one page.")
-    parser.add_argument("file", nargs="?", type=Path, help=".xlsx, .json, .jsonl, .csv, .tsv, .txt; default: a sample")
+    parser.add_argument(
+        "file", nargs="?", type=Path, help=".xlsx, .xls, .json, .jsonl, .csv, .tsv, .txt; default: a sample"
+    )
     parser.add_argument("--out", type=Path, default=Path("reports/stories"), help="folder (default: reports/stories)")
     parser.add_argument("--model", help=f"embedder: folder, hub id or '{LETTERS}' (n-grams alone); default: bundled")
     parser.add_argument(

@@ -71,7 +71,7 @@ def read_html(page: str) -> dict[str, Any]:
     The text is that of the element that is named like an article's body, else of `<article>`, else of all `<p>`.
     """
     parser = _Page()
-    parser.feed(_closed(page))
+    parser.feed(closed(page))
     parser.close()
     fields: dict[str, Any] = {
         field: next((parser.meta[name] for name in names if parser.meta.get(name)), "") for field, names in META.items()
@@ -81,7 +81,7 @@ def read_html(page: str) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value}
 
 
-def _closed(page: str) -> str:
+def closed(page: str) -> str:
     """Return a page in which every markup that begins also ends: for each other one the parser reads all the rest."""
     for begin, end, instead in (("<!--", "-->", ""), ("<![", "]", ""), ("<", ">", "&lt;")):
         last = page.rfind(end) + len(end) if end in page else 0

@@ -32,6 +32,7 @@ from corpora.readers.decoding import (
 )
 from corpora.readers.fields import names_article
 from corpora.readers.nested import flatten, is_article, records_of_object
+from corpora.readers.old_workbook import kind_of, read_old_sheet, read_page_table
 from corpora.readers.pages import decode_page, read_agency_xml, read_html
 from corpora.readers.tables import read_rows
 from corpora.readers.workbook import read_sheet
@@ -43,7 +44,6 @@ TABLES = {".csv": ",", ".tsv": "\t"}
 PAGES = (".html", ".htm", ".xml", ".hwpx")
 CONVERTED = {
     ".hwp": "save it as .hwpx in Hancom Office; ",
-    ".xls": "save it as .xlsx in Excel; ",
     ".doc": "save it as .txt in Word; ",
     ".docx": "save it as .txt in Word; ",
     ".pdf": "export its text as .txt; ",
@@ -52,7 +52,7 @@ CONVERTED = {
 }
 """Advice on formats that are not read."""
 CONTAINERS = (".warc", ".zip")
-COLUMNS = (".xlsx", ".parquet", ".arrow")
+COLUMNS = (".xlsx", ".xls", ".parquet", ".arrow")
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".txt", *COLUMNS, *PAGES, *CONTAINERS)
 BATCH = 1_000
 """Rows of Parquet and Arrow that are in memory at a time."""
@@ -155,7 +155,9 @@ def read_records(
     elif suffix in {".parquet", ".arrow"}:
         yield from _read_columns(path, suffix)
     elif suffix == ".xlsx":
-        yield from _read_workbook(path)
+        yield from _read_workbook(read_sheet(path), path)
+    elif suffix == ".xls":
+        yield from _read_old_workbook(path, encoding)
     elif suffix in PAGES:
         yield from _read_page(path, suffix, encoding)
     elif suffix == ".warc":
@@ -327,8 +329,18 @@ def _read_text(lines: Iterator[str | BadLine], path: Path, unit: TextUnit) -> It
     yield from finished()
 
 
-def _read_workbook(path: Path) -> Iterator[Record]:
-    rows = list(itertools.islice(read := read_sheet(path), HEADER_WITHIN))
+def _read_old_workbook(path: Path, encoding: Encoding) -> Iterator[Record]:
+    kind = kind_of(path)
+    if kind == "text":
+        yield from _read_table(read_decoded(path, encoding), path, TABLES[".csv"], has_header=True)
+    elif kind == "page":
+        yield from _read_workbook(read_page_table(path, encoding), path)
+    else:
+        yield from _read_workbook(read_sheet(path) if kind == "workbook" else read_old_sheet(path), path)
+
+
+def _read_workbook(read: Iterator[tuple[int, list[str]]], path: Path) -> Iterator[Record]:
+    rows = list(itertools.islice(read, HEADER_WITHIN))
     # Exports have a heading above the table: rows of a single cell.
     most = next((index for index, (_, cells) in enumerate(rows) if len(list(filter(None, cells))) > 1), 0)
     header = most if rows and names_article(rows[most][1]) else 0

@@ -40,8 +40,9 @@ def read_sheet(path: Path) -> Iterator[tuple[int, list[str]]]:
     """
     try:
         long_numbers = _check(path)
-        sheet = CalamineWorkbook.from_path(path).get_sheet_by_index(0)
-        rows = sheet.to_python(skip_empty_area=False)
+        with path.open("rb") as file:  # by its content: a new workbook may have the old suffix
+            sheet = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0)
+            rows = sheet.to_python(skip_empty_area=False)
     except (
         ElementTree.ParseError,
         CalamineError,
@@ -55,14 +56,15 @@ def read_sheet(path: Path) -> Iterator[tuple[int, list[str]]]:
     except OSError as error:
         raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
     for number, row in enumerate(rows, start=1):
-        cells = [_text(value, long_numbers.get((number, column))) for column, value in enumerate(row, start=1)]
+        cells = [text_of_cell(value, long_numbers.get((number, column))) for column, value in enumerate(row, start=1)]
         while cells and not cells[-1]:
             cells.pop()
         if cells:
             yield number, cells
 
 
-def _text(value: object, long_number: str | None) -> str:
+def text_of_cell(value: object, long_number: str | None = None) -> str:
+    """Return a cell as text; LONG_NUMBER has digits that a floating-point number does not hold."""
     match value:
         case bool():
             return "TRUE" if value else "FALSE"

@@ -12,6 +12,7 @@ from apps.stories.articles import read_articles
 from corpora.documents import RejectedRecord, read_documents
 from corpora.foundation.errors import DataError
 from corpora.readers.dates import parse_date
+from corpora.readers.old_workbook import kind_of
 from corpora.readers.workbook import read_sheet
 
 Write = Callable[[str, str | bytes], Path]
@@ -192,6 +193,12 @@ def test_damaged_data_is_a_one_line_error(write: Write, fails: Fails) -> None:
         path = write("a.xlsx", content[: start + offset] + b"\xff\xff\xff" + content[start + offset + 3 :])
         with fails(DataError, path, "not an Excel workbook"):
             list(read_sheet(path))
+
+
+def test_a_new_workbook_may_have_the_old_name(write: Write) -> None:
+    path = write("a.xls", workbook())
+    assert kind_of(path) == "workbook"
+    assert [one.text for one in read_documents(path, fields={"text": "제목"})][:1] == ["굵은 첫눈"]
 
 
 def test_a_missing_workbook_is_a_one_line_error(tmp_path: Path, fails: Fails) -> None:
