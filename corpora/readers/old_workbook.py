@@ -56,15 +56,15 @@ def kind_of(path: Path) -> Kind:
     return "page" if is_page else "text"
 
 
-def read_old_sheet(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of the first sheet of a workbook of Excel 97 to 2003; see `read_sheet`.
+def read_old_sheet(path: Path, index: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a sheet of a workbook of Excel 97 to 2003; see `read_sheet`.
 
     Raises:
         DataError: the file is no workbook, or is encrypted or damaged.
     """
     try:
         with path.open("rb") as file:
-            rows = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0).to_python(skip_empty_area=False)
+            rows = CalamineWorkbook.from_filelike(file).get_sheet_by_index(index).to_python(skip_empty_area=False)
     except (CalamineError, LookupError, ValueError, RuntimeError) as error:
         raise DataError(path, f"not an Excel workbook ({error})", "save it as .xlsx in Excel") from error
     for number, row in enumerate(rows, start=1):

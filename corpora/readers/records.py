@@ -35,7 +35,7 @@ from corpora.readers.nested import flatten, is_article, records_of_object
 from corpora.readers.old_workbook import kind_of, read_old_sheet, read_page_table
 from corpora.readers.pages import decode_page, read_agency_xml, read_html
 from corpora.readers.tables import read_rows
-from corpora.readers.workbook import read_sheet
+from corpora.readers.workbook import num_sheets, read_sheet
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ def read_records(
     elif suffix in {".parquet", ".arrow"}:
         yield from _read_columns(path, suffix)
     elif suffix == ".xlsx":
-        yield from _read_workbook(read_sheet(path), path)
+        yield from _read_workbook(path, read_sheet)
     elif suffix == ".xls":
         yield from _read_old_workbook(path, encoding)
     elif suffix in PAGES:
@@ -334,12 +334,27 @@ def _read_old_workbook(path: Path, encoding: Encoding) -> Iterator[Record]:
     if kind == "text":
         yield from _read_table(read_decoded(path, encoding), path, TABLES[".csv"], has_header=True)
     elif kind == "page":
-        yield from _read_workbook(read_page_table(path, encoding), path)
+        yield from _read_sheet(read_page_table(path, encoding), path)
     else:
-        yield from _read_workbook(read_sheet(path) if kind == "workbook" else read_old_sheet(path), path)
+        yield from _read_workbook(path, read_sheet if kind == "workbook" else read_old_sheet)
 
 
-def _read_workbook(read: Iterator[tuple[int, list[str]]], path: Path) -> Iterator[Record]:
+def _read_workbook(path: Path, read: Callable[[Path, int], Iterator[tuple[int, list[str]]]]) -> Iterator[Record]:
+    """Read the first sheet; if it is a cover, whose rows have one cell each, the first one that names an article."""
+    rows = read(path, 0)
+    first = list(itertools.islice(rows, HEADER_WITHIN))
+    is_cover = all(len(list(filter(None, cells))) <= 1 for _, cells in first)
+    for index in range(1, num_sheets(path)) if is_cover else ():
+        others = read(path, index)
+        head = list(itertools.islice(others, HEADER_WITHIN))
+        if any(len(cells) > 1 and names_article(cells) for _, cells in head):
+            logger.warning("%s: sheet %d is read, for the first one has no table", path, index + 1)
+            first, rows = head, others
+            break
+    yield from _read_sheet(itertools.chain(first, rows), path)
+
+
+def _read_sheet(read: Iterator[tuple[int, list[str]]], path: Path) -> Iterator[Record]:
     rows = list(itertools.islice(read, HEADER_WITHIN))
     # Exports have a heading above the table: rows of a single cell.
     most = next((index for index, (_, cells) in enumerate(rows) if len(list(filter(None, cells))) > 1), 0)

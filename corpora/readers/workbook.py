@@ -4,6 +4,7 @@ Numbers are written as in the file, with all their digits. A date is Excel's num
 """
 
 import datetime
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -17,7 +18,7 @@ from corpora.foundation.unpacking import ZipArchive, open_zip
 LARGEST_PART = 1 << 30
 """Bytes of the largest part that is unpacked: a workbook of a million articles has less, a zip bomb has more."""
 PARTS = ("workbook.xml", "_rels/workbook.xml.rels")
-"""Names of the first sheet and of its file."""
+"""Names of the sheets and of their files."""
 LAST_COLUMN = 16_384
 """Columns of a sheet in Excel."""
 MAX_CELLS = 1 << 25
@@ -32,16 +33,22 @@ ONE_DAY = datetime.timedelta(days=1)
 LongNumbers = Mapping[tuple[int, int], str]
 
 
-def read_sheet(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a workbook's first sheet that have a value: number, from 1, and the texts of the cells.
+def num_sheets(path: Path) -> int:
+    """Return the number of sheets of a workbook, of which `read_sheet` has read one."""
+    with path.open("rb") as file:
+        return len(CalamineWorkbook.from_filelike(file).sheet_names)
+
+
+def read_sheet(path: Path, index: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a workbook's sheet that have a value: number, from 1, and the texts of the cells.
 
     Raises:
         DataError: the file is missing, is no workbook, or is too large.
     """
     try:
-        long_numbers = _check(path)
+        long_numbers = _check(path, index)
         with path.open("rb") as file:  # by its content: a new workbook may have the old suffix
-            sheet = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0)
+            sheet = CalamineWorkbook.from_filelike(file).get_sheet_by_index(index)
             rows = sheet.to_python(skip_empty_area=False)
     except (
         ElementTree.ParseError,
@@ -87,8 +94,8 @@ def text_of_cell(value: object, long_number: str | None = None) -> str:
 # ---- what a file would unpack to ----
 
 
-def _check(path: Path) -> LongNumbers:
-    """Return the long numbers of the first sheet by row and column.
+def _check(path: Path, index: int) -> LongNumbers:
+    """Return the long numbers of a sheet by row and column.
 
     Raises:
         ValueError: a part or sheet is too large, or has what no program writes.
@@ -98,7 +105,7 @@ def _check(path: Path) -> LongNumbers:
     with open_zip(path) as book:
         for info in book.members:
             long_numbers[info.filename] = _check_part(info.filename, book.read(info, LARGEST_PART), most)
-        return long_numbers[_first_sheet(book)]
+        return long_numbers[_name_of_sheet(book, index)]
 
 
 def _check_part(name: str, content: bytes, most: int) -> LongNumbers:
@@ -135,12 +142,13 @@ def _column(letters: bytes) -> int:
     return number
 
 
-def _first_sheet(book: ZipArchive) -> str:
+def _name_of_sheet(book: ZipArchive, index: int) -> str:
     # Safe to parse: no part has a document type.
     named = {info.filename: info for info in book.members}
     parts = (book.read(named[f"xl/{part}"], LARGEST_PART) for part in PARTS)
     workbook, relations = map(ElementTree.fromstring, parts)
-    sheet = next(element for element in workbook.iter() if element.tag.endswith("}sheet"))
+    sheets = (element for element in workbook.iter() if element.tag.endswith("}sheet"))
+    sheet = next(itertools.islice(sheets, index, None))
     relation = next(value for name, value in sheet.attrib.items() if name.endswith("}id"))
     target = next(element.attrib["Target"] for element in relations if element.attrib["Id"] == relation)
     return target.lstrip("/") if target.startswith("/") else str(PurePosixPath("xl", target))

@@ -34,7 +34,9 @@ ROWS = (
 )
 
 
-def workbook(rows: str = ROWS, *, main: str = MAIN, target: str = SHEET_2, prefix: str = "", styles: str = "") -> bytes:
+def workbook(
+    rows: str = ROWS, *, main: str = MAIN, target: str = SHEET_2, prefix: str = "", styles: str = "", other: str = ""
+) -> bytes:
     """Return a workbook whose first sheet is in the second file."""
     parts = {
         "_rels/.rels": f'<Relationships xmlns="{PACKAGE}"><Relationship Id="rId1" Type="{OFFICE}/officeDocument" '
@@ -44,7 +46,7 @@ def workbook(rows: str = ROWS, *, main: str = MAIN, target: str = SHEET_2, prefi
         "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{PACKAGE}"><Relationship Id="rId1" '
         f'Type="{OFFICE}/worksheet" Target="worksheets/sheet1.xml"/><Relationship Id="rId2" '
         f'Type="{OFFICE}/worksheet" Target="{target}"/></Relationships>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData/></worksheet>',
+        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{other}</sheetData></worksheet>',
         "xl/worksheets/sheet2.xml": f'{prefix}<worksheet xmlns="{main}"><sheetData>{rows}</sheetData></worksheet>',
         "xl/sharedStrings.xml": f'<sst xmlns="{main}">{TEXTS}</sst>',
     }
@@ -107,6 +109,16 @@ def test_a_heading_above_the_table_is_no_header(write: Write) -> None:
     assert [record.where for record in rejected] == [f"{path}:6"]
     names = write("b.xlsx", workbook(row(1, "이름") + row(2, "첫눈", "제목 없음") + row(3, "막차", "")))
     assert [each.text for each in read_documents(names)] == ["첫눈", "막차"]
+
+
+def test_a_cover_is_not_the_table(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    table = row(1, "제목", "본문") + row(2, "첫눈", "눈이 왔다.")
+    cover = row(1, "뉴스 검색 결과") + row(3, "2021년 6월 1일")
+    [found] = read_documents(write("a.xlsx", workbook(cover, other=table)))
+    assert (found.title, found.text) == ("첫눈", "눈이 왔다.")
+    assert "sheet 2 is read" in caplog.text
+    with pytest.raises(DataError, match="no documents"):
+        list(read_documents(write("b.xlsx", workbook(row(1, "이름", "값"), other=table))))
 
 
 def test_articles_are_read_and_bad_rows_set_aside(write: Write) -> None:
