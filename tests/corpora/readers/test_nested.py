@@ -197,6 +197,7 @@ def test_fields_beside_their_format_are_read(write: Write, subtests: pytest.Subt
             "content": {"rendered": f"<p>{text}</p>", "protected": False},
         },
         "Drupal": {"id": 7, "attributes": {"title": "제목", "body": {"value": f"<p>{text}</p>", "format": "html"}}},
+        "Elasticsearch": {"_index": "news", "_id": "7", "_source": {"title": "제목", "body": text}},
         "XML": {"id": 7, "title": {"@lang": "ko", "#text": "제목"}, "body": {"#text": text}},
         "a headline of parts": {"id": 7, "headline": {"main": "제목", "kicker": None}, "body": text},
         "an article that has a value": {"id": 7, "article": {"title": "제목", "text": text, "value": "3"}},
