@@ -1,4 +1,4 @@
-"""Containers of articles: zip archives of readable files, WARC, HWPX, with caps on what they unpack to."""
+"""Containers of articles: zip archives of readable files, WARC, HWPX, DOCX, with caps on what they unpack to."""
 
 import zipfile
 import zlib
@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from corpora.foundation.errors import DataError
 from corpora.foundation.unpacking import open_zip, plain_name
-from corpora.readers.pages import read_hwpx_section
+from corpora.readers.pages import read_docx_body, read_hwpx_section
 
 LARGEST_PAGE = 1 << 26
 """Bytes of a page or section that is held in memory."""
@@ -55,6 +55,19 @@ def read_hwpx(path: Path) -> str:
         for section in sorted(sections, key=lambda each: (len(each.filename), each.filename)):
             lines += read_hwpx_section(archive.read(section, LARGEST_PAGE))
     return "\n".join(lines)
+
+
+def read_docx(path: Path) -> str:
+    """Return the text of a DOCX document, a paragraph a line.
+
+    Raises:
+        ValueError: it is damaged or too large.
+    """
+    bodies = [each for each in members_of(path) if each.filename == "word/document.xml"]
+    if not bodies:
+        raise ValueError("no DOCX document: it has no main part")
+    with open_zip(path) as archive:
+        return "\n".join(read_docx_body(archive.read(bodies[0], LARGEST_PAGE)))
 
 
 def pages_of_warc(path: Path) -> Iterator[tuple[int, str, bytes | str]]:

@@ -279,17 +279,42 @@ def read_hwpx_section(section: bytes) -> list[str]:
     Raises:
         ValueError: it is no XML, or has a document type.
     """
+    paragraphs = _all(_office_xml(section), "p")
+    return ["".join("".join(t.itertext()) for t in _own(paragraph) if _name(t) == "t") for paragraph in paragraphs]
+
+
+def read_docx_body(content: bytes) -> list[str]:
+    """Return the paragraphs of the main part of a DOCX document (ISO/IEC 29500-1), without deleted text.
+
+    Raises:
+        ValueError: it is no XML, or has a document type.
+    """
+    root = _office_xml(content)
+    # A text box is written twice, the second time for programs that do not know the first form.
+    for parent in list(root.iter()):
+        for child in [child for child in parent if _name(child) == "Fallback"]:
+            parent.remove(child)
+    breaks = {"br": "\n", "cr": "\n", "tab": "\t", "noBreakHyphen": "-"}
+    return [
+        "".join(run.text or "" if _name(run) == "t" else breaks.get(_name(run), "") for run in _own(paragraph))
+        for paragraph in _all(root, "p")
+    ]
+
+
+def _office_xml(content: bytes) -> "Element":
     try:
-        root = ElementTree.fromstring(section, forbid_dtd=True)
+        return ElementTree.fromstring(content, forbid_dtd=True)  # type: ignore[no-any-return]
     except (ElementTree.ParseError, DefusedXmlException) as error:
         raise ValueError(f"not well-formed XML ({error!r:.80})") from error
-    return ["".join("".join(each.itertext()) for each in _own_texts(paragraph)) for paragraph in _all(root, "p")]
 
 
-def _own_texts(paragraph: "Element") -> Iterator["Element"]:
-    """Yield the runs of text of a paragraph, not those of paragraphs in a table inside."""
-    for child in paragraph:
-        if _name(child) == "t":
+def _own(paragraph: "Element") -> Iterator["Element"]:
+    """Yield the elements of a paragraph in order, without those of paragraphs in a table or box inside."""
+    above = [iter(paragraph)]
+    while above:
+        child = next(above[-1], None)
+        if child is None:
+            above.pop()
+        elif _name(child) not in {"p", "moveFrom", "tabs"}:
             yield child
-        elif _name(child) != "p":
-            yield from _own_texts(child)
+            above.append(iter(child if _name(child) != "t" else ()))

@@ -19,7 +19,7 @@ from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.floors import needs
 from corpora.foundation.plugins import plugins, refuse_taken
 from corpora.foundation.unpacking import open_unpacked
-from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_hwpx, unpack_member
+from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_docx, read_hwpx, unpack_member
 from corpora.readers.decoding import (
     BROKEN,
     LONGEST_DOCUMENT,
@@ -41,11 +41,11 @@ logger = logging.getLogger(__name__)
 
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 TABLES = {".csv": ",", ".tsv": "\t"}
-PAGES = (".html", ".htm", ".xml", ".hwpx")
+DOCUMENTS = (".hwpx", ".docx")
+PAGES = (".html", ".htm", ".xml", *DOCUMENTS)
 CONVERTED = {
     ".hwp": "save it as .hwpx in Hancom Office; ",
-    ".doc": "save it as .txt in Word; ",
-    ".docx": "save it as .txt in Word; ",
+    ".doc": "save it as .docx in Word; ",
     ".pdf": "export its text as .txt; ",
     ".sql": "export the table as .csv; ",
     ".md": "rename it to .txt; ",
@@ -404,8 +404,9 @@ def _read_page(path: Path, suffix: str, encoding: Encoding) -> Iterator[Record]:
     """Read a file of one article, or of one message with several; a damaged one is one bad record."""
     number, raw = 1, ""
     try:
-        if suffix == ".hwpx":
-            yield Record(f"{path}:1", "", {"title": path.stem, "text": read_hwpx(path)})
+        if suffix in DOCUMENTS:
+            text = read_hwpx(path) if suffix == ".hwpx" else read_docx(path)
+            yield Record(f"{path}:1", "", {"title": path.stem, "text": text})
             return
         with open_unpacked(path) as file:
             content = file.read(LARGEST_PAGE + 1)

@@ -93,6 +93,40 @@ def test_paragraphs_of_hwpx_are_lines(write: Write) -> None:
     assert [(document.title, document.text) for document in documents] == [("보도자료", "\n".join(TEXTS))]
 
 
+def test_paragraphs_of_docx_are_lines_without_deleted_and_repeated_text(write: Write) -> None:
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    box = "<w:txbxContent><w:p><w:r><w:t>상자</w:t></w:r></w:p></w:txbxContent>"
+    choice = f"<c:AlternateContent><c:Choice>{box}</c:Choice><c:Fallback>{box}</c:Fallback></c:AlternateContent>"
+    parts = (
+        f"<w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr><w:r><w:t>{TEXTS[0][:9]}</w:t></w:r>"
+        "<w:del><w:r><w:delText>지운 글</w:delText></w:r></w:del>"
+        f"<w:ins><w:r><w:t>{TEXTS[0][9:]}</w:t></w:r></w:ins></w:p>",
+        "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>칸</w:t><w:tab/><w:t>둘</w:t><w:br/><w:t>줄</w:t></w:r></w:p></w:tc></w:tr>",
+        "</w:tbl>",
+        f"<w:p><w:r><w:t>앞</w:t>{choice}<w:t>뒤</w:t></w:r></w:p>",
+    )
+    body = f'<w:document xmlns:w="{word}" xmlns:c="c"><w:body>{"".join(parts)}</w:body></w:document>'
+    documents, _ = read(write("보도자료.docx", zipped({"word/document.xml": body, "word/footer1.xml": body})))
+    expected = f"{TEXTS[0]}\n칸\t둘\n줄\n앞뒤\n상자"
+    assert [(document.title, document.text) for document in documents] == [("보도자료", expected)]
+
+
+def test_office_documents_that_are_none_are_one_bad_record(write: Write) -> None:
+    deep = "<p>" + "<r>" * 100_000 + "<t>깊다</t>" + "</r>" * 100_000 + "</p>"
+    for suffix, part in ((".docx", "word/document.xml"), (".hwpx", "Contents/section0.xml")):
+        for content, what in (
+            (zipped({"a.xml": "<a/>"}), "it has no"),
+            (zipped({part: "<p><t>열림"}), "not well-formed"),
+            (zipped({part: '<!DOCTYPE a [<!ENTITY b "c">]><p>&b;</p>'}), "not well-formed"),
+            (b"PK", "not a zip archive"),
+        ):
+            documents, rejected = read(write(f"a{suffix}", content))
+            assert documents == []
+            assert [what in bad.reason for bad in rejected] == [True], (suffix, what)
+        documents, rejected = read(write(f"deep{suffix}", zipped({part: deep})))
+        assert [document.text for document in documents] == ["깊다"]
+
+
 def test_pages_of_warc_are_records_and_a_cut_file_ends_with_a_bad_one(write: Write) -> None:
     warcio = pytest.importorskip("warcio.warcwriter")
     headers = pytest.importorskip("warcio.statusandheaders").StatusAndHeaders
