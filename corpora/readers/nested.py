@@ -14,8 +14,10 @@ DEEPEST = 3
 """Objects within objects whose fields count as those of the article."""
 SENTENCES = ("sentence", "form", "context", "content", "text", "paragraph")
 """Keys of the text in the objects of a list."""
-PARAGRAPHS = ("paragraph", "paragraphs", "text", "article", "body", "contents", "content", "sentences")
-"""Keys of lists that hold the text of an article; a list of strings is none under the name of a single text."""
+PARAGRAPHS = ("paragraph", "paragraphs", "text", "article", "body")
+"""Keys of lists that hold the text of an article."""
+PARTS = ("contents", "content", "sentences")
+"""Keys of lists that hold it where no other field does."""
 VALUES = ("rendered", "value", "main", "#text", "_text", "__cdata", "#cdata-section")
 """Keys of a field's value where it has a format or a type: WordPress, Drupal, and XML that became JSON."""
 SHORTEST_TEXT = 30
@@ -27,19 +29,28 @@ def flatten(article: dict[str, Any]) -> dict[str, Any]:
 
     The first paragraph of 모두의 말뭉치 (key `paragraph`) is the headline.
     """
-    if not any(isinstance(value, dict) or _is_text_list(key, value) for key, value in article.items()):
+    keys = _text_lists(article)
+    if not keys and not any(isinstance(value, dict) for value in article.values()):
         return article
     flat: dict[str, Any] = {}
     _collect(article, flat, DEEPEST)
-    for key, value in list(article.items()):
-        if not _is_text_list(key, value):
-            continue
-        parts = _texts(value)
+    for key in keys:
+        parts = _texts(article[key])
         del flat[key]
-        if key == "paragraph" and len(parts) > 1 and not isinstance(value[0], str):
+        if key == "paragraph" and len(parts) > 1 and not isinstance(article[key][0], str):
             flat["title"] = parts.pop(0)
         flat["text"] = "\n".join(parts)
     return flat
+
+
+def _text_lists(article: dict[str, Any]) -> list[str]:
+    """Return the keys of lists that hold the text: of objects or lists, or, where no field is a text, of strings."""
+    lists = {key: value for key, value in article.items() if isinstance(value, list) and value}
+    found = [key for key, value in lists.items() if key in PARAGRAPHS and not isinstance(value[0], str | int | float)]
+    if not lists or found or any(isinstance(article[column], str) for column in candidates(tuple(article))["text"]):
+        return found
+    named = (key for key in lists if key in (*PARAGRAPHS, *PARTS) and key != "text")
+    return [key for key in named if _texts(lists[key])][:1]
 
 
 def _collect(value: dict[str, Any], flat: dict[str, Any], depth: int) -> None:
@@ -64,12 +75,6 @@ def _plain(key: str, value: Any) -> Any:
     if isinstance(value, dict) and names_field(key) and not names_article(value):
         return next((value[inner] for inner in VALUES if isinstance(value.get(inner), str)), value)
     return value
-
-
-def _is_text_list(key: str, value: Any) -> bool:
-    if key not in PARAGRAPHS or not isinstance(value, list) or not value or isinstance(value[0], int | float):
-        return False
-    return key != "text" or not isinstance(value[0], str)
 
 
 def _texts(items: Iterable[Any]) -> list[str]:

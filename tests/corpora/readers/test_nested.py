@@ -182,10 +182,11 @@ def test_values_with_their_types_and_lists_of_paragraphs(write: Write) -> None:
     mongo = {"_id": {"$oid": "65f1"}, "content": "본문", "published_at": {"$date": {"$numberLong": "1734395400000"}}}
     paragraphs = {"title": "제목", "paragraphs": ["첫 문단.", "둘째 문단."]}
     objects = {"title": "제목", "body": [{"text": "첫 문단."}, {"text": "둘째 문단."}]}
-    lines = (json.dumps(row, ensure_ascii=False) for row in (mongo, paragraphs, objects))
+    own = {"title": "제목", "text": "첫 문단.\n둘째 문단.", "sentences": [[0, 5], [6, 12]], "contents": ["다른 글"]}
+    lines = (json.dumps(row, ensure_ascii=False) for row in (mongo, paragraphs, objects, own))
     found = list(read_documents(write("a.jsonl", "\n".join(lines))))
     assert (found[0].id, found[0].date, found[0].text) == ("65f1", "1734395400000", "본문")
-    assert [(one.title, one.text) for one in found[1:]] == 2 * [("제목", "첫 문단.\n둘째 문단.")]
+    assert [(one.title, one.text) for one in found[1:]] == 3 * [("제목", "첫 문단.\n둘째 문단.")]
 
 
 def test_fields_beside_their_format_are_read(write: Write, subtests: pytest.Subtests) -> None:
