@@ -15,7 +15,7 @@ from python_calamine import CalamineError, CalamineWorkbook
 from corpora.foundation.errors import DataError
 from corpora.readers.decoding import WRITTEN_AGAIN
 from corpora.readers.pages import closed, decode_page
-from corpora.readers.workbook import text_of_cell
+from corpora.readers.workbook import rows_with_text
 
 Kind: TypeAlias = Literal["workbook", "old workbook", "page", "text"]
 COMPOUND_FILE = bytes.fromhex("d0cf11e0a1b11ae1")
@@ -67,12 +67,7 @@ def read_old_sheet(path: Path, index: int = 0) -> Iterator[tuple[int, list[str]]
             rows = CalamineWorkbook.from_filelike(file).get_sheet_by_index(index).to_python(skip_empty_area=False)
     except (CalamineError, LookupError, ValueError, RuntimeError) as error:
         raise DataError(path, f"not an Excel workbook ({error})", "save it as .xlsx in Excel") from error
-    for number, row in enumerate(rows, start=1):
-        cells = [text_of_cell(value) for value in row]
-        while cells and not cells[-1]:
-            cells.pop()
-        if cells:
-            yield number, cells
+    yield from rows_with_text(rows, {})
 
 
 def read_page_table(path: Path, encoding: str = "auto") -> Iterator[tuple[int, list[str]]]:

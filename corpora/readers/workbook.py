@@ -6,7 +6,7 @@ Numbers are written as in the file, with all their digits. A date is Excel's num
 import datetime
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
 
@@ -62,16 +62,20 @@ def read_sheet(path: Path, index: int = 0) -> Iterator[tuple[int, list[str]]]:
         raise DataError(path, f"not an Excel workbook ({error})", "export it again as .xlsx or .csv") from error
     except OSError as error:
         raise DataError(path, error.strerror or str(error), "check the path and its permissions") from error
+    yield from rows_with_text(rows, long_numbers)
+
+
+def rows_with_text(rows: Iterable[Sequence[object]], long_numbers: LongNumbers) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that have a value; LONG_NUMBERS has the digits that floating-point numbers do not hold."""
     for number, row in enumerate(rows, start=1):
-        cells = [text_of_cell(value, long_numbers.get((number, column))) for column, value in enumerate(row, start=1)]
+        cells = [_text(value, long_numbers.get((number, column))) for column, value in enumerate(row, start=1)]
         while cells and not cells[-1]:
             cells.pop()
         if cells:
             yield number, cells
 
 
-def text_of_cell(value: object, long_number: str | None = None) -> str:
-    """Return a cell as text; LONG_NUMBER has digits that a floating-point number does not hold."""
+def _text(value: object, long_number: str | None) -> str:
     match value:
         case bool():
             return "TRUE" if value else "FALSE"
