@@ -90,10 +90,10 @@ def read_documents(
 
     Args:
         path: `.jsonl`, `.json`, `.csv`, `.tsv`, `.txt`, each also with `.gz` or `.zst`; `.xlsx`, `.xls` (first
-            sheet), `.parquet`, `.arrow`; `.html`, `.xml` (NITF, NewsML, NewsML-G2, RSS, Atom), `.hwpx`, `.docx`;
-            `.warc`; `.zip` of these; `-`: the standard input, in plain text. `.json` is an array of objects, an object
-            around one, also nested as in 모두의 말뭉치 and the data sets of AI-Hub, or an object of articles, and is
-            parsed as a whole.
+            sheet), `.parquet`, `.arrow`; `.html`, `.xml` (NITF, NewsML, NewsML-G2, RSS, Atom); `.hwp`, `.hwpx`,
+            `.docx`; `.warc`; `.zip` of these; `-`: the standard input, in plain text. `.json` is an array of objects,
+            an object around one, also nested as in 모두의 말뭉치 and the data sets of AI-Hub, or an object of
+            articles, and is parsed as a whole.
         fields: column of each field, e.g. `{"text": "기사본문"}`; others are found by `FIELD_NAMES`. Numbers, such as
             `{"text": "2"}`, are columns of a CSV or TSV file without a header.
         text_unit: what a document is in plain text: a `block` between blank lines, a `line`, or the whole `file`.

@@ -30,9 +30,8 @@ MAX_ARTICLE, MAX_PASSAGE, MAX_COMMENT, MAX_BLANKS = 2_000_000, 100_000, 5_000, 1
 """Characters of one text."""
 MAX_ARTICLES, MAX_TITLES, MAX_COMMENTS = 5_000, 50_000, 20_000
 """Records of one file."""
-ARTICLE_TYPES = ("txt", "jsonl", "csv", "json", "tsv", "xlsx", "xls")
-TITLE_TYPES = ARTICLE_TYPES
-COMMENT_TYPES = ARTICLE_TYPES
+TITLE_TYPES = COMMENT_TYPES = ("txt", "jsonl", "csv", "json", "tsv", "xlsx", "xls")
+ARTICLE_TYPES = (*TITLE_TYPES, "hwp", "hwpx", "docx")
 
 
 class InputError(Exception):

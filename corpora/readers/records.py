@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,7 +19,15 @@ from corpora.foundation.errors import DataError, UsageError
 from corpora.foundation.floors import needs
 from corpora.foundation.plugins import plugins, refuse_taken
 from corpora.foundation.unpacking import open_unpacked
-from corpora.readers.archives import LARGEST_PAGE, members_of, pages_of_warc, read_docx, read_hwpx, unpack_member
+from corpora.readers.archives import (
+    LARGEST_PAGE,
+    members_of,
+    pages_of_warc,
+    read_docx,
+    read_hwp,
+    read_hwpx,
+    unpack_member,
+)
 from corpora.readers.decoding import (
     BROKEN,
     LONGEST_DOCUMENT,
@@ -41,10 +49,9 @@ logger = logging.getLogger(__name__)
 
 TextUnit: TypeAlias = Literal["block", "line", "file"]
 TABLES = {".csv": ",", ".tsv": "\t"}
-DOCUMENTS = (".hwpx", ".docx")
+DOCUMENTS: Mapping[str, Callable[[Path], str]] = {".hwpx": read_hwpx, ".hwp": read_hwp, ".docx": read_docx}
 PAGES = (".html", ".htm", ".xml", *DOCUMENTS)
 CONVERTED = {
-    ".hwp": "save it as .hwpx in Hancom Office; ",
     ".doc": "save it as .docx in Word; ",
     ".pdf": "export its text as .txt; ",
     ".sql": "export the table as .csv; ",
@@ -405,8 +412,7 @@ def _read_page(path: Path, suffix: str, encoding: Encoding) -> Iterator[Record]:
     number, raw = 1, ""
     try:
         if suffix in DOCUMENTS:
-            text = read_hwpx(path) if suffix == ".hwpx" else read_docx(path)
-            yield Record(f"{path}:1", "", {"title": path.stem, "text": text})
+            yield Record(f"{path}:1", "", {"title": path.stem, "text": DOCUMENTS[suffix](path)})
             return
         with open_unpacked(path) as file:
             content = file.read(LARGEST_PAGE + 1)

@@ -459,7 +459,7 @@ def test_a_folder_is_read_with_all_below_it_in_order_and_equal_names_are_told_ap
         ),
         ("a.jsonl", b"\xff\xff\xff", ["--encoding", "utf-8"], DataError, "not UTF-8"),
         ("a.jsonl", '{"text": "본문이다 본문"}\n' + "{\n" * 3, [], DataError, "1 of its 4 records can be read"),
-        ("a.hwp", "본문", [], DataError, "unknown format '.hwp'"),
+        ("a.pdf", "본문", [], DataError, "unknown format '.pdf'"),
         ("a.jsonl:line", '{"text": "본문"}\n', [], UsageError, "':line' is for plain text"),
         ("a.txt:text=내용", "본문", [], UsageError, "plain text has no column for 'text'"),
         ("a.jsonl:txet=내용", '{"text": "본문"}\n', [], UsageError, "unknown field 'txet'; did you mean 'text'?"),

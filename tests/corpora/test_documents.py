@@ -249,7 +249,7 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "two lists in one object": ("n.json", b'{"a": [{}], "b": [{}]}', "2 lists of records in one object"),
     "no parquet": ("n.parquet", b"PAR0", "not a Parquet file"),
     "empty array": ("n.json", b"[]", "no documents in it"),
-    "unknown suffix": ("n.hwp", b"1", "unknown format '.hwp'; save it as .hwpx"),
+    "unknown suffix": ("n.pdf", b"1", "unknown format '.pdf'; export its text as .txt"),
     "unknown suffix, gzip": ("n.doc.gz", b"1", "unknown format '.doc'"),
     "no suffix": ("news", b"1", "unknown format ''"),
     "only .gz": ("news.gz", b"1", "unknown format"),

@@ -1,8 +1,10 @@
 """Uploaded files: they are read, or refused with one plain sentence."""
 
+import io
 import json
 import re
 import unicodedata
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,9 +36,20 @@ def refusal(read: Callable[[str, bytes], ReadFile], name: str, content: bytes, t
     return explain(caught.value, texts)
 
 
+def test_documents_of_word_are_articles_alone() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr(
+            "word/document.xml", "<d><p><t>국회가 예산안을 의결했다.</t></p><p><t>정부는 공포한다.</t></p></d>"
+        )
+    [item] = read_article_file("보도자료.docx", buffer.getvalue()).records
+    assert (item.title, item.text) == ("보도자료", "국회가 예산안을 의결했다.\n정부는 공포한다.")
+    assert "읽을 수 없는 형식" in refusal(read_title_file, "보도자료.docx", buffer.getvalue())
+
+
 def test_files_that_cannot_be_used() -> None:
     for name, content, expected in [
-        ("a.hwp", b"x", "a.hwp은(는) 읽을 수 없는 형식입니다"),
+        ("a.pdf", b"x", "a.pdf은(는) 읽을 수 없는 형식입니다"),
         ("a", b"x", "읽을 수 없는 형식"),
         ("a.txt", b"", "a.txt에 내용이 없습니다"),
         ("a.txt", b"a" * (MAX_UPLOAD_MB * 1_000_000 + 1), "파일이 너무 큽니다(20.0 MB)"),
