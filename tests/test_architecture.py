@@ -262,7 +262,7 @@ OPENERS: dict[str, set[str]] = {
     "from_pretrained": {"pretraining.folders"},
     "torch.load": {"downstream.encoders.weights"},
     "zipfile.ZipFile": {"corpora.foundation.unpacking"},
-    "zlib.decompressobj": {"apps.serving.bodies"},
+    "zlib.decompressobj": {"apps.serving.bodies", "corpora.foundation.unpacking"},
     **{
         key: set()
         for key in ("zlib.decompress", "extractall", "unpack_archive", "yaml.load", "os.system", "eval", "exec")

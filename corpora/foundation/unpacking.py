@@ -155,6 +155,22 @@ def plain_name(member: zipfile.ZipInfo) -> str:
 # ---- tar -----------------------------------------------------------------------------------------------------------
 
 
+def inflate(content: bytes, largest: int) -> bytes:
+    """Unpack a stream of DEFLATE without a header.
+
+    Raises:
+        ValueError: it is damaged or cut off, or unpacks to more than LARGEST bytes.
+    """
+    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        unpacked = unpacker.decompress(content, largest)
+    except zlib.error as error:
+        raise ValueError(f"damaged ({error})") from error
+    if not unpacker.eof:
+        raise ValueError(f"a part is cut off, or has more than {largest:,} bytes")
+    return unpacked
+
+
 class _Xz(io.RawIOBase):
     """An xz file that needs little memory and unpacks to no more than a number of bytes."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from corpora.foundation.errors import DataError
-from corpora.foundation.unpacking import open_zip, plain_name
+from corpora.foundation.unpacking import inflate, open_zip, plain_name
 from corpora.readers.pages import read_docx_body, read_hwpx_section
 
 LARGEST_PAGE = 1 << 26
@@ -113,20 +113,12 @@ def read_hwp(path: Path) -> str:
                 raise ValueError("no HWP document: it has no sections")
             for name in sorted(names, key=lambda name: (len(name[1]), name[1])):
                 content = document.openstream(name).read()
-                lines += _hwp_paragraphs(_inflate(content) if flags & HWP_COMPRESSED else content)
+                lines += _hwp_paragraphs(inflate(content, LARGEST_PAGE) if flags & HWP_COMPRESSED else content)
     except OSError as error:
         if error.errno is not None:
             raise
         raise ValueError(f"no HWP document ({error})") from error
     return "\n".join(lines)
-
-
-def _inflate(content: bytes) -> bytes:
-    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-    unpacked = unpacker.decompress(content, LARGEST_PAGE)
-    if not unpacker.eof:
-        raise ValueError(f"a section is cut off, or has more than {LARGEST_PAGE:,} bytes")
-    return unpacked
 
 
 def _hwp_paragraphs(section: bytes) -> Iterator[str]:

@@ -212,9 +212,9 @@ def _read_json_lines(lines: Iterator[str | BadLine], path: Path) -> Iterator[Rec
     first = 0
 
     def finished() -> Record:
-        where, text = f"{path}:{first}", "".join(block).rstrip().removesuffix(",")
+        where, raw = f"{path}:{first}", "".join(block)
         block.clear()
-        return _record(where, text, parse_json_object(text, where))
+        return _record(where, raw, parse_json_object(raw.rstrip().removesuffix(","), where))
 
     for number, line in enumerate(lines, start=1):
         if block:
