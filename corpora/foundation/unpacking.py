@@ -159,15 +159,15 @@ def inflate(content: bytes, largest: int) -> bytes:
     """Unpack a stream of DEFLATE without a header.
 
     Raises:
-        ValueError: it is damaged or cut off, or unpacks to more than LARGEST bytes.
+        ValueError: it is damaged or cut off, or unpacks to more than LARGEST bytes, or than text does.
     """
-    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+    unpacker, most = zlib.decompressobj(-zlib.MAX_WBITS), min(largest, max(SMALL, LARGEST_RATIO * len(content)))
     try:
-        unpacked = unpacker.decompress(content, largest)
+        unpacked = unpacker.decompress(content, most)
     except zlib.error as error:
         raise ValueError(f"damaged ({error})") from error
     if not unpacker.eof:
-        raise ValueError(f"a part is cut off, or has more than {largest:,} bytes")
+        raise ValueError(f"a part is cut off, or unpacks to more than {most:,} bytes")
     return unpacked
 
 

@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
 from corpora.foundation.errors import DataError
 from corpora.foundation.unpacking import inflate, open_zip, plain_name
 from corpora.readers.pages import read_docx_body, read_hwpx_section
@@ -141,7 +143,10 @@ def _hwp_paragraphs(section: bytes) -> Iterator[str]:
 
 
 def _hwp_text(content: bytes) -> str:
-    units = "".join(map(chr, struct.unpack(f"<{len(content) // 2}H", content[: len(content) // 2 * 2])))
+    # A character for each unit: what stands in a control may look like half of a pair.
+    units = (
+        np.frombuffer(content, "<u2", len(content) // 2).astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    )
     text = WIDE_CONTROL.sub(lambda control: "\t" if control[1] == "\t" else "", units).translate(NARROW_CONTROLS)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from corpora.documents import RejectedRecord, read_documents
+from corpora.foundation.unpacking import SMALL
 
 Write = Callable[[str, str | bytes], Path]
 Compound = Callable[[Mapping[str, bytes]], bytes]
@@ -94,6 +95,13 @@ def test_what_cannot_be_read_is_one_bad_record_that_says_why(write: Write, compo
         assert list(read_documents(path, rejected=rejected)) == [], name
         assert [bad.where for bad in rejected] == [f"{path}:1"], name
         assert why in rejected[0].reason, (name, rejected[0].reason)
+
+
+def test_a_section_that_would_fill_the_memory_is_refused(write: Write, compound_file: Compound) -> None:
+    rejected: list[RejectedRecord] = []
+    path = write("a.hwp", document(compound_file, (record(67, 0, bytes(SMALL)),)))
+    assert list(read_documents(path, rejected=rejected)) == []
+    assert f"more than {SMALL:,} bytes" in rejected[0].reason
 
 
 def test_damaged_documents_are_bad_records_and_never_more(write: Write, compound_file: Compound) -> None:
