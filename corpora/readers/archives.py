@@ -7,8 +7,6 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from corpora.foundation.errors import DataError
 from corpora.foundation.unpacking import inflate, open_zip, plain_name
 from corpora.readers.pages import read_docx_body, read_hwpx_section
@@ -143,10 +141,10 @@ def _hwp_paragraphs(section: bytes) -> Iterator[str]:
 
 
 def _hwp_text(content: bytes) -> str:
-    # A character for each unit: what stands in a control may look like half of a pair.
-    units = (
-        np.frombuffer(content, "<u2", len(content) // 2).astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
-    )
+    # A character for each unit, as UTF-32, since what stands in a control may look like half of a pair.
+    wide = bytearray(len(content) // 2 * 4)
+    wide[::4], wide[1::4] = content[: len(content) // 2 * 2 : 2], content[1::2]
+    units = wide.decode("utf-32-le", "surrogatepass")
     text = WIDE_CONTROL.sub(lambda control: "\t" if control[1] == "\t" else "", units).translate(NARROW_CONTROLS)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
