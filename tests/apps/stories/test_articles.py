@@ -139,7 +139,7 @@ def test_a_file_without_titles_is_a_one_line_error(write: Write, fails: Fails) -
         ("a.json", "{}", "an array is expected"),
         ("a.json", '[{"headlin": "x", "n": 1}]', "its columns are 'headlin', 'n'"),
         ("a.jsonl", "", "zero bytes"),
-        ("a.docx", "x", "unknown format '.docx'"),
+        ("a.pdf", "x", "unknown format '.pdf'"),
     ]:
         path = write(name, content)
         with fails(DataError, path, what):
