@@ -120,10 +120,10 @@ def _main_vectors(argv: list[str]) -> int:
 
 def _texts_to_store(arguments: argparse.Namespace) -> list[str]:
     """Return the texts that an encoder reads of a corpus, in their order, or the different texts of a file."""
-    texts = _texts(_read(arguments), arguments)
     if arguments.file.is_dir() and arguments.text is None:
+        _check_batch_size(arguments)
         return [text for file in corpus_files(arguments.file) for text in corpus_texts(file)]
-    return list(dict.fromkeys(text for text in texts if text.strip()))
+    return list(dict.fromkeys(text for text in _texts(_read(arguments), arguments) if text.strip()))
 
 
 def _add_texts(parser: ArgumentParser) -> None:
@@ -136,14 +136,18 @@ def _add_texts(parser: ArgumentParser) -> None:
 
 def _read(arguments: argparse.Namespace, rejected: list[RejectedRecord] | None = None) -> list[Document]:
     """Return the documents; bad records of a file are appended to REJECTED, or the first one raises."""
-    if arguments.batch_size < 1:
-        raise UsageError("--batch-size", f"{arguments.batch_size} is less than 1", "give 1 or more")
+    _check_batch_size(arguments)
     if arguments.file.is_dir():
         if arguments.text not in {None, "text", "title"}:
             raise UsageError("--text", f"a corpus has no column '{arguments.text}'", "give text or title")
         return list(read_corpus(arguments.file))
     fields = {"text": arguments.text} if arguments.text else {}
     return list(read_documents(arguments.file, fields=fields, text_unit="line", rejected=rejected))
+
+
+def _check_batch_size(arguments: argparse.Namespace) -> None:
+    if arguments.batch_size < 1:
+        raise UsageError("--batch-size", f"{arguments.batch_size} is less than 1", "give 1 or more")
 
 
 def _texts(documents: list[Document], arguments: argparse.Namespace) -> list[str]:

@@ -23,8 +23,7 @@ LARGEST = 1 << 28
 """Bytes of a file: 65,536 rows of 4 KiB."""
 LAST_COLUMN = 256
 """Columns of a sheet in Excel 2003."""
-PAGE = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|!doctype|html|head|meta|style|body|table|!--)", re.IGNORECASE)
-WIDE_PAGE = re.compile(r"\s*<(?:\?xml|!doctype|html|head|meta|style|body|table|!--)", re.IGNORECASE)
+PAGE = re.compile(r"\s*<(?:\?xml|!doctype|html|head|meta|style|body|table|!--)", re.IGNORECASE)
 ROWS = {"tr", "row", "ss:row"}
 CELLS = {"td", "th", "cell", "ss:cell"}
 BREAKS = {"br", "p", "div", "li"}
@@ -51,9 +50,8 @@ def kind_of(path: Path) -> Kind:
         return "workbook"
     if head.startswith(COMPOUND_FILE):
         return "old workbook"
-    is_wide = head[:2] in {b"\xff\xfe", b"\xfe\xff"}
-    is_page = WIDE_PAGE.match(head.decode("utf-16", "ignore")) if is_wide else PAGE.match(head)
-    return "page" if is_page else "text"
+    codec = "utf-16" if head[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
+    return "page" if PAGE.match(head.decode(codec, "ignore")) else "text"
 
 
 def read_old_sheet(path: Path, index: int = 0) -> Iterator[tuple[int, list[str]]]:

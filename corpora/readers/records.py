@@ -65,8 +65,6 @@ BATCH = 1_000
 """Rows of Parquet and Arrow that are in memory at a time."""
 HEADER_WITHIN = 10
 """Rows of a workbook in which its header is looked for."""
-LONGEST_OBJECT = 100_000
-"""Lines of an indented object among others."""
 DEEPEST_LIST = 3
 """Objects around the list of records in a JSON file, e.g. `{"response": {"body": {"items": […]}}}`."""
 
@@ -209,7 +207,7 @@ def _unreadable(where: str, line: BadLine) -> Record:
 def _read_json_lines(lines: Iterator[str | BadLine], path: Path) -> Iterator[Record]:
     """Read an object a line, or indented ones, which begin and end with a line of a brace alone."""
     block: list[str] = []
-    first = 0
+    first = size = 0
 
     def finished() -> Record:
         where, raw = f"{path}:{first}", "".join(block)
@@ -218,8 +216,9 @@ def _read_json_lines(lines: Iterator[str | BadLine], path: Path) -> Iterator[Rec
 
     for number, line in enumerate(lines, start=1):
         if block:
-            if isinstance(line, str) and not line.startswith("{") and len(block) < LONGEST_OBJECT:
+            if isinstance(line, str) and not line.startswith("{") and size < LONGEST_DOCUMENT:
                 block.append(line)
+                size += len(line)
                 if line.rstrip() in {"}", "},"}:
                     yield finished()
                 continue
@@ -228,7 +227,7 @@ def _read_json_lines(lines: Iterator[str | BadLine], path: Path) -> Iterator[Rec
         if isinstance(line, BadLine):
             yield _unreadable(where, line)
         elif line.rstrip() == "{":
-            block, first = [line], number
+            block, first, size = [line], number, 0
         elif line.strip():
             yield _record(where, line, parse_json_object(line, where))
     if block:

@@ -206,9 +206,11 @@ def _ends_escaped(line: str) -> bool:
 def _closing_mark(line: str, position: int, *, is_escaped: bool) -> int:
     """Return where the next mark is that no backslash protects; -1 if there is none."""
     close = line.find(QUOTE, position)
-    while is_escaped and close > position:
-        before = line[position:close]
-        if (len(before) - len(before.rstrip("\\"))) % 2 == 0:
+    while is_escaped and close >= 0:
+        first = close
+        while first > position and line[first - 1] == "\\":
+            first -= 1
+        if (close - first) % 2 == 0:
             break
         close = line.find(QUOTE, close + 1)
     return close

@@ -110,6 +110,12 @@ def test_backslashes_of_database_exports_protect_marks_delimiters_and_line_ends(
             assert not any(row.reason for row in rows)
 
 
+def test_a_long_line_of_protected_marks_takes_the_time_of_its_length() -> None:
+    field = '\\"가' * 200_000
+    [_, row] = read_rows(["id,text\n", f'1,"{field}"\n'])
+    assert row.cells == ["1", '"가' * 200_000]
+
+
 def test_backslashes_of_tab_separated_exports_write_control_characters() -> None:
     lines = [
         "id\ttitle\ttext\n",
