@@ -106,6 +106,9 @@ def card(name: str, manifest: Mapping[str, Any], *, is_outdated: bool = False) -
     template = package_path("downstream", "templates", f"card_{name}.md")
     stages = manifest["recipe"]["embedder"].get("stages", [])
     labelled = sorted({name for stage in stages if stage["kind"] in LABELLED for name in stage["data"]})
+    learns_headlines = any(stage["kind"].startswith("headline") for stage in stages)
     sources = [*manifest["sources"], *manifest[name].get("sources", [])]
     values = {**manifest, "sources": list({source["title"]: source for source in sources}.values())}
-    return render_card(template, **values, is_outdated=is_outdated, labelled=labelled)
+    return render_card(
+        template, **values, is_outdated=is_outdated, labelled=labelled, learns_headlines=learns_headlines
+    )

@@ -32,7 +32,7 @@ from pretraining.vocabulary.wordpiece import VocabConfig
 
 RECIPE = "recipe.toml"
 CORPUS = "corpus"
-"""Name of the encoder's training corpus in the embedder's stages."""
+"""Name of the encoder's training corpus in the embedder's stages; `corpus:NAME` is that of another recipe."""
 TEACHER_OBJECTIVE = "teacher_vectors"
 """Objective whose vectors are computed here."""
 
@@ -88,7 +88,7 @@ class BundleRecipe(Config):
     `corpus` and a `vocabulary` of its own; the phases after it keep the vocabulary."""
     classifier: ClassifierRecipe = ClassifierRecipe()
     embedder: dict[str, Any]
-    """Recipe of the embedder; the source `corpus` is the encoder's training corpus."""
+    """Recipe of the embedder; the source `corpus` is the encoder's training corpus, `corpus:NAME` another one."""
     embedder_phases: list[dict[str, Any]] = Field(default_factory=list)
     """Pretraining of the embedder alone, before its stages."""
     embedder_start: int | None = Field(default=None, ge=1)
@@ -156,6 +156,18 @@ def corpus_recipes(names: Sequence[str]) -> dict[str, CorpusRecipe]:
         RecipeError: one is unknown or wrong.
     """
     return {name: read_corpus_recipe(name) for name in dict.fromkeys(names)}
+
+
+def stage_corpora(own: str, stages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the corpus recipe of each source of an embedder's stages that is a corpus.
+
+    Args:
+        own: recipe of the encoder's corpus.
+        stages: of the embedder.
+    """
+    sources = dict.fromkeys(source for stage in stages for source in stage.get("data", []))
+    names = {source: source.partition(":") for source in sources}
+    return {source: name or own for source, (kind, _, name) in names.items() if kind == CORPUS}
 
 
 def read_phases(

@@ -22,13 +22,13 @@ from downstream.bundling.publishing import (
     score_classifier,
 )
 from downstream.bundling.recipe import (
-    CORPUS,
     BundleRecipe,
     Materials,
     Phase,
     Vocabulary,
     corpus_recipes,
     read_phases,
+    stage_corpora,
 )
 from downstream.distill import DistillConfig, distill
 from downstream.embeddings.embedder import BATCH_SIZE, Embedder
@@ -92,6 +92,8 @@ class Bundle:
         self.recipe, self._root, self._work, self._out, self._num_workers = recipe, root, work, out, num_workers
         self._teacher, self._materials = teacher, Materials(work, recipe)
         self._before: dict[str, Any] = read_bundled(out) if resume else {}
+        self._num_stages_before = 0
+        """Stages of the embedder that need not be trained again."""
         self._num_phases_before, self._kept = self._reusable() if resume else (0, frozenset[str]())
         if left_out := frozenset(MODELS) - frozenset(models):
             if not resume:
@@ -105,12 +107,13 @@ class Bundle:
             what = f"phase {recipe.embedder_start} of an encoder that has {len(recipe.encoder)}"
             raise RecipeError("recipe, embedder_start", what, "give the number of a phase")
         self.embedder_phases = self._read_embedder_phases()
-        self.corpora = corpus_recipes([recipe.corpus, *(phase.corpus for phase in self._all_phases)])
+        stages = recipe.embedder.get("stages", [])[self._num_stages_before :]
+        self._stage_corpora = stage_corpora(recipe.corpus, stages)
+        phases = [phase.corpus for phase in self._all_phases]
+        self.corpora = corpus_recipes([recipe.corpus, *phases, *self._stage_corpora.values()])
         """Corpus recipes by name; the first one is the bundle's own."""
-        stages = [
-            stage | {"data": [str(self.corpus) if name == CORPUS else name for name in stage.get("data", [])]}
-            for stage in recipe.embedder.get("stages", [])
-        ]
+        places = {source: str(self._materials.corpus(name)) for source, name in self._stage_corpora.items()}
+        stages = [stage | {"data": [places.get(name, name) for name in stage.get("data", [])]} for stage in stages]
         classifier = recipe.classifier
         settings = get_task(classifier.task).finetune.model_dump() | classifier.finetune
         validate(FinetuneConfig, settings, "recipe, classifier, finetune")
@@ -169,7 +172,8 @@ class Bundle:
 
     @property
     def _embedder(self) -> Path:
-        return self._work_folder("embedder", self._recipe_of("embedder", self.recipe))
+        recipe = [*self._recipe_of("embedder", self.recipe), self._num_stages_before]
+        return self._work_folder("embedder", recipe)
 
     def _phase_folder(self, number: int) -> Path:
         if number + 1 == self._num_phases_before:
@@ -193,7 +197,16 @@ class Bundle:
             if self._recipe_of(name, earlier) == self._recipe_of(name, self.recipe)
             and self._before[name].get("encoder_sha256") == encoder_sha256
         }
+        if "embedder" not in kept and self._before["embedder"].get("encoder_sha256") == encoder_sha256:
+            self._num_stages_before = self._num_reusable_stages(earlier)
         return len(past), frozenset({"encoder"} | kept)
+
+    def _num_reusable_stages(self, earlier: BundleRecipe) -> int:
+        """Return the number of stages of an EARLIER embedder if the recipe only adds stages after them, otherwise 0."""
+        (past, *past_parts), (now, *parts) = (self._recipe_of("embedder", recipe) for recipe in (earlier, self.recipe))
+        stages = past["stages"]
+        is_longer = stages == now["stages"][: len(stages)]
+        return len(stages) if is_longer and past | {"stages": now["stages"]} == now and past_parts == parts else 0
 
     @staticmethod
     def _recipe_of(name: str, recipe: BundleRecipe) -> list[Any]:
@@ -305,18 +318,23 @@ class Bundle:
         finetune(recipe.task, self.encoder, out=out, model=MODEL, seed=seed, data=self._root, overrides=overrides)
 
     def _make_embedder(self) -> None:
+        for corpus in self._stage_corpora.values():
+            self._make_corpus(corpus)
+        start = self._out / "embedder" if self._num_stages_before else self._pretrain_embedder()
+        train_embedder(start, self.embedder_recipe, out=self._embedder, data=self._root)
+
+    def _pretrain_embedder(self) -> Path:
+        """Train the phases of the embedder alone, and return the folder that its stages start from."""
         start = self._embedder_start
         if not start.is_dir():
             what = f"phase {self.recipe.embedder_start} of the encoder, which the embedder continues from, is not here"
             raise ResultError(start, what, "give the work folder that it was trained in, or leave out --continue")
-        if any(str(self.corpus) in stage.data for stage in self.embedder_recipe.stages):
-            self._make_corpus()
         # The folders are those of the encoder that there is now.
         self.embedder_phases = self._read_embedder_phases()
         for number, phase in enumerate(self.embedder_phases):
             start = self._embedder_phase_folder(number)
             self._pretrain(phase, start)
-        train_embedder(start, self.embedder_recipe, out=self._embedder, data=self._root)
+        return start
 
     def publish(self) -> dict[str, Any]:
         """Write the models to OUT in half precision, score the stored weights, and write cards and manifest.
@@ -334,12 +352,14 @@ class Bundle:
                 # The encoder and the embedder are saved in half precision already.
                 copy_model(source, self._stored(name), in_half_precision=name == "classifier")
         manifest = self._manifest()
-        for name in MODELS:
+        current = manifest["encoder"]["sha256"]
+        outdated = {name for name in MODELS if manifest[name].get("encoder_sha256", current) != current}
+        # Whatever may fail comes before the first change in OUT.
+        cards = {name: card(name, manifest, is_outdated=name in outdated) for name in MODELS}
+        for name, text in cards.items():
             if name not in self._kept:
                 copy_model(self._stored(name), out / name, in_half_precision=False)
-        for name in MODELS:
-            is_outdated = name != "encoder" and manifest[name].get("encoder_sha256") != manifest["encoder"]["sha256"]
-            write_text(out / name / "README.md", card(name, manifest, is_outdated=is_outdated))
+            write_text(out / name / "README.md", text)
         manifest["files"] = files_of(out)
         size = sum(entry["size_bytes"] for entry in manifest["files"].values())
         if size > MAX_BYTES:
@@ -371,13 +391,15 @@ class Bundle:
             "schema": 1,
             "licence": self.corpora[self.recipe.corpus].licence,
             "recipe": recipe,
-            "sources": self._before["sources"] if is_kept else self._sources([self.recipe.corpus], self.phases),
+            "sources": self._before["sources"]
+            if is_kept
+            else self._sources(self.recipe.corpus, *(phase.corpus for phase in self.phases)),
         } | facts
 
-    def _sources(self, first: Sequence[str], phases: Sequence[Phase]) -> list[dict[str, Any]]:
-        """Return the sources of the corpora of phases, each once."""
-        found: dict[str, dict[str, Any]] = {}
-        for name in dict.fromkeys([*first, *(phase.corpus for phase in phases)]):
+    def _sources(self, *corpora: str, past: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+        """Return the sources of corpora, each once, after those of the PAST."""
+        found = {source["title"]: source for source in past}
+        for name in dict.fromkeys(corpora):
             records = read_manifest(self._materials.corpus(name)).sources
             for entry, source in zip(self.corpora[name].sources, records, strict=True):
                 found.setdefault(
@@ -430,15 +452,21 @@ class Bundle:
     def _embedder_facts(self) -> dict[str, Any]:
         embedder = read_json(self._embedder / "manifest.json")
         facts = {"encoder_sha256": ModelFolder(self.encoder).digest()} | {key: embedder[key] for key in EMBEDDER_FACTS}
-        if not self.embedder_phases:
-            return facts
-        folders = [self._embedder_phase_folder(number) for number in range(len(self.embedder_phases))]
-        runs = [read_json(folder / "manifest.json") for folder in folders]
-        return facts | {
-            "num_positions": runs[-1]["num_positions"],
-            "tokens": sum(run["tokens"] for run in runs),
-            "elapsed_s": round(sum(run["elapsed_s"] for run in runs), 1),
-            "device": [run["device"] for run in runs],
-            "attribution": self._attribution(self.embedder_phases),
-            "sources": self._sources([], self.embedder_phases),
-        }
+        corpora = [name for name in self._stage_corpora.values() if name != self.recipe.corpus]
+        if self._num_stages_before:
+            past: dict[str, Any] = self._before["embedder"]
+            facts["train_s"] = round(facts["train_s"] + past["train_s"], 1)
+            # An uninterrupted run keeps full precision between these stages, and ends in other bytes.
+            facts["stored_after_stages"] = [*past.get("stored_after_stages", []), self._num_stages_before]
+            return past | facts | {"sources": self._sources(*corpora, past=past.get("sources", []))}
+        if self.embedder_phases:
+            folders = [self._embedder_phase_folder(number) for number in range(len(self.embedder_phases))]
+            runs = [read_json(folder / "manifest.json") for folder in folders]
+            facts |= {
+                "num_positions": runs[-1]["num_positions"],
+                "tokens": sum(run["tokens"] for run in runs),
+                "elapsed_s": round(sum(run["elapsed_s"] for run in runs), 1),
+                "device": [run["device"] for run in runs],
+                "attribution": self._attribution(self.embedder_phases),
+            }
+        return facts | {"sources": self._sources(*(phase.corpus for phase in self.embedder_phases), *corpora)}

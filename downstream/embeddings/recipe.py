@@ -56,6 +56,9 @@ class Stage(Config):
     """Share of the steps with a rising learning rate."""
     weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
     """Of AdamW, except for biases and LayerNorm."""
+    start_share: float = Field(default=0, ge=0, lt=1)
+    """Share of the weights from before the stage in their average with the trained ones, which keeps more of what
+    earlier stages taught; Wortsman et al. 2022, “Robust fine-tuning of zero-shot models”."""
 
 
 class NliSoftmax(Stage):
@@ -105,6 +108,8 @@ class HeadlineBody(Stage):
     """Articles per optimizer step; each body is a negative of the other headlines."""
     temperature: float = Field(default=0.05, gt=0, allow_inf_nan=False)
     """Divisor of the cosines before the softmax."""
+    held_out_days: float = Field(default=0, ge=0, lt=1)
+    """Share of the days whose articles are left out, so that the model can be tested on them; see `is_held_out`."""
 
 
 class HeadlineDay(HeadlineBody):

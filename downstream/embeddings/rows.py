@@ -13,7 +13,7 @@ import numpy as np
 from corpora.corpus import MANIFEST, read_corpus
 from corpora.documents import Document
 from corpora.foundation.errors import DataError, RecipeError, suggest
-from corpora.foundation.files import SAMPLE_ROOT, sha256
+from corpora.foundation.files import SAMPLE_ROOT, fingerprint, sha256
 from corpora.readers.dates import parse_date
 from downstream.embeddings.embedder import clean_text
 from downstream.embeddings.negatives import same_day_negatives
@@ -152,7 +152,7 @@ def _read_source(stage: Stage, name: str, root: Path, where: str) -> tuple[Sourc
     documents = list(read_corpus(path))
     source = Source(name, sha256(path / MANIFEST if path.is_dir() else path), "CC0-1.0" if name == SAMPLE else "")
     if isinstance(stage, HeadlineBody):
-        articles = headlines(documents, source.left_out)
+        articles = _of_training_days(headlines(documents, source.left_out), stage.held_out_days, source.left_out)
         if isinstance(stage, HeadlineDay):
             return source, _same_day(list(articles), stage.max_likeness, source.left_out)
         return source, ((title, body) for title, body, _ in articles)
@@ -224,6 +224,21 @@ def headlines(documents: Iterable[Document], left_out: collections.Counter[str])
             yield title, body, parse_date(document.date)[:10]
         else:
             left_out["no title" if body else "no text but the title"] += 1
+
+
+def is_held_out(day: str, share: float) -> bool:
+    """Return whether a day is among the SHARE of all days that a hash holds out; articles without a day never are."""
+    return bool(day) and int(fingerprint(f"same day {day}")[:8], 16) < share * (1 << 32)
+
+
+def _of_training_days(
+    articles: Iterable[tuple[str, str, str]], held_out_days: float, left_out: collections.Counter[str]
+) -> Iterator[tuple[str, str, str]]:
+    for article in articles:
+        if is_held_out(article[2], held_out_days):
+            left_out["held-out day"] += 1
+        else:
+            yield article
 
 
 def _same_day(

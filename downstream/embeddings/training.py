@@ -211,6 +211,7 @@ def _train_stage(
 
     seed = (recipe.seed + SEED_STEP * number) % (1 << 32)
     model = open_sentence_transformer(start, default_device())
+    before = [weight.detach().clone() for weight in model.parameters()] if stage.start_share else []
     # Named after the stage, so that another stage never resumes from them.
     checkpoints = target.with_name(f"{target.name}-checkpoints")
     trained = run_stage(
@@ -223,6 +224,8 @@ def _train_stage(
         checkpoint_every=recipe.checkpoint_every,
         title=f"stage {number} ({stage.kind})",
     )
+    for weight, past in zip(model.parameters(), before, strict=False):
+        weight.detach().lerp_(past, stage.start_share)
     record = {
         **stage.model_dump(),
         "sources": [vars(source) | {"left_out": dict(source.left_out)} for source in rows.sources],

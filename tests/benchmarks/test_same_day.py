@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.same_day import Article, by_ngrams, page, read_articles, reciprocal_ranks, split_days
+from benchmarks.same_day import BASELINE, Article, by_ngrams, held_out_share, page, read_articles, reciprocal_ranks
 from pretraining.recipe import SAMPLE
 
 
@@ -21,13 +21,8 @@ def test_articles_have_title_body_and_day_and_count_once(tmp_path: Path) -> None
     assert read_articles([path]) == [Article("예산 확정", "시의회가 확정했다.", "2026-07-01")]
 
 
-def test_a_day_is_in_one_part_and_every_part_has_some() -> None:
-    articles = read_articles([SAMPLE])
-    parts = split_days(articles)
-    assert sorted(article for some in parts.values() for article in some) == sorted(articles)
-    days = [{article.day for article in some} for some in parts.values()]
-    assert all(days)
-    assert sum(map(len, days)) == len(set.union(*days))
+def test_the_days_are_those_that_the_training_of_the_embedder_left_out() -> None:
+    assert 0 < held_out_share() < 1
 
 
 def test_ranks_are_counted_among_the_bodies_of_the_day() -> None:
@@ -41,6 +36,9 @@ def test_ranks_are_counted_among_the_bodies_of_the_day() -> None:
     sample = read_articles([SAMPLE])
     ranks = reciprocal_ranks(sample, by_ngrams(sample))
     assert 0.8 < ranks.mean() < 1
-    text = page({"train": articles, "dev": [], "test": articles[:1]}, [["bundled", "", "50.0"]], ["one against two"])
-    assert "4 of 2 days (train), 0 of 0 days (dev), 1 of 1 days (test)" in text
-    assert "| bundled |  | 50.0 |" in text
+    found = {BASELINE: np.array([1, 1 / 2, 1, 1]), "bundled embedder": np.ones(4)}
+    text = page(7, articles, found)
+    assert "4 press releases of 2 days" in text
+    assert "counted on the 7 articles" in text
+    assert f"| {BASELINE} | 75.0 | 0.8750 |  |  |" in text
+    assert "| bundled embedder | 100.0 | 1.0000 | +0.1250 | 1.0000 |" in text

@@ -252,6 +252,42 @@ def test_a_bundle_is_continued_with_one_model(made: Path, elsewhere: Path) -> No
     assert (before["classifier"]["finetune"]["epochs"], after["classifier"]["finetune"]["epochs"]) == (1, 2)
 
 
+FURTHER_STAGE = """
+[[embedder.stages]]
+kind = "headline_body"
+data = ["corpus:{corpus}"]
+batch_size = 8
+held_out_days = 0.3
+"""
+
+
+@pytest.mark.slow
+def test_a_bundled_embedder_is_continued_with_another_stage(made: Path, elsewhere: Path) -> None:
+    articles = CORPUS.replace("invented news", "news with headlines")
+    (elsewhere / "articles.toml").write_text(articles, encoding="utf-8")
+    recipe = elsewhere / "recipe.toml"
+    further = FURTHER_STAGE.format(corpus=(elsewhere / "articles.toml").as_posix())
+    recipe.write_text(recipe.read_text(encoding="utf-8") + further, encoding="utf-8")
+    assert make(elsewhere, "--continue") == 0
+    assert [weights(made, name) == weights(elsewhere, name) for name in MODELS] == [True, True, False]
+    before, after = told(made)["embedder"], told(elsewhere)["embedder"]
+    [folder] = (elsewhere / "work").glob("embedder-*")
+    run = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    start, stage = run["stages"]
+    assert start["scores"] == before["scores"]  # it starts from the bundled weights, and trains the new stage alone
+    assert (stage["kind"], stage["sources"][0]["left_out"].keys()) == ("headline_body", {"held-out day"})
+    assert after["train_s"] > before["train_s"]
+    assert after["stored_after_stages"] == [2]
+    assert [source["title"] for source in after["sources"]] == ["news with headlines"]
+    assert make(elsewhere, "--continue") == 0
+    assert told(elsewhere)["embedder"] == after
+    # Another change than an addition starts from the encoder.
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace("epochs = 1\n", "epochs = 2\n"), encoding="utf-8")
+    assert make(elsewhere, "--continue") == 0
+    assert "stored_after_stages" not in told(elsewhere)["embedder"]
+    assert len(told(elsewhere)["recipe"]["embedder"]["stages"]) == 3
+
+
 @pytest.mark.slow
 def test_the_encoder_alone_may_grow_and_the_others_follow_later(made: Path, elsewhere: Path) -> None:
     recipe = elsewhere / "recipe.toml"

@@ -28,7 +28,7 @@ from downstream.embeddings.recipe import (
     TeacherVectors,
     read_embed_recipe,
 )
-from downstream.embeddings.rows import Rows, Source, make_batches, read_rows, text_key
+from downstream.embeddings.rows import Rows, Source, is_held_out, make_batches, read_rows, text_key
 from downstream.task import get_task
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -196,6 +196,24 @@ def test_a_headline_has_a_similar_article_of_its_day_as_a_negative(tmp_path: Pat
     assert rows.sources[0].left_out == {"no text but the title": 1, "repeated": 1, "no other story of the day": 2}
     # Its own story is nobody's negative.
     assert rows_of(stage("headline_day", str(path), max_likeness=0.1))[0][2] == bodies[2]
+
+
+def test_whole_days_are_held_out(tmp_path: Path) -> None:
+    days = [f"2026-07-{day:02}" for day in range(1, 31)]
+    path = tmp_path / "articles.jsonl"
+    records = [
+        {"title": f"{day} 제목 {k}".strip(), "text": f"본문 {k}", "date": day} for day in [*days, ""] for k in range(3)
+    ]
+    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    rows = read_rows(stage("headline_body", str(path), held_out_days=0.4), NOWHERE, "stage 1")
+    held_out = {day for day in days if is_held_out(day, 0.4)}
+    assert 6 <= len(held_out) <= 18
+    found = [title for title, _ in zip(*rows.columns.values(), strict=True)]
+    assert found == [record["title"] for record in records if record["date"] not in held_out]
+    assert rows.sources[0].left_out == {"held-out day": 3 * len(held_out)}
+    # A larger share adds days, and takes none back.
+    assert {day for day in days if is_held_out(day, 0.2)} < held_out
+    assert not any(is_held_out(day, 0.0) for day in days)
 
 
 def test_dropout_pairs_are_titles_and_lines_and_the_texts_of_tasks(write: Callable[[str, str], Path]) -> None:

@@ -153,6 +153,21 @@ def test_the_first_components_are_trained_as_vectors_too(encoder: Path, tmp_path
         train_embedder(encoder, recipe_of(learn, dimensions=(4096,)), out=tmp_path / "long")
 
 
+def test_a_stage_is_averaged_with_the_weights_before_it(encoder: Path, tmp_path: Path) -> None:
+    learn = {"kind": "headline_body", "epochs": 2, "batch_size": 40, "peak_lr": 3e-3}
+    start = tmp_path / "start"
+    train_embedder(encoder, recipe_of(learn, max_length=24, evaluate=()), out=start)
+    weights = []
+    for share in (0.0, 0.25):
+        recipe = recipe_of(learn | {"start_share": share}, max_length=24, evaluate=())
+        train_embedder(start, recipe, out=tmp_path / str(share))
+        weights.append(load_file(tmp_path / str(share) / "model.safetensors"))
+    before, (trained, averaged) = load_file(start / "model.safetensors"), weights
+    for name, weight in averaged.items():
+        assert torch.allclose(weight, 0.25 * before[name] + 0.75 * trained[name], atol=1e-6)
+    assert any(not torch.equal(before[name], trained[name]) for name in trained)
+
+
 def first_loss(folder: Path, scratch: Path, kind: str, **settings: Any) -> float:
     """Return the loss of the first steps of a stage that changes nothing."""
     stage = STAGES[kind](kind=kind, data=(DATA[kind],), epochs=0.1, peak_lr=1e-30, batch_size=8, **settings)
