@@ -10,8 +10,9 @@
 Each is a plain folder of transformers or sentence-transformers. Weights are stored in half precision and used in single
 precision. Finished steps are kept under a work folder, and an interrupted step is resumed. Scores are computed from the
 stored weights. `--continue` starts from the models that are bundled already: finished phases of the encoder are not
-trained again, and a model whose recipe and encoder are unchanged is kept. With `--models` all others are kept as well;
-if the encoder changed, the manifest and their cards say so, and the next call trains them again.
+trained again, and a model whose recipe and encoder are unchanged is kept. Stages that are added to those of the
+embedder continue from the bundled one. With `--models` all others are kept as well; if the encoder changed, the
+manifest and their cards say so, and the next call trains them again.
 """
 
 import json
