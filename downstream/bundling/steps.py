@@ -355,16 +355,18 @@ class Bundle:
         current = manifest["encoder"]["sha256"]
         outdated = {name for name in MODELS if manifest[name].get("encoder_sha256", current) != current}
         # Whatever may fail comes before the first change in OUT.
+        entries = [entry for name in MODELS for entry in files_of(self._stored(name)).values()]
+        entries += [entry for name, entry in files_of(out).items() if name.partition("/")[0] not in MODELS]
+        size = sum(entry["size_bytes"] for entry in entries)
+        if size > MAX_BYTES:
+            what = f"{size / 1e6:.1f} MB, more than the {MAX_BYTES / 1e6:.0f} MB that may be bundled"
+            raise ResultError(out, what, "make the encoder smaller")
         cards = {name: card(name, manifest, is_outdated=name in outdated) for name in MODELS}
         for name, text in cards.items():
             if name not in self._kept:
                 copy_model(self._stored(name), out / name, in_half_precision=False)
             write_text(out / name / "README.md", text)
         manifest["files"] = files_of(out)
-        size = sum(entry["size_bytes"] for entry in manifest["files"].values())
-        if size > MAX_BYTES:
-            what = f"{size / 1e6:.1f} MB, more than the {MAX_BYTES / 1e6:.0f} MB that may be bundled"
-            raise ResultError(out, what, "make the encoder smaller")
         write_json(out / MANIFEST, manifest)
         return manifest
 

@@ -462,6 +462,22 @@ def test_a_bundle_that_cannot_be_continued_is_refused(elsewhere: Path, fails: Fa
 
 
 @pytest.mark.slow
+def test_a_bundle_that_cannot_be_finished_changes_nothing(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise ResultError("card", "no such template", "restore it")
+
+    recipe = elsewhere / "recipe.toml"
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace("epochs = 1, b", "epochs = 2, b"), encoding="utf-8")
+    before = {path: path.read_bytes() for path in (elsewhere / "out").rglob("*") if path.is_file()}
+    for name, value in (("card", refuse), ("MAX_BYTES", 1_000)):
+        with monkeypatch.context() as patch, pytest.raises(ResultError):
+            patch.setattr(f"downstream.bundling.steps.{name}", value)
+            make(elsewhere, "--continue")
+        assert {path: path.read_bytes() for path in (elsewhere / "out").rglob("*") if path.is_file()} == before
+    assert make(elsewhere, "--continue") == 0
+
+
+@pytest.mark.slow
 def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
     monkeypatch.setattr("downstream.bundling.steps.MAX_BYTES", 1_000)
     places: dict[str, Any] = {"root": made / "root", "work": made / "work", "out": tmp_path / "out"}
