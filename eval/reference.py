@@ -23,7 +23,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from corpora.foundation.command import ArgumentParser, run_command
-from corpora.foundation.errors import ResultError, cannot_write
+from corpora.foundation.errors import ResultError, UsageError, cannot_write
 from corpora.foundation.files import atomic_file, package_path, write_signed
 from downstream.finetuning.search import GRIDS
 from eval import run_all
@@ -129,6 +129,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--grid", choices=list(GRIDS), help="tune every trained model by this grid, baselines too")
     parser.add_argument("--jobs", type=int, default=1, help="cells that run at once")
     arguments = parser.parse(argv)
+    for model in arguments.models or []:
+        folder = model.partition("=")[2]
+        if Path(folder).is_absolute():
+            what = f"the report would name '{folder}', a folder of this machine"
+            raise UsageError("--models", what, "give a relative path")
     if (arguments.out / ARCHIVE).is_file():
         restore(arguments.out / ARCHIVE, arguments.work)
     tasks = arguments.tasks or load_leaderboard(arguments.plan).tasks

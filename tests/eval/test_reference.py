@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora.foundation.errors import ResultError
+from corpora.foundation.errors import ResultError, UsageError
 from downstream.task import FinetuneConfig, get_task
 from eval.cells import measurements
 from eval.cells import run as running
@@ -139,3 +139,7 @@ def test_a_report_names_no_folder_of_this_machine(tmp_path: Path, fails: Fails) 
             assert not (tmp_path / "reports").exists()
         else:
             refuse_absolute_folders(tmp_path)
+    asked = ["--models", f"multilingual-e5-small={tmp_path}", "--out", str(tmp_path / "reports")]
+    with fails(UsageError, "--models", "a folder of this machine", "give a relative path"):
+        main(asked)
+    assert not (tmp_path / "reports").exists()
