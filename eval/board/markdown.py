@@ -145,7 +145,7 @@ def _pick_lines(report: Report, texts: Texts) -> Iterator[str]:
         rows = []
         for pick in report.picks:
             best = ", ".join(f"{model_title(row.model)} {percent(score_of(row) or 0.0)}" for row in pick.best)
-            best = best or texts("not_measured")
+            best = best or texts(pick.why_empty)
             fastest = model_title(pick.fastest.model) if pick.fastest is not None and pick.is_distinguished else ""
             published = pick.reported
             shown = "" if published is None else f"{model_title(published.model)} {percent(published.value or 0.0)}"

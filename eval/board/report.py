@@ -125,6 +125,13 @@ class Pick:
     reported: Row | None
     """The best published figure in the ranking metric; None where there is none."""
     is_official: bool
+    is_all_seen: bool = False
+    """Whether training text contains every evaluation example, so that no model is ranked."""
+
+    @property
+    def why_empty(self) -> str:
+        """Key of the text that stands in the place of models."""
+        return "pick_all_seen" if self.is_all_seen else "not_measured"
 
 
 def score_of(row: Row) -> float | None:
@@ -141,12 +148,13 @@ def _pick(task: str, column: Sequence[Row], *, is_official: bool) -> Pick | None
     published = [row for row in rows if row.source == "reported"]
     reported = max(published, key=lambda row: row.value or 0.0) if published else None
     ranked = [row for row in rows if row.rank is not None and score_of(row) is not None]
-    if not ranked and reported is None and any(row.reason != NOT_MEASURED for row in column):
+    is_all_seen = any(row.num_clean_examples == 0 for row in rows)
+    if not ranked and reported is None and not is_all_seen and any(row.reason != NOT_MEASURED for row in column):
         return None
     best = sorted((row for row in ranked if row.rank and row.rank[0] == 1), key=lambda row: -(score_of(row) or 0.0))
     timed = [row for row in best if row.latency_ms is not None]
     fastest = min(timed, key=lambda row: row.latency_ms or 0.0) if len(best) > 1 and timed else None
-    return Pick(task, tuple(best), fastest, len(best) < len(ranked), reported, is_official)
+    return Pick(task, tuple(best), fastest, len(best) < len(ranked), reported, is_official, is_all_seen)
 
 
 def settings_cells(row: Row, language: Language) -> list[str]:

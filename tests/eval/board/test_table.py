@@ -376,6 +376,15 @@ def test_a_task_that_nobody_has_measured_is_named_and_not_hidden() -> None:
     )
 
 
+def test_a_task_of_which_training_text_has_every_example_is_named_and_not_ranked() -> None:
+    seen = {"is_clean_subset": True, "num_clean_examples": 0}
+    rows = [row(model, "kobest-wic", "macro_f1", 0.5, **seen) for model in ("tfidf", "pressbert-mini")]
+    (pick,) = Report(file_of(rows), ORDER).picks
+    assert (pick.task, pick.best, pick.is_all_seen) == ("kobest-wic", (), True)
+    assert "| KoBEST WiC | 모든 예제가 학습 글에 있어 순위 없음 |  |  |" in markdown(rows)
+    assert "every example occurs in training text: no ranking" in html(rows)
+
+
 def test_a_report_names_the_models_to_choose_for_each_task() -> None:
     ranked = [
         row("slow", "nsmc", "accuracy", 0.9, rank=(1, 2), latency_ms=9.0),
