@@ -121,16 +121,14 @@ def main(argv: list[str] | None = None) -> int:
     """Measure, and write the page."""
     parser = ArgumentParser("python -m benchmarks.same_day", "Which headline belongs to which article of its day?")
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA")
-    parser.add_argument("--models", nargs="*", type=Path, default=[], help="folders of further embedders")
     parser.add_argument("--out", type=Path, default=PAGE)
     arguments = parser.parse(argv)
     root, share = data_root(arguments.data), held_out_share()
     articles = read_articles([root / "corpus" / name for name in SOURCES])
     test = [article for article in articles if is_held_out(article.day, share)]
     train = [article for article in articles if not is_held_out(article.day, share)]
-    models = {"bundled embedder": bundled("embedder")} | {f"`{path.name}`": path for path in arguments.models}
-    ranks = {BASELINE: reciprocal_ranks(test, by_ngrams(train))}
-    ranks |= {name: reciprocal_ranks(test, by_model(path)) for name, path in models.items()}
+    likeness = {BASELINE: by_ngrams(train), "bundled embedder": by_model(bundled("embedder"))}
+    ranks = {name: reciprocal_ranks(test, of_texts) for name, of_texts in likeness.items()}
     write_text(arguments.out, page(len(train), test, ranks))
     sys.stdout.write(f"{arguments.out}\n")
     return EXIT_DONE

@@ -204,9 +204,9 @@ class Bundle:
     def _num_reusable_stages(self, earlier: BundleRecipe) -> int:
         """Return the number of stages of an EARLIER embedder if the recipe only adds stages after them, otherwise 0."""
         (past, *past_parts), (now, *parts) = (self._recipe_of("embedder", recipe) for recipe in (earlier, self.recipe))
-        stages = past["stages"]
-        is_longer = stages == now["stages"][: len(stages)]
-        return len(stages) if is_longer and past | {"stages": now["stages"]} == now and past_parts == parts else 0
+        stages, all_stages = past["stages"], now.get("stages", [])
+        is_longer = stages == all_stages[: len(stages)] and past | {"stages": all_stages} == now
+        return len(stages) if is_longer and past_parts == parts else 0
 
     @staticmethod
     def _recipe_of(name: str, recipe: BundleRecipe) -> list[Any]:

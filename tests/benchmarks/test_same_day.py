@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.same_day import BASELINE, Article, by_ngrams, held_out_share, page, read_articles, reciprocal_ranks
+from downstream.encoders.folder import BUNDLED
 from pretraining.recipe import SAMPLE
 
 
@@ -22,6 +23,9 @@ def test_articles_have_title_body_and_day_and_count_once(tmp_path: Path) -> None
 
 
 def test_the_days_are_those_that_the_training_of_the_embedder_left_out() -> None:
+    manifest = json.loads((BUNDLED / "MANIFEST.json").read_text(encoding="utf-8"))
+    stages = manifest["recipe"]["embedder"]["stages"]
+    assert [stage["held_out_days"] for stage in stages if stage["kind"] == "headline_body"] == [held_out_share()]
     assert 0 < held_out_share() < 1
 
 

@@ -262,7 +262,7 @@ held_out_days = 0.3
 
 
 @pytest.mark.slow
-def test_a_bundled_embedder_is_continued_with_another_stage(made: Path, elsewhere: Path) -> None:
+def test_a_bundled_embedder_is_continued_with_another_stage(made: Path, elsewhere: Path, fails: Fails) -> None:
     articles = CORPUS.replace("invented news", "news with headlines")
     (elsewhere / "articles.toml").write_text(articles, encoding="utf-8")
     recipe = elsewhere / "recipe.toml"
@@ -286,6 +286,9 @@ def test_a_bundled_embedder_is_continued_with_another_stage(made: Path, elsewher
     assert make(elsewhere, "--continue") == 0
     assert "stored_after_stages" not in told(elsewhere)["embedder"]
     assert len(told(elsewhere)["recipe"]["embedder"]["stages"]) == 3
+    recipe.write_text(recipe.read_text(encoding="utf-8").partition("[[embedder.stages]]")[0], encoding="utf-8")
+    with fails(RecipeError, "recipe, embedder", "stages"):
+        make(elsewhere, "--continue")
 
 
 @pytest.mark.slow
