@@ -123,7 +123,8 @@ def read_documents(
         except DataError as error:
             if rejected is None:
                 raise
-            rejected.append(RejectedRecord(record.where, error.what[:LONGEST_REASON], record.raw[:200]))
+            what = error.what[:LONGEST_REASON]
+            rejected.append(RejectedRecord(record.where, what, record.raw[:200], error.fix))
             num_rejected += 1
             if num_rejected >= MOST_REJECTED and isinstance(getattr(rejected, "kept_in", rejected), list):
                 fix = "check that it is a file of articles; python -m corpora.build lists all of them"
@@ -211,7 +212,7 @@ def _to_document(
     if columns[needed] is None:
         if found[needed]:
             raise DataError(where, f"column '{found[needed][0]}' holds no text", "name another column or fill this one")
-        raise DataError(where, f"no {needed} column ({seen(values)})", f"name it, e.g. {needed}=…")
+        raise DataError(where, f"no {needed} column ({seen(values)})", name_column(needed))
     texts = {name: nfc(str(_first(values[column]))) for name, column in columns.items() if column is not None}
     if SURROGATES.search("".join(texts.values())):
         raise DataError(where, "a lone surrogate, which is not a character", "export the record again as UTF-8")
@@ -223,6 +224,11 @@ def _to_document(
         texts["id"] = id_
     extra = {name: value for name, value in values.items() if name not in columns.values()}
     return Document(**texts, source=source, extra=extra)
+
+
+def name_column(field: str) -> str:
+    """Return what to do about a record in which no column looks like FIELD."""
+    return f"name it, e.g. {field}=…"
 
 
 def _first(value: Any) -> Any:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from corpora.characters import nfc
-from corpora.documents import Document, RejectedRecord, Rejects, read_documents
+from corpora.documents import Document, RejectedRecord, Rejects, name_column, read_documents
 from corpora.foundation.errors import DataError, UsageError, suggest
 from corpora.readers.dates import KOREA, parse_date
 from corpora.readers.decoding import Encoding
@@ -203,7 +203,8 @@ def read_articles(
     )
     articles = [_to_article(document, document.id) for document in documents]
     if not articles and bad:
-        raise DataError(path, f"no titles ({bad[0].where}: {bad[0].reason})", "name the column: --column title=…")
+        fix = "name it: --column title=…" if bad[0].fix == name_column("title") else bad[0].fix
+        raise DataError(path, f"no titles ({bad[0].where}: {bad[0].reason})", fix)
     return articles
 
 

@@ -13,6 +13,7 @@ from eval.board.report import (
     clean_value,
     condition_title,
     corpus_title,
+    corpus_titles,
     cost_cells,
     difference_text,
     is_busy,
@@ -236,8 +237,8 @@ def _dispute_lines(report: Report, texts: Texts) -> Iterator[str]:
 
 
 def _contamination_lines(report: Report, texts: Texts) -> Iterator[str]:
-    pairs, language = report.evidence.contamination, texts.language
-    if not pairs:
+    language = texts.language
+    if not report.evidence.contamination:
         return
     head = [texts(key) for key in ("task", "training_text", "examples")]
     head += [*(measure_title(measure, language) for measure in MEASURES), texts("hits")]
@@ -249,10 +250,15 @@ def _contamination_lines(report: Report, texts: Texts) -> Iterator[str]:
             *touched_cells(pair),
             _Link(f"[tsv]({quote(pair.hits)})"),
         ]
-        for pair in pairs
+        for pair in report.evidence.touched
     ]
-    yield from (*_table(head, rows, left=2), "")
+    if rows:
+        yield from (*_table(head, rows, left=2), "")
     yield from (f"- {measure_title(m, language)}: {measure_meaning(m, language)}" for m in MEASURES)
+    if report.evidence.clean:
+        cells = [[_task(task, texts), corpus_titles(pairs, language)] for task, pairs in report.evidence.clean.items()]
+        yield from ("", texts("contamination.clean_text"), "")
+        yield from _table([texts("task"), texts("training_text")], cells, left=2)
     if report.cleaned:
         head = [texts(key) for key in ("task", "training_text", "model", "with_all", "without", "only_touched")]
         cells = [

@@ -27,6 +27,7 @@ from eval.board.report import (
     clean_value,
     condition_title,
     corpus_title,
+    corpus_titles,
     cost_cells,
     difference_text,
     is_busy,
@@ -129,7 +130,8 @@ def to_html(report: Report) -> str:
                 *(percent, rank_text, model_title, interval_text, p_text, signed, is_busy, task_title),
                 *(verdict_text, difference_text, cost_cells, condition_title, noise_conditions),
                 *(score_of, settings_cells, compared_text, examples_text, latency_text),
-                *(clean_value, clean_cells, corpus_title, touched_cells, clean_text, measure_title, measure_meaning),
+                *(clean_value, clean_cells, corpus_title, corpus_titles, touched_cells, clean_text),
+                *(measure_title, measure_meaning),
             )
         },
     )

@@ -1,6 +1,6 @@
 """What a report shows: figures, evidence beside them, and the texts of their cells in both written forms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,20 @@ class Evidence:
     disagreements: Sequence[Disagreement] = ()
     contamination: Sequence[Pair] = ()
     curves: Sequence[CurveFile] = ()
+
+    @property
+    def touched(self) -> list[Pair]:
+        """The pairs with overlapping examples."""
+        return [pair for pair in self.contamination if not pair.is_clean]
+
+    @property
+    def clean(self) -> dict[str, list[Pair]]:
+        """Task → its pairs without overlapping examples."""
+        found: dict[str, list[Pair]] = {}
+        for pair in self.contamination:
+            if pair.is_clean:
+                found.setdefault(pair.task, []).append(pair)
+        return found
 
 
 @dataclass(frozen=True)
@@ -250,6 +264,11 @@ def clean_cells(row: Row, found: CleanFigure) -> list[str]:
 def corpus_title(pair: Pair, language: Language) -> str:
     """Return the name of a pair's training text."""
     return f"{pair.corpus} ({Texts(language, 'report')('own_split')})" if pair.source == "split" else pair.corpus
+
+
+def corpus_titles(pairs: Iterable[Pair], language: Language) -> str:
+    """Return the names of the training texts of pairs."""
+    return ", ".join(corpus_title(pair, language) for pair in pairs)
 
 
 def touched_cells(pair: Pair) -> list[str]:

@@ -81,6 +81,11 @@ class Pair(Config):
     is_excerpt: bool = False
     """Whether the file of hits lists only some of them, as in a published report."""
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether no measure found an example in the training text."""
+        return not any(counts.num_touched for counts in self.measures.values())
+
 
 class ContaminationFile(Config):
     """`contamination.json`. It holds no time and no folder: the same data give the same bytes."""

@@ -1,6 +1,7 @@
 """All pairs of a folder in one file, as JSON and as Markdown with headings in Korean and English."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from corpora.foundation.errors import ResultError
@@ -110,11 +111,15 @@ def to_markdown(pairs: Sequence[Pair]) -> str:
     titles = [" · ".join(dict.fromkeys(measure_title(m, language) for language in ("ko", "en"))) for m in MEASURES]
     head = [_both("task"), _both("training_text")]
     found = [pair for pair in pairs if pair.status == "ok"]
-    examples = [[*_names(pair), f"{pair.num_examples:,}", *_touched_cells(pair)] for pair in found]
-    documents = [[*_names(pair), f"{pair.num_documents:,}", *_document_cells(pair)] for pair in found]
+    clean = [pair for pair in found if pair.is_clean]
+    holding = [pair for pair in found if any(counts.num_documents for counts in pair.measures.values())]
+    examples = [[*_names(p), f"{p.num_examples:,}", *_touched_cells(p)] for p in found if not p.is_clean]
+    documents = [[*_names(pair), f"{pair.num_documents:,}", *_document_cells(pair)] for pair in holding]
     lines = [f"# {_both('title')}", "", *_explained("examples"), ""]
     lines += [*_table([*head, _both("examples"), *titles], examples), ""]
     lines += [*_explained("documents"), "", *_table([*head, _both("documents"), *titles], documents), ""]
+    if clean:
+        lines += [*_explained("clean"), "", *_clean_lines(clean), ""]
     lines += [f"## {_both('measures')}", ""]
     for title, measure in zip(titles, MEASURES, strict=True):
         english = measure_meaning(measure, "en")
@@ -150,6 +155,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _names(pair: Pair) -> tuple[str, str]:
     own = f" ({', '.join(_texts('own_split'))})" if pair.source == "split" else ""
     return f"{pair.task} {pair.split}", f"{pair.corpus}{own}"
+
+
+def _clean_lines(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield a line for each task, with the training texts it does not overlap with."""
+    for task, group in groupby(pairs, key=lambda pair: f"{pair.task} {pair.split}"):
+        yield f"- {task}: {', '.join(_names(pair)[1] for pair in group)}"
 
 
 def _touched_cells(pair: Pair) -> Iterator[str]:

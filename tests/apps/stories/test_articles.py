@@ -146,6 +146,18 @@ def test_a_file_without_titles_is_a_one_line_error(write: Write, fails: Fails) -
             read_articles(path, rejected=[])
 
 
+def test_a_file_without_titles_says_what_is_wrong_with_its_first_record(write: Write, fails: Fails) -> None:
+    for name, content, fix in [
+        ("a.csv", "이름,값\n가,나\n", "name it: --column title=…"),
+        ("a.jsonl", '{"title": " "}\n', "fill its title"),
+        ("a.jsonl", "{\n", "correct the record or remove it"),
+        ("a.hwp", "x", "correct the record or remove it"),
+    ]:
+        path = write(name, content)
+        with fails(DataError, path, "no titles", fix):
+            read_articles(path, rejected=[])
+
+
 def test_wrong_columns_are_one_line_errors(write: Write, fails: Fails) -> None:
     path = write("a.csv", "제목,일자\n첫눈,20210601\n")
     with fails(DataError, path, "missing column '날자'"):

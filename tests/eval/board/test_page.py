@@ -143,7 +143,9 @@ def evidence() -> Evidence:
     none = counts.model_copy(update={"num_applicable": 0, "share": None, "num_touched": 0})
     measures = {measure: none if measure == "ngram" else counts for measure in MEASURES}
     facts: dict[str, Any] = {"schema": 1, "split": "test", "num_examples": 50_000, "measures": measures}
+    untouched = facts | {"measures": dict.fromkeys(MEASURES, none)}
     pairs = [
+        Pair(task="klue-sts", corpus="open_korean", source="corpus", **untouched),
         Pair(task="nsmc", corpus="train", source="split", hits="contamination/nsmc/train.hits.tsv", **facts),
         Pair(
             task="nsmc", corpus="open_korean", source="corpus", hits="contamination/nsmc/open_korean.hits.tsv", **facts
@@ -415,6 +417,15 @@ def test_markdown_tells_what_the_page_tells() -> None:
             assert found.value is None or percent(found.value) in text
     for words in ("3,512 (7.02%)", "8.40 ms *", "7,123", "contamination/nsmc/train.hits.tsv", "0.653 →", "Test CPU"):
         assert words in text, words
+
+
+def test_pairs_without_overlap_are_one_row_by_task_and_none_in_the_table_of_overlaps() -> None:
+    bare = Report(FULL.file, FULL.order, replace(FULL.evidence, contamination=FULL.evidence.contamination[:1]))
+    for report, num_rows in ((FULL, 2), (bare, 0)):
+        text = to_markdown(report, "en")
+        assert text.count("[tsv](") == to_html(report).count(".hits.tsv") == num_rows
+        assert ["KLUE-STS", "open_korean"] in [row for table in tables_in(text) for row in table]
+        assert Texts("ko", "report")("contamination.clean_text") in to_html(report)
 
 
 # --- model-index ----------------------------------------------------------------------------------------------------

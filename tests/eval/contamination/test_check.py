@@ -1,6 +1,7 @@
 """Contamination: planted copies are counted exactly, and finished pairs stay."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -283,6 +284,17 @@ def test_the_file_of_all_pairs_and_the_page_say_what_the_pairs_say(corpus: Path,
     assert "## 겹친 예제 (overlapping examples)" in page
     assert "| nsmc-sample test | corpus | 140 | 1 (0.71%) · 1 | 3 (2.14%) · 3 |" in page
     assert "| nsmc-sample test | corpus | 66 | 1 | 3 |" in page
+
+
+def test_pairs_without_overlap_are_listed_by_task_and_have_no_row(corpus: Path, out: Path) -> None:
+    check(out, [corpus])
+    page = (out / "contamination.md").read_text(encoding="utf-8")
+    table = page.partition("## 겹친 학습 문서")[0]
+    rows = {tuple(row.split(" | ")[:2]) for row in re.findall(r"^\| (.+) \|$", table, re.M)[2:]}
+    splits = {f"{pair.task} {pair.split}" for pair in find_pairs(out)[0]}
+    assert rows == {(split, "corpus") for split in splits}
+    for split in splits:
+        assert f"- {split}: train (자체 학습 분할, own training split)\n" in page
 
 
 def test_a_measure_that_applies_to_nothing_has_no_share(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
