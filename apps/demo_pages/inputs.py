@@ -98,7 +98,9 @@ def read_article_file(name: str, content: bytes) -> ReadFile:
         found = list(_limited(read_items([str(path)]), MAX_ARTICLES))
         items = [_renamed(item, path) for item in found if item.error is None]
         rejected = [
-            RejectedRecord(f"{path.name}:{item.line}", item.error.what, "") for item in found if item.error is not None
+            RejectedRecord(f"{path.name}:{item.line}", item.error.what, "", item.error.fix)
+            for item in found
+            if item.error is not None
         ]
     _check_any(items, rejected)
     for item in items:

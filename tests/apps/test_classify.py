@@ -40,4 +40,4 @@ def test_bad_records_are_reported_and_the_others_labelled(write: Write, capsys: 
     assert main([str(path), "--field", "text=댓글"]) == 1
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2
-    assert printed.err == f"{path}:2: empty document; correct the record or remove it\n"
+    assert printed.err == f"{path}:2: empty document; remove the record or fill its text\n"

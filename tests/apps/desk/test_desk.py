@@ -174,5 +174,5 @@ def test_a_bad_record_of_the_archive_costs_itself_alone(tmp_path: Path, capsys: 
     archive.write_text(f'{{"title": "빈 기사", "text": null}}\n{article}\n', encoding="utf-8")
     assert main([str(draft), "--archive", str(archive), "--json"]) == 1
     printed = capsys.readouterr()
-    assert printed.err == f"{archive}:1: column 'text' holds no text; correct the record or remove it\n"
+    assert printed.err == f"{archive}:1: column 'text' holds no text; name another column or fill this one\n"
     assert "강변 산책로" in json.dumps(json.loads(printed.out)["similar"], ensure_ascii=False)

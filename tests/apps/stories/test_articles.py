@@ -150,8 +150,8 @@ def test_a_file_without_titles_says_what_is_wrong_with_its_first_record(write: W
     for name, content, fix in [
         ("a.csv", "이름,값\n가,나\n", "name it: --column title=…"),
         ("a.jsonl", '{"title": " "}\n', "fill its title"),
-        ("a.jsonl", "{\n", "correct the record or remove it"),
-        ("a.hwp", "x", "correct the record or remove it"),
+        ("a.jsonl", "{\n", "correct the record; it may be truncated"),
+        ("a.hwp", "x", "download or export it again"),
     ]:
         path = write(name, content)
         with fails(DataError, path, "no titles", fix):
