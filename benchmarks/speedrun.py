@@ -124,6 +124,7 @@ def reach(recipe: Recipe, out: Path, cache: Path, *, level: float, max_rows: int
 
     Returns:
         `tokens`, `core_s` and `perplexity` of that model, or of the last one, and whether it `reached` the level.
+        Initial embeddings that were trained on the text are counted in tokens and time.
     """
     import torch
 
@@ -133,9 +134,10 @@ def reach(recipe: Recipe, out: Path, cache: Path, *, level: float, max_rows: int
     for folder in [*(step_folder(out, step) for step in recipe.loop.export_steps), out]:
         facts = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
         perplexity = evaluate_mlm(folder, Path(recipe.data.corpus), max_rows=max_rows)["mlm_perplexity"]
+        elapsed_s = facts["elapsed_s"] + facts.get("init_elapsed_s", 0.0)
         found = {
-            "tokens": facts["tokens"],
-            "core_s": round(facts["elapsed_s"] * torch.get_num_threads(), 1),
+            "tokens": facts["tokens"] + facts.get("init_tokens", 0),
+            "core_s": round(elapsed_s * torch.get_num_threads(), 1),
             "perplexity": round(perplexity, 3),
             "reached": perplexity <= level,
         }

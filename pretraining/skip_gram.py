@@ -7,6 +7,7 @@ tokens are those of a whole batch, which makes matrix products of them, and the 
 Source: Mikolov et al. 2013, “Distributed Representations of Words and Phrases and their Compositionality”.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ KEPT_SHARE = 1e-3
 LEARNING_RATE = 0.05
 BATCH = 1 << 11
 """Tokens whose pairs are learnt at a time."""
+FORMAT = 2
+"""Incremented when the files of a cache change."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,18 @@ class TokenRun:
     """int64 (N,)."""
     sequences: IntArray
     """int64 (N,), ascending."""
+
+
+@dataclass(frozen=True)
+class SkipGram:
+    """Vectors, and what their training has cost."""
+
+    vectors: Tensor
+    """float32 (V, width); NaN for tokens that do not occur."""
+    tokens: int
+    """Ordinary tokens of the text, which is read once."""
+    elapsed_s: float
+    """Time of the training, in seconds."""
 
 
 def token_runs(shards: Iterable[RowShard]) -> Iterator[TokenRun]:
@@ -107,6 +122,7 @@ class _Vectors:
     def __init__(self, vocab_size: int, width: int, generator: torch.Generator) -> None:
         self.centres = (torch.rand(vocab_size, width, generator=generator) - 0.5) / width
         self.contexts = torch.zeros(vocab_size, width)
+        self._vectors = [self.centres, self.contexts]
         self._sums = [torch.zeros(vocab_size, 1), torch.zeros(vocab_size, 1)]
 
     def learn(self, centres: Tensor, contexts: Tensor, drawn: Tensor) -> None:
@@ -114,13 +130,16 @@ class _Vectors:
         own, theirs, others = self.centres[centres], self.contexts[contexts], self.contexts[drawn]
         positive = torch.sigmoid((own * theirs).sum(1, keepdim=True)) - 1  # (P, 1)
         negative = torch.sigmoid(own @ others.t()) * (NUM_NEGATIVES / len(drawn))  # (P, K)
-        gradients = [torch.zeros_like(self.centres), torch.zeros_like(self.contexts)]
-        gradients[0].index_add_(0, centres, positive * theirs + negative @ others)
-        gradients[1].index_add_(0, contexts, positive * own)
-        gradients[1].index_add_(0, drawn, negative.t() @ own)
-        for vectors, gradient, sums in zip((self.centres, self.contexts), gradients, self._sums, strict=True):
-            sums += gradient.square().mean(1, keepdim=True)
-            vectors -= LEARNING_RATE * gradient / (sums.sqrt() + 1e-8)
+        self._step(0, centres, positive * theirs + negative @ others)
+        self._step(1, torch.cat([contexts, drawn]), torch.cat([positive * own, negative.t() @ own]))
+
+    def _step(self, which: int, ids: Tensor, gradients: Tensor) -> None:
+        """Change the vectors of tokens, int64 (N,), by gradients, float32 (N, width); those of a token are added."""
+        vectors, sums = self._vectors[which], self._sums[which]
+        rows, places = torch.unique(ids, return_inverse=True)
+        gradient = torch.zeros(len(rows), vectors.shape[1]).index_add_(0, places, gradients)
+        sums[rows] += gradient.square().mean(1, keepdim=True)
+        vectors[rows] -= LEARNING_RATE * gradient / (sums[rows].sqrt() + 1e-8)
 
 
 def scaled_like(vectors: Tensor, weight: Tensor) -> Tensor:
@@ -132,7 +151,7 @@ def scaled_like(vectors: Tensor, weight: Tensor) -> Tensor:
 
 def cached_skip_gram(
     cache: Path, shards: Iterable[RowShard], digest: str, *, vocab_size: int, width: int, seed: int
-) -> Tensor:
+) -> SkipGram:
     """Return the vectors of a run's rows, trained once per cache.
 
     Args:
@@ -146,13 +165,17 @@ def cached_skip_gram(
     Raises:
         ResultError: the cache cannot be written.
     """
-    from safetensors.torch import load, save
+    from safetensors import safe_open
+    from safetensors.torch import save
 
     settings = [digest, vocab_size, width, seed, WINDOW, NUM_NEGATIVES, NUM_DRAWN, KEPT_SHARE, LEARNING_RATE, BATCH]
-    path = cache / f"skip-gram-{fingerprint(settings)[:12]}.safetensors"
+    path = cache / f"skip-gram-{fingerprint([FORMAT, *settings])[:12]}.safetensors"
     if not path.is_file():
-        vectors = train_skip_gram(token_runs(shards), vocab_size, width, seed=seed)
+        started, texts = time.perf_counter(), list(token_runs(shards))
+        vectors = train_skip_gram(texts, vocab_size, width, seed=seed)
+        cost = {"tokens": sum(len(text.ids) for text in texts), "elapsed_s": time.perf_counter() - started}
         with atomic_file(path, "wb") as file:
-            file.write(save({"vectors": vectors}))
-    found: Tensor = load(path.read_bytes())["vectors"]
-    return found
+            file.write(save({"vectors": vectors}, metadata={key: str(value) for key, value in cost.items()}))
+    with safe_open(path, framework="pt") as file:
+        known = file.metadata()
+        return SkipGram(file.get_tensor("vectors"), int(known["tokens"]), float(known["elapsed_s"]))

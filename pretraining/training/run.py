@@ -71,6 +71,7 @@ class Run:
         """
         self.recipe, self.out, self.cache = recipe, out, cache or out / "data"
         self.num_workers, self.cpu, self.reporters = num_workers, cpu, tuple(reporters)
+        self._init_cost: dict[str, Any] = {}
 
     @functools.cached_property
     def data(self) -> Prepared:
@@ -120,7 +121,9 @@ class Run:
             weight = model.network.get_input_embeddings().weight
             shape = {"vocab_size": model.vocab_size, "width": weight.shape[1], "seed": self.recipe.seed}
             shards, digest = self.data.train.corpus.shards, self.data.digest
-            vectors = scaled_like(cached_skip_gram(self.cache, shards, digest, **shape), weight)
+            found = cached_skip_gram(self.cache, shards, digest, **shape)
+            vectors = scaled_like(found.vectors, weight)
+            self._init_cost = {"init_tokens": found.tokens, "init_elapsed_s": round(found.elapsed_s, 1)}
         else:
             vectors = self._vocabulary_map(source)(embeddings_of(Path(source)))
         set_embeddings(model, vectors, source)
@@ -331,7 +334,7 @@ class Run:
             exported = trainer.model.export(state, self.num_positions)
             self._save(exported, {}, folder)
             self._save_variants(trainer.model.variants(exported, state), folder)
-            facts = {"steps": step, "tokens": trainer.progress.tokens}
+            facts = {"steps": step, "tokens": trainer.progress.tokens} | self._init_cost
             write_signed(folder / MANIFEST_FILE, facts | {"elapsed_s": round(trainer.progress.elapsed_s, 1)})
         trainer.accelerator.wait_for_everyone()
 
@@ -379,6 +382,7 @@ class Run:
             "skipped": progress.skipped,
             "tokens": progress.tokens,
             "elapsed_s": round(progress.elapsed_s, 1),
+            **self._init_cost,
             "processes": trainer.accelerator.num_processes,
             "precision": trainer.accelerator.mixed_precision,
             "device": device_name(trainer.accelerator),

@@ -31,8 +31,9 @@ def boards(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("embeddings", ["", "skip_gram"])
 def test_a_recipe_is_run_with_every_seed_and_recorded(
-    boards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    embeddings: str, boards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("pretraining.training.loop.matmul_flops_per_s", lambda *_, **__: 1e12)
     corpus, vocabulary = tmp_path / "corpus", tmp_path / "vocabulary"
@@ -60,14 +61,16 @@ loop = { steps = 6, batch_size = 4, warmup_steps = 1, peak_lr = 1e-2, precision 
 
     monkeypatch.setattr(benchmarks.speedrun, "evaluate_mlm", score)
     places = ["--corpus", str(corpus), "--tokenizer", str(vocabulary), "--work", str(tmp_path / "work")]
-    options = ["--every", "2", "--rows", "64", "--out", str(boards)]
+    options = ["--every", "2", "--rows", "64", "--out", str(boards), "--set", f"init.embeddings={embeddings}"]
     assert main([str(recipe), "--name", "tiny", *places, *options]) == 0
     printed = json.loads(capsys.readouterr().out)
     record = json.loads((boards / "speedrun" / "tiny.json").read_text(encoding="utf-8"))
     assert [folder.name for folder in scored] == ["step-00000002", "step-00000004"] * 2
     assert [run["seed"] for run in record["runs"]] == [0, 1]
     exported = json.loads((scored[1] / "manifest.json").read_text(encoding="utf-8"))
-    assert record["runs"][0]["tokens"] == exported["tokens"]
+    initial = exported.get("init_tokens", 0)
+    assert record["runs"][0]["tokens"] == exported["tokens"] + initial
+    assert (initial > 0) == (embeddings == "skip_gram")  # the pass through the text before is counted
     assert printed["tokens"] == record["tokens"] == round(sum(run["tokens"] for run in record["runs"]) / 2)
     assert record["recipe"]["loop"]["export_steps"] == []
     assert "corpus" not in record["recipe"]["data"]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from pretraining.data.rows import SPECIAL
 from pretraining.recipe import check_recipe
-from pretraining.skip_gram import TokenRun, _pairs, scaled_like, token_runs, train_skip_gram
+from pretraining.skip_gram import TokenRun, _pairs, cached_skip_gram, scaled_like, token_runs, train_skip_gram
 from pretraining.training.run import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,6 +65,12 @@ def test_a_run_starts_from_skip_gram_vectors(few_texts: Path, small_vocabulary: 
     written = path.stat().st_mtime_ns
     again = run("dynamic_mlm").build_model()
     assert path.stat().st_mtime_ns == written
+    shards = run("dynamic_mlm").data.train.corpus.shards
+    digest = run("dynamic_mlm").data.digest
+    cost = cached_skip_gram(cache, shards, digest, vocab_size=model.vocab_size, width=16, seed=0)
+    assert path.stat().st_mtime_ns == written
+    assert cost.tokens == sum(int((shard.kinds != SPECIAL).sum()) for shard in shards) > 0
+    assert cost.elapsed_s > 0
     torch.testing.assert_close(again.network.get_input_embeddings().weight, weight, rtol=0, atol=0)
     assert float(weight[:600].detach().std()) == pytest.approx(0.02, rel=0.3)
     # Masks that are drawn once hide no token from the vectors.
