@@ -13,7 +13,7 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 from pretraining.objective import MLM, NSP, get_objective
-from pretraining.recipe import Recipe
+from pretraining.recipe import Recipe, check_recipe
 from pretraining.training.report import draw_curves, render_pretraining_card
 
 Lines = Sequence[Mapping[str, Any]]
@@ -138,3 +138,12 @@ def test_the_card_says_what_the_run_was_whatever_its_name(tmp_path: Path, subtes
             assert '"mask_rate": 0.2' in card.text
             assert '"seed": 11' in card.text
             assert "perplexity |" not in card.text  # one that is no number has no row
+            assert "initial embeddings" not in card.text
+
+
+def test_the_card_counts_the_text_of_initial_embeddings() -> None:
+    data = {"corpus": "here", "tokenizer": "here"}
+    recipe = check_recipe({"objective": "dynamic_mlm", "data": data, "init": {"embeddings": "skip_gram"}}, "recipe")
+    run = {**MANIFEST, "init_tokens": 1_499_660, "init_elapsed_s": 243.2}
+    text = render_pretraining_card(recipe, run, "PressBERT", get_objective("dynamic_mlm", "here"))
+    assert "| tokens that the initial embeddings were trained on before | 1,499,660 |" in text
