@@ -10,7 +10,7 @@ A source is a file or a folder of files. `PATH:line`, `PATH:block` and `PATH:fil
 
     DIR/documents-00000.jsonl, …   training documents: id, title, text; date, section and source if known
     DIR/held-out-00000.jsonl, …    held-out documents, for perplexity
-    DIR/rejected.jsonl             unreadable records: where, reason, record
+    DIR/rejected.jsonl             unreadable records: where, reason, what to do (fix), record
     DIR/dropped.jsonl              up to 20 dropped documents of every rule, chosen by a hash
     DIR/report.md                  counts by source, year, section and length, duplicates, personal data, vocabulary
     DIR/manifest.json              settings, counts of every source, digest of every shard

@@ -141,9 +141,8 @@ class _Reader:
             raise DataError(self._unit.path, what, "check that it is a file of articles")
         where = self._unit.file.name + record.where.removeprefix(str(self._unit.path))
         shown = mask(record.record, self._kinds).text
-        self._rejected.write(
-            json.dumps({"where": where, "reason": record.reason, "record": shown}, ensure_ascii=False) + "\n"
-        )
+        written = {"where": where, "reason": record.reason, "fix": record.fix, "record": shown}
+        self._rejected.write(json.dumps(written, ensure_ascii=False) + "\n")
 
     def _named(self, document: Document) -> Document:
         self._num_named += 1

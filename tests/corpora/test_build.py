@@ -129,6 +129,8 @@ def test_bad_records_are_set_aside_with_place_and_reason(write: Write, tmp_path:
     assert "not valid JSON" in rejected[0]["reason"]
     assert rejected[0]["record"] == "{\n"
     assert rejected[1]["reason"] == "empty document"
+    assert [set(record) for record in rejected] == [{"where", "reason", "fix", "record"}] * 2
+    assert rejected[1]["fix"] == "remove the record or fill its text"
 
 
 def test_decomposed_text_is_composed_and_the_duplicate_of_its_composed_form(write: Write, tmp_path: Path) -> None:
