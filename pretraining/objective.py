@@ -105,6 +105,14 @@ class RowBatch:
     """float64 (V,): of the vocabulary's entries in the choice of masks (`pretraining.data.difficulty`); None: all
     alike, as for held-out rows."""
 
+    @property
+    def sequence_numbers(self) -> IntArray:
+        """int64 (B, T): number of each position's sequence in the batch; padding belongs to the one before it."""
+        starts = np.zeros(self.input_ids.size, np.int64)
+        starts[self.sequence_starts] = 1
+        numbers: IntArray = (np.cumsum(starts) - 1).reshape(self.input_ids.shape)
+        return numbers
+
 
 @dataclass(frozen=True)
 class MaskedBatch:

@@ -5,6 +5,7 @@ and holds one or more sequences. With isolated documents, the sequences of a row
 positions, so that a packed row gives the same results as its sequences alone.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -137,6 +138,13 @@ class SequenceBuilder:
 def _kinds(shard: TokenShard, begin: int, end: int) -> IntArray:
     kinds: IntArray = WORD_INSIDE - shard.eojeol_starts[begin:end]
     return kinds
+
+
+def eojeol_spans(shard: TokenShard, span: TokenSpan) -> list[TokenSpan]:
+    """Return the spans of the eojeol in a span of a shard; the first and the last one may be parts of eojeol."""
+    begin, end = span
+    boundaries = [begin, *(begin + 1 + np.flatnonzero(shard.eojeol_starts[begin + 1 : end])).tolist(), end]
+    return list(itertools.pairwise(boundaries))
 
 
 def _sentence_starts(shard: TokenShard) -> IntArray:

@@ -20,7 +20,6 @@ Source: this project; pairs after translation language modelling (Lample and Con
 Pretraining”), in which the second text is a translation of the first.
 """
 
-import itertools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from corpora.foundation.errors import DataError
-from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, TokenSpan
+from pretraining.data.rows import SPECIAL, RowShard, SentenceIndex, SequenceBuilder, TokenSpan, eojeol_spans
 from pretraining.data.tokens import TokenizedCorpus, TokenShard
 from pretraining.model import MaskedLanguageModel
 from pretraining.objective import MLM, LossTerm, ObjectiveConfig, RowBatch
@@ -112,7 +111,7 @@ class SharedTokens(DynamicMlm):
         positions are in the flattened batch.
         """
         inputs = super().inputs(batch)
-        sequences = _sequence_numbers(batch)  # (B, T)
+        sequences = batch.sequence_numbers
         is_pair = np.zeros(len(batch.sequence_starts), np.bool_)
         is_pair[sequences[batch.token_type_ids == 1]] = True
         of_pairs = (batch.kinds != SPECIAL) & is_pair[sequences]
@@ -149,7 +148,7 @@ class _Pairing:
     def pair(self, document: int, segment: TokenSpan) -> None:
         """Add a pair of SEGMENT of DOCUMENT and a text that shares some of its words."""
         rng, shard = self._rng, self._shard
-        words = _eojeol(shard, segment)
+        words = eojeol_spans(shard, segment)
         if len(words) < MIN_EOJEOL:
             self._builder.add([segment])
             return
@@ -184,23 +183,9 @@ class _Pairing:
         shard, number = self._corpus.locate(other + (other >= own))
         begin, end = int(shard.ids.offsets[number]), int(shard.ids.offsets[number + 1])
         first = self._rng.randrange(begin, end)
-        words = _eojeol(shard, (first, min(end, first + self._room)))
+        words = eojeol_spans(shard, (first, min(end, first + self._room)))
         # The first may be the rest of a word; the last may be cut too, which matters little.
         return [(shard, word) for word in words[1:] or words]
-
-
-def _eojeol(shard: TokenShard, span: TokenSpan) -> list[TokenSpan]:
-    begin, end = span
-    boundaries = [begin, *(begin + 1 + np.flatnonzero(shard.eojeol_starts[begin + 1 : end])).tolist(), end]
-    return list(itertools.pairwise(boundaries))
-
-
-def _sequence_numbers(batch: RowBatch) -> npt.NDArray[np.int64]:
-    """Return the sequence number of each position, (B, T); padding belongs to the sequence before it."""
-    starts = np.zeros(batch.input_ids.size, np.int64)
-    starts[batch.sequence_starts] = 1
-    numbers: npt.NDArray[np.int64] = (np.cumsum(starts) - 1).reshape(batch.input_ids.shape)
-    return numbers
 
 
 def _is_found(
