@@ -3,14 +3,18 @@
     python -m downstream.distill runs/nsmc --out runs/nsmc-student
     python -m downstream.distill runs/nsmc --out runs/nsmc-student --unlabelled comments.txt.gz --set layers=3
     python -m downstream.distill runs/seed-0 runs/seed-1 --out runs/better --unlabelled reviews.txt.gz --set layers=4
+    python -m downstream.distill runs/large-sts --student ENCODER --out runs/small-sts --unlabelled pairs.jsonl
 
 The student starts from the (first) teacher's embeddings, head and every n-th layer, the first and the last included.
-From several teachers of one task it learns the mean of their logits. With all the layers, several teachers and many
-unlabelled texts the student can score higher than each of its teachers: self-training.
+With `--student` it is another encoder with a new head, of any architecture and vocabulary; settings are then those of
+the task and not of the teacher. From several teachers of one task it learns the mean of their logits. With all the
+layers, several teachers and many unlabelled texts the student can score higher than each of its teachers:
+self-training.
 
 Unlabelled texts contribute to the soft and cosine losses; with `ngram_weight` the log-probabilities of a logistic
-regression over character n-grams, trained on the training split, are added to their logits. Texts that occur in the
-evaluation split are left out. The student's folder has the layout of `downstream.finetune`. Running the command again
+regression over character n-grams, trained on the training split, are added to their logits. For a task of pairs they
+are records with the columns `text` and `pair`. Texts that occur in the evaluation split are left out. The student's
+folder has the layout of `downstream.finetune`. Running the command again
 continues. The losses and their sources are in `downstream.finetuning.distillation`.
 """
 
@@ -26,6 +30,7 @@ from corpora.foundation.errors import RecipeError, UsageError
 from corpora.official import data_root
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
+from downstream.encoders.tokenizers import load_tokenizer
 from downstream.finetuning.arguments import parse_overrides
 from downstream.finetuning.batches import subsample
 from downstream.finetuning.distillation import (
@@ -33,13 +38,14 @@ from downstream.finetuning.distillation import (
     DistillConfig,
     Teacher,
     TeacherEnsemble,
+    distillation_loss,
     read_unlabelled,
     unlabelled_features,
 )
 from downstream.finetuning.method import TrainingMethod
 from downstream.finetuning.result import RESULT_FILE, Result, read_result
 from downstream.finetuning.trainer import TrainingRun, finetune_recipe, train_and_evaluate
-from downstream.task import Features, FinetuneConfig, TaskData, read_task
+from downstream.task import Features, FinetuneConfig, Task, TaskData, TextExample, get_task, read_task
 
 __all__ = ["DistillConfig", "distill", "main"]
 
@@ -48,6 +54,7 @@ def distill(
     teacher: str | Path,
     *further: str | Path,
     out: Path,
+    student: str | Path | None = None,
     model: str | None = None,
     seed: int = 0,
     data: TaskData | Path | None = None,
@@ -60,70 +67,109 @@ def distill(
         teacher: folder that `downstream.finetune` saved, or the hub id of one.
         further: more teachers of the same task; all have the same weight.
         out: folder for the student, its card and `result.json`; an unfinished run there is continued.
-        model: name in the result; default: the teacher's, followed by the number of layers.
-        seed: of data order and dropout; no weight of a student starts at random.
+        student: encoder that the student starts from: folder, hub id, or known encoder; default: layers of TEACHER.
+        model: name in the result; default: the teacher's, followed by the number of layers, or the student's.
+        seed: of data order and dropout, and of the head of a student of its own; no other weight starts at random.
         data: the task's splits if already read, or the data root; default: `PRESSBERT_DATA` or the cache.
         unlabelled: files of `corpora.documents`; in plain text every line is one text.
-        overrides: fields of `DistillConfig` that differ from the teacher's fine-tuning and the defaults.
+        overrides: fields of `DistillConfig` that differ from the defaults: the teacher's fine-tuning, or with a student
+            of its own those of the task.
 
     Returns:
         The scored result, as saved in OUT.
 
     Raises:
-        SuiteError: a teacher, the data or the folder is unusable.
+        SuiteError: a teacher, the student, the data or the folder is unusable.
     """
-    folder = resolve(str(teacher))
-    first = Teacher(folder)
-    task, result = first.task, _result_of(folder)
-    values = task.finetune.model_dump() | (result.recipe.get("finetune", {}) if result else {})
-    # A teacher may itself be a student: its distillation settings are not passed on.
-    values = {key: value for key, value in values.items() if key in FinetuneConfig.model_fields}
+    folders = [resolve(str(each)) for each in (teacher, *further)]
+    task = get_task(ModelFolder(folders[0]).task_name)
+    result = _result_of(folders[0])
+    own = None if student is None else resolve(str(student))
+    first = None if own else Teacher(folders[0])
+    values = task.finetune.model_dump()
+    if own:
+        values["cosine_weight"] = 0.0
+    elif result:
+        # A teacher may itself be a student: its distillation settings are not passed on.
+        settings = result.recipe.get("finetune", {})
+        values |= {key: value for key, value in settings.items() if key in FinetuneConfig.model_fields}
     config = validate(DistillConfig, values | dict(overrides or {}), f"{task.name} distillation")
-    if config.features != "none":
-        what = f"features={config.features}: a student has its teacher's head"
-        raise RecipeError("distillation", what, "leave it out")
-    if config.micro_batch_size is not None:
-        what = f"micro_batch_size={config.micro_batch_size}: its losses are means over the tokens of a batch"
-        raise RecipeError("distillation", what, "leave it out, and lower batch_size if memory is short")
-    config = config.model_copy(update={"layers": first.num_layers(config.layers)})
+    _check(config, own)
+    if first:
+        config = config.model_copy(update={"layers": first.num_layers(config.layers)})
     if hasattr(task.family, "loss"):
         what = f"{task.title}: its outputs are no probabilities of labels"
         raise UsageError("teacher", what, "give a teacher of another task")
     splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
-    name = model or f"{result.model if result else folder.resolve().name}-{config.layers}l"
-    recipe = finetune_recipe(task, name, ModelFolder(folder).digest(), config, splits)
-    texts: list[str] = []
+    start = own or folders[0]
+    name = model or (f"{result.model if result else start.resolve().name}-{config.layers}l" if first else start.name)
+    recipe = finetune_recipe(task, name, ModelFolder(start).digest(), config, splits)
+    texts: list[TextExample] = []
     if unlabelled:
         texts, counts = read_unlabelled(task, unlabelled, splits)
         recipe["unlabelled"] = counts.model_dump()
     labelled = subsample(splits.train.examples, config.train_examples)
-    ensemble = TeacherEnsemble([folder, *(resolve(str(other)) for other in further)], labelled, texts, config)
+    ensemble = TeacherEnsemble(folders, labelled, texts, config, has_own_student=own is not None)
     recipe |= ensemble.recipe(task)
-    method = _method(first, ensemble, texts, config, num_teachers=1 + len(further))
-    return train_and_evaluate(TrainingRun(task, folder, out, seed, splits, config, recipe, method))
+    method = _method(task, first, ensemble, texts, config, folders=folders, start=start)
+    return train_and_evaluate(TrainingRun(task, start, out, seed, splits, config, recipe, method))
+
+
+def _check(config: DistillConfig, student: Path | None) -> None:
+    """Raise RecipeError for settings that a student cannot have."""
+    where = "distillation"
+    if config.features != "none":
+        what = f"features={config.features}: a student has its teacher's head"
+        raise RecipeError(where, what, "leave it out")
+    if config.micro_batch_size is not None:
+        what = f"micro_batch_size={config.micro_batch_size}: its losses are means over the tokens of a batch"
+        raise RecipeError(where, what, "leave it out, and lower batch_size if memory is short")
+    if student and config.layers is not None:
+        raise RecipeError(where, f"layers={config.layers}: the student has its own", "leave it out")
+    if student and config.cosine_weight:
+        what = f"cosine_weight={config.cosine_weight:g}: student and teacher have different tokens and widths"
+        raise RecipeError(where, what, "leave it out")
 
 
 def _method(
-    teacher: Teacher, ensemble: TeacherEnsemble, texts: Sequence[str], config: DistillConfig, *, num_teachers: int
+    task: Task,
+    teacher: Teacher | None,
+    ensemble: TeacherEnsemble,
+    texts: Sequence[TextExample],
+    config: DistillConfig,
+    *,
+    folders: Sequence[Path],
+    start: Path,
 ) -> TrainingMethod:
-    """Return how a student is trained."""
+    """Return how a student is trained; TEACHER is the one whose layers it starts from."""
 
     def prepare(features: list[Features], cache: Path) -> list[Features]:
-        max_length = min(config.max_length, teacher.tokenizer.model_max_length)
-        features = [*features, *unlabelled_features(texts, teacher.task.family, teacher.tokenizer, max_length)]
+        tokenizer = teacher.tokenizer if teacher else load_tokenizer(start)
+        max_length = min(config.max_length, tokenizer.model_max_length)
+        features = [*features, *unlabelled_features(texts, task.family, tokenizer, max_length)]
         if not ensemble.is_needed:
             return features
-        logits = ensemble.logits(teacher.task, cache)  # (N, C)
+        logits = ensemble.logits(task, cache)  # (N, C)
         return [feature | {TEACHER_LOGITS: row} for feature, row in zip(features, logits.tolist(), strict=True)]
 
+    also = f", also trained on {len(texts):,} unlabelled texts" if texts else ""
+    command = "python -m downstream.distill" + " TEACHER" * len(folders) + " --unlabelled FILE" * bool(texts)
+    if teacher is None:
+        names = [result.model if (result := _result_of(folder)) else folder.resolve().name for folder in folders]
+        return TrainingMethod(
+            prepare=prepare,
+            loss=lambda student, batch: distillation_loss(task.family, student, batch, config),
+            description=f"Fine-tuned on the outputs of {', '.join(dict.fromkeys(names))}{also}",
+            command=f"{command} --student ENCODER",
+        )
     return TrainingMethod(
         build=lambda *_: teacher.student(config),
         prepare=prepare,
         loss=lambda student, batch: teacher.loss(student, batch, config),
         description=f"A student with {config.layers} of its teacher's {teacher.depth} layers"
-        + (f", of {num_teachers} teachers" if num_teachers > 1 else "")
-        + (f", also trained on {len(texts):,} unlabelled texts" if texts else ""),
-        command="python -m downstream.distill" + " TEACHER" * num_teachers + " --unlabelled FILE" * bool(texts),
+        + (f", of {len(folders)} teachers" if len(folders) > 1 else "")
+        + also,
+        command=command,
     )
 
 
@@ -143,6 +189,7 @@ def main(argv: list[str] | None = None) -> int:
         metavar="TEACHER",
         help="folder made by python -m downstream.finetune; the student starts from the first",
     )
+    parser.add_argument("--student", metavar="ENCODER", help="encoder that the student starts from instead")
     parser.add_argument("--out", type=Path, required=True, help="folder for the student")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
@@ -156,6 +203,7 @@ def main(argv: list[str] | None = None) -> int:
     result = distill(
         *arguments.teachers,
         out=arguments.out,
+        student=arguments.student,
         seed=arguments.seed,
         data=arguments.data,
         unlabelled=arguments.unlabelled,

@@ -13,7 +13,7 @@ al. 2020, “Self-training with Noisy Student improves ImageNet classification�
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from pydantic import Field
 from corpora.documents import read_documents
 from corpora.foundation.arrays import read_arrays, write_arrays
 from corpora.foundation.config import Config
-from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
+from corpora.foundation.errors import CheckpointError, DataError, RecipeError, UsageError
 from corpora.foundation.files import sha256
 from corpora.foundation.machine import no_file_bars
 from downstream.encoders.folder import ModelFolder
@@ -72,7 +72,7 @@ class Unlabelled(Config):
     """Of the files' bytes, in the order given."""
     num_texts: int
     num_left_out: int
-    """Texts that occur in the evaluation split, in the training split, or earlier in the files."""
+    """Texts or pairs that occur in the evaluation split, in the training split, or earlier in the files."""
 
 
 class Teacher:
@@ -120,87 +120,126 @@ class Teacher:
         return model
 
     def loss(self, student: Any, batch: "dict[str, Tensor]", config: DistillConfig) -> "Tensor":
-        """Return the weighted sum of soft, hard and cosine loss.
+        """Return the weighted sum of soft, hard and cosine loss; see `distillation_loss`."""
+        return distillation_loss(self.task.family, student, batch, config, self._outputs)
 
-        Args:
-            student: the model that is trained.
-            batch: its inputs (B, T) with labels; `NO_LABEL` where there is none. With `TEACHER_LOGITS`, float (B, C),
-                the student learns these instead of this teacher's own logits.
-            config: weights and temperature.
-        """
+    def _outputs(self, batch: "dict[str, Tensor]") -> "tuple[Tensor, Any]":
+        """Return logits and outputs for a batch."""
         import torch
-        import torch.nn.functional as F  # noqa: N812
 
-        family, mask = self.task.family, batch["attention_mask"]
-        target = batch.get(TEACHER_LOGITS)
-        batch = {name: rows for name, rows in batch.items() if name != TEACHER_LOGITS}
-        learner: Any = _OutputRecorder(student)
-        logits = family.logits(learner, batch)  # (B, …)
-        if target is None or config.cosine_weight:
-            inputs = {name: batch[name] for name in self.tokenizer.model_input_names}
-            teacher: Any = _OutputRecorder(self._model.to(mask.device))
-            with torch.no_grad():
-                own = family.logits(teacher, inputs)
-            target = own if target is None else target
-        total = config.soft_weight * soft_loss(family, logits, target, mask, config.temperature)
-        if config.hard_weight and _has_labels(batch):
-            total = total + config.hard_weight * learner.outputs.loss
-        if config.cosine_weight:
-            ours, theirs = (model.outputs.hidden_states[-1].float() for model in (learner, teacher))  # (B, T, D)
-            cosine = F.cosine_similarity(ours, theirs, dim=-1)[mask.bool()]  # (N,)
-            total = total + config.cosine_weight * (1 - cosine).mean()
-        return total
+        inputs = {name: batch[name] for name in self.tokenizer.model_input_names}
+        teacher: Any = _OutputRecorder(self._model.to(batch["attention_mask"].device))
+        with torch.no_grad():
+            return self.task.family.logits(teacher, inputs), teacher.outputs
+
+
+def distillation_loss(
+    family: Family,
+    student: Any,
+    batch: "dict[str, Tensor]",
+    config: DistillConfig,
+    teacher: "Callable[[dict[str, Tensor]], tuple[Tensor, Any]] | None" = None,
+) -> "Tensor":
+    """Return the weighted sum of soft, hard and cosine loss.
+
+    Args:
+        family: of the task.
+        student: the model that is trained.
+        batch: its inputs (B, T) with labels; `NO_LABEL` where there is none. With `TEACHER_LOGITS`, float (B, C), the
+            student learns these instead of the teacher's own logits.
+        config: weights and temperature.
+        teacher: returns logits and outputs for a batch; needed for the cosine loss, and without `TEACHER_LOGITS`.
+    """
+    import torch.nn.functional as F  # noqa: N812
+
+    mask, target = batch["attention_mask"], batch.get(TEACHER_LOGITS)
+    batch = {name: rows for name, rows in batch.items() if name != TEACHER_LOGITS}
+    learner: Any = _OutputRecorder(student)
+    logits = family.logits(learner, batch)  # (B, …)
+    theirs: Any = None
+    if teacher is not None and (target is None or config.cosine_weight):
+        own, theirs = teacher(batch)
+        target = own if target is None else target
+    total = config.soft_weight * soft_loss(family, logits, target, mask, config.temperature)
+    if config.hard_weight and _has_labels(batch):
+        total = total + config.hard_weight * _hard_loss(family, logits, batch, learner.outputs)
+    if config.cosine_weight and theirs is not None:
+        ours, wanted = (outputs.hidden_states[-1].float() for outputs in (learner.outputs, theirs))  # (B, T, D)
+        cosine = F.cosine_similarity(ours, wanted, dim=-1)[mask.bool()]  # (N,)
+        total = total + config.cosine_weight * (1 - cosine).mean()
+    return total
+
+
+def _hard_loss(family: Family, logits: "Tensor", batch: "Mapping[str, Tensor]", outputs: Any) -> "Tensor":
+    """Return the loss of fine-tuning, of the examples that have a label."""
+    import torch.nn.functional as F  # noqa: N812
+
+    if not isinstance(family, Regression):
+        loss: Tensor = outputs.loss  # cross-entropy leaves `NO_LABEL` out
+        return loss
+    has_label = batch["labels"] != NO_LABEL
+    return F.mse_loss(logits[has_label, 0].float(), batch["labels"][has_label].float())
 
 
 class TeacherEnsemble:
     """Teachers whose logits are averaged once, before the first step."""
 
     def __init__(
-        self, folders: Sequence[Path], labelled: Sequence[TextExample], texts: Sequence[str], config: DistillConfig
+        self,
+        folders: Sequence[Path],
+        labelled: Sequence[TextExample],
+        unlabelled: Sequence[TextExample],
+        config: DistillConfig,
+        *,
+        has_own_student: bool = False,
     ) -> None:
         """Keep the teachers and their texts; nothing is computed yet.
 
         Args:
-            folders: of the teachers; the student starts from the first.
+            folders: of the teachers.
             labelled: training examples.
-            texts: unlabelled texts.
+            unlabelled: texts without a label.
             config: weights and longest input.
+            has_own_student: whether the student is another encoder; otherwise it starts from the first teacher.
 
         Raises:
             UsageError: n-grams have a weight, and there are no unlabelled texts.
         """
-        if config.ngram_weight and not texts:
+        if config.ngram_weight and not unlabelled:
             what = "n-grams label unlabelled texts alone, and there are none"
             raise UsageError("ngram_weight", what, "give texts with --unlabelled, or leave ngram_weight out")
-        self._folders, self._labelled, self._texts, self._config = folders, labelled, texts, config
+        self._folders, self._labelled, self._unlabelled, self._config = folders, labelled, unlabelled, config
+        self._has_own_student = has_own_student
 
     @property
     def is_needed(self) -> bool:
         """Whether there is more than the first teacher, whose logits are computed during training."""
-        return len(self._folders) > 1 or self._config.ngram_weight > 0
+        return self._has_own_student or len(self._folders) > 1 or self._config.ngram_weight > 0
 
     def recipe(self, task: Task) -> dict[str, Any]:
-        """Return the entries of a student's recipe for the further teachers.
+        """Return the entries of a student's recipe for the teachers, but for one that it starts from.
 
         Raises:
             UsageError: a teacher was trained on another task, or the task's outputs are not rows of fixed length.
         """
-        further = self._folders[1:]
-        if not further:
+        named = self._folders if self._has_own_student else self._folders[1:]
+        if not named:
             return {}
         if not isinstance(task.family, Classification | Regression):
             what = f"{task.title} does not label or score a text as a whole"
-            raise UsageError("teachers", what, "give a single one")
-        for folder in further:
+            fix = "leave --student out" if self._has_own_student else "give a single one"
+            raise UsageError("teachers", what, fix)
+        for folder in self._folders[1:]:
             if (other := load_finetuned(folder)[2]).name != task.name:
                 what = f"it was fine-tuned on {other.name}, the first teacher on {task.name}"
                 raise UsageError(folder, what, "give teachers of one task")
-        return {"further_teachers_sha256": [ModelFolder(folder).digest() for folder in further]}
+        key = "teachers_sha256" if self._has_own_student else "further_teachers_sha256"
+        return {key: [ModelFolder(folder).digest() for folder in named]}
 
     def logits(self, task: Task, cache: Path) -> "npt.NDArray[np.float32]":
         """Return the logits (N, C) to be learned, labelled examples first; each teacher's are cached in CACHE."""
         family, config = task.family, self._config
-        examples = [*self._labelled, *(TextExample("", text, None, "") for text in self._texts)]
+        examples = [*self._labelled, *self._unlabelled]
         logits: Any = 0
         for number, folder in enumerate(self._folders):
             logits = logits + self._cached_logits(cache / f"teacher-{number}.safetensors", folder, examples)
@@ -211,7 +250,8 @@ class TeacherEnsemble:
             assert isinstance(family, Classification)  # others have no unlabelled texts
             logger.info("n-grams …")
             ngrams = NgramClassifier([e.text for e in self._labelled], [str(e.label) for e in self._labelled])
-            logits[len(self._labelled) :] += config.ngram_weight * ngrams.log_probabilities(self._texts, family.labels)
+            texts = [e.text for e in self._unlabelled]
+            logits[len(self._labelled) :] += config.ngram_weight * ngrams.log_probabilities(texts, family.labels)
         single: npt.NDArray[np.float32] = logits.astype(np.float32)
         return single
 
@@ -286,41 +326,55 @@ def _has_labels(batch: "Mapping[str, Tensor]") -> bool:
     return labels is None or bool((labels != NO_LABEL).any())
 
 
-def read_unlabelled(task: Task, paths: Sequence[Path], splits: TaskData) -> tuple[list[str], Unlabelled]:
-    """Read unlabelled texts, except those that occur in the task's own splits.
+def read_unlabelled(task: Task, paths: Sequence[Path], splits: TaskData) -> tuple[list[TextExample], Unlabelled]:
+    """Read unlabelled texts, or pairs of texts for a task of pairs, except those of the task's own splits.
+
+    A pair is a record with the columns `text` and `pair`. Neither of its texts may be in the evaluation split; texts of
+    the training split may be, in other pairs.
 
     Raises:
-        UsageError: the task does not classify single texts.
-        DataError: a file cannot be read.
+        UsageError: the task does not label or score texts as a whole.
+        DataError: a file cannot be read, or a record of a task of pairs lacks the second text.
     """
     examples = splits.train.examples
-    if not isinstance(task.family, Classification) or not examples or examples[0].pair is not None:
-        what = f"{task.title} is not a classification of single texts"
+    if not isinstance(task.family, Classification | Regression) or not examples:
+        what = f"{task.title} does not label or score a text as a whole"
         raise UsageError("--unlabelled", what, "leave the option out")
+    is_pairs = examples[0].pair is not None
     # A text of the evaluation split must not be trained on, even without its label.
-    seen = {key for split in (splits.eval, splits.train) for example in split.examples for key in shared_texts(example)}
-    texts, num_left_out = [], 0
-    for text in _texts_of(paths):
-        key = "".join(text.split())
-        if key in seen:
+    refused = {key for example in splits.eval.examples for key in shared_texts(example)}
+    seen = {_key_of(example) for example in examples}
+    found: list[TextExample] = []
+    num_left_out = 0
+    for example in _unlabelled_of(paths, is_pairs=is_pairs):
+        key = _key_of(example)
+        if key in seen or not refused.isdisjoint(shared_texts(example)):
             num_left_out += 1
             continue
         seen.add(key)
-        texts.append(text)
-    logger.info("%d unlabelled texts, %d left out", len(texts), num_left_out)
-    return texts, Unlabelled(sha256=sha256(*paths), num_texts=len(texts), num_left_out=num_left_out)
+        found.append(example)
+    logger.info("%d unlabelled texts, %d left out", len(found), num_left_out)
+    return found, Unlabelled(sha256=sha256(*paths), num_texts=len(found), num_left_out=num_left_out)
 
 
-def _texts_of(paths: Sequence[Path]) -> Iterator[str]:
+def _key_of(example: TextExample) -> tuple[str, ...]:
+    """Return the texts of an example without blanks."""
+    return tuple("".join(text.split()) for text in (example.text, example.pair) if text is not None)
+
+
+def _unlabelled_of(paths: Sequence[Path], *, is_pairs: bool) -> Iterator[TextExample]:
     for path in paths:
-        for document in read_documents(path, text_unit="line"):
-            yield document.text
+        for document in read_documents(path, text_unit="line", fields={"title": "pair"} if is_pairs else None):
+            if is_pairs and not document.title.strip():
+                fix = "give both texts of a pair: columns text and pair"
+                raise DataError(f"{path.parent / document.id}", "no second text, and the task has pairs", fix)
+            yield TextExample("", document.text, document.title if is_pairs else None, "")
 
 
 def unlabelled_features(
-    texts: Sequence[str], family: Family, tokenizer: "PreTrainedTokenizerBase", max_length: int
+    examples: Sequence[TextExample], family: Family, tokenizer: "PreTrainedTokenizerBase", max_length: int
 ) -> list[Features]:
     """Return features of unlabelled texts, with `NO_LABEL` as their label."""
-    examples = [TextExample("", text, None, "") for text in texts]
     features = family.featurize(examples, tokenizer, max_length, with_labels=False) if examples else []
-    return [feature | {"labels": NO_LABEL} for feature in features]
+    label = float(NO_LABEL) if isinstance(family, Regression) else NO_LABEL
+    return [feature | {"labels": label} for feature in features]

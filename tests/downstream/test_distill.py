@@ -19,24 +19,25 @@ from transformers import BertConfig, BertModel, Trainer, XLNetConfig, XLNetForSe
 
 import downstream.finetuning.arguments
 import downstream.finetuning.distillation
-from corpora.foundation.errors import CheckpointError, RecipeError, UsageError
+from corpora.foundation.errors import CheckpointError, DataError, RecipeError, UsageError
 from downstream.distill import distill
 from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.finetune import TaskData, finetune, load_finetuned
-from downstream.finetuning.batches import FeatureDataset, PaddingCollator, subsample
+from downstream.finetuning.batches import NO_LABEL, FeatureDataset, PaddingCollator, subsample
 from downstream.finetuning.distillation import (
     TEACHER_LOGITS,
     DistillConfig,
     Teacher,
     TeacherEnsemble,
+    distillation_loss,
     kept_layers,
     soft_loss,
 )
 from downstream.finetuning.ngrams import NgramClassifier
 from downstream.finetuning.result import Result, read_result
 from downstream.runtimes.network import read_finetuned
-from downstream.task import Split, TextExample, get_task
+from downstream.task import Split, TextExample, get_task, read_task
 from pretraining.vocabulary.tokenizer import save_tokenizer
 
 Fails = Callable[..., AbstractContextManager[None]]
@@ -325,6 +326,92 @@ def test_texts_without_labels_are_learned_from_and_those_of_the_splits_left_out(
     assert "40 unlabelled texts" in ModelCard.load(tmp_path / "more" / "README.md").text
 
 
+# --- students of their own --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stranger(standins: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an encoder of another width, depth and vocabulary than the teacher's."""
+    folder = tmp_path_factory.mktemp("stranger") / "stranger"
+    tokenizer = load_tokenizer(standins["mbert"])
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=48, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    BertModel(config).save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    return folder
+
+
+def test_another_encoder_learns_the_logits_of_a_teacher(
+    teacher: Path, stranger: Path, data: TaskData, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = goals_of(monkeypatch)
+    settings = {**LEARN, "epochs": 4, "hard_weight": 0.0, "max_length": 48}
+    result = distill(teacher, out=tmp_path / "out", student=stranger, data=data, unlabelled=[texts], overrides=settings)
+    (goals,) = seen
+    fresh = reviews(40, first=5000)
+    np.testing.assert_allclose(goals, logits_of(teacher, [*data.train.examples, *fresh]), atol=1e-4)
+    # It has seen no label: what it knows is the teacher's.
+    assert accuracy(result) > 0.8
+    assert result.model == "stranger"
+    assert result.recipe["teachers_sha256"] == [ModelFolder(teacher).digest()]
+    assert result.recipe["encoder_sha256"] == ModelFolder(stranger).digest()
+    config = ModelFolder(tmp_path / "out").config
+    assert (config["hidden_size"], config["num_hidden_layers"]) == (48, 2)
+    card = ModelCard.load(tmp_path / "out" / "README.md").text
+    assert "Fine-tuned on the outputs of mentor, also trained on 40 unlabelled texts" in card
+    assert "python -m downstream.distill TEACHER --unlabelled FILE --student ENCODER" in card
+
+
+def test_a_student_of_its_own_has_the_settings_of_the_task(
+    teacher: Path, stranger: Path, data: TaskData, tmp_path: Path
+) -> None:
+    brief = {key: BRIEF[key] for key in ("epochs", "max_length")}
+    result = distill(teacher, out=tmp_path / "out", student=stranger, data=data, overrides=brief)
+    task = get_task("nsmc-sample").finetune
+    assert result.recipe["finetune"]["peak_lr"] == task.peak_lr != LEARN["peak_lr"]
+    assert result.recipe["finetune"]["cosine_weight"] == 0
+
+
+def test_pairs_without_scores_are_learned_from(
+    encoder: Path, stranger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mentor_of("klue-sts-sample", encoder, tmp_path / "teacher")
+    splits = read_task(get_task("klue-sts-sample"), tmp_path)
+    held_out, known = splits.eval.examples[0], splits.train.examples[0]
+    pairs = [
+        *({"text": f"올해 예산 {k}", "pair": f"내년 예산 {k}"} for k in range(10)),
+        {"text": known.text, "pair": "새 글"},  # a known text in a new pair
+        {"text": known.text, "pair": known.pair},
+        {"text": "새 글", "pair": held_out.text.replace(" ", "  ")},
+        {"text": "올해 예산 3", "pair": "내년  예산 3"},
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs), encoding="utf-8")
+    seen = goals_of(monkeypatch)
+    result = distill(
+        tmp_path / "teacher", out=tmp_path / "out", student=stranger, unlabelled=[path], overrides=BRIEF, data=splits
+    )
+    assert (result.recipe["unlabelled"]["num_texts"], result.recipe["unlabelled"]["num_left_out"]) == (11, 3)
+    assert seen[0].shape == (len(splits.train.examples) + 11, 1)
+
+
+def test_scores_that_are_missing_are_no_part_of_the_hard_loss(encoder: Path, tmp_path: Path) -> None:
+    mentor, batch = mentor_of("klue-sts-sample", encoder, tmp_path / "teacher")
+    student = mentor.student(DistillConfig(layers=4)).eval()
+    goals = torch.zeros(len(batch["labels"]), 1)
+    config = DistillConfig(layers=4, soft_weight=1e-9, hard_weight=1.0, cosine_weight=0.0)
+    missing = batch["labels"].clone()
+    missing[0] = NO_LABEL
+    loss = distillation_loss(
+        mentor.task.family, student, {**batch, "labels": missing, TEACHER_LOGITS: goals}, config
+    ).item()
+    with torch.no_grad():
+        scores = student(**{key: rows for key, rows in batch.items() if key != "labels"}).logits[:, 0]
+    assert loss == pytest.approx((scores - batch["labels"])[1:].square().mean().item(), rel=1e-5)
+
+
 # --- several teachers -------------------------------------------------------------------------------------------------
 
 
@@ -444,11 +531,21 @@ def test_ngrams_need_texts_to_speak_of(teacher: Path, data: TaskData, tmp_path: 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-def test_texts_for_a_task_of_pairs_are_refused(encoder: Path, tmp_path: Path, fails: Fails) -> None:
+def test_pairs_need_both_texts_and_answers_have_no_texts_without_labels(
+    encoder: Path, tmp_path: Path, fails: Fails
+) -> None:
     mentor_of("klue-nli-sample", encoder, tmp_path / "teacher")
     (tmp_path / "texts.txt").write_text("글\n", encoding="utf-8")
-    with fails(UsageError, "--unlabelled", "not a classification of single texts"):
+    with fails(DataError, f"{tmp_path}/texts.txt:1", "missing column 'pair'"):
         distill(tmp_path / "teacher", out=tmp_path / "out", unlabelled=[tmp_path / "texts.txt"])
+    (tmp_path / "pairs.jsonl").write_text(
+        '{"text": "글", "pair": "말"}\n{"text": "글", "pair": " "}\n', encoding="utf-8"
+    )
+    with fails(DataError, f"{tmp_path}/pairs.jsonl:2", "no second text", "columns text and pair"):
+        distill(tmp_path / "teacher", out=tmp_path / "out", unlabelled=[tmp_path / "pairs.jsonl"])
+    mentor_of("korquad-sample", encoder, tmp_path / "reader")
+    with fails(UsageError, "--unlabelled", "does not label or score a text as a whole"):
+        distill(tmp_path / "reader", out=tmp_path / "out", unlabelled=[tmp_path / "texts.txt"])
 
 
 def test_a_wrong_setting_is_named(
@@ -468,6 +565,17 @@ def test_a_wrong_setting_is_named(
             with fails(RecipeError, where, what):
                 distill(teacher, out=tmp_path / "out", data=data, overrides=overrides)
             assert not (tmp_path / "out").exists()
+
+
+def test_a_student_of_its_own_has_its_layers_and_no_cosine_loss(
+    teacher: Path, stranger: Path, encoder: Path, data: TaskData, tmp_path: Path, fails: Fails
+) -> None:
+    for overrides, what in (({"layers": 2}, "layers=2"), ({"cosine_weight": 0.5}, "cosine_weight=0.5")):
+        with fails(RecipeError, "distillation", what, "leave it out"):
+            distill(teacher, out=tmp_path / "out", student=stranger, data=data, overrides=overrides)
+    mentor_of("korquad-sample", encoder, tmp_path / "reader")
+    with fails(UsageError, "teachers", "does not label or score a text as a whole", "--student"):
+        distill(tmp_path / "reader", out=tmp_path / "out", student=stranger)
 
 
 def test_what_is_no_teacher_is_refused(encoder: Path, tmp_path: Path, data: TaskData, fails: Fails) -> None:
