@@ -6,8 +6,7 @@ without a span of one to three eojeol, the answer, and without a share of the ot
 [0, `most_dropped`) for each pair; those beside the answer stay. A question is shorter than two fifths of a row.
 
 * An answer begins with a rare token more often than with a frequent one.
-* The last pieces of its last eojeol stay in the question if they follow many different pieces, as particles do: then
-  the answer is the noun, and its particle shows the place that is asked for.
+* Its last pieces stay in the question if they follow many different pieces, as particles do.
 * With probability `unanswerable_rate` the passage is another segment of the document.
 
 Masking is dynamic.
@@ -19,8 +18,7 @@ Masking is dynamic.
 
 The loss of a span is that of transformers' `BertForQuestionAnswering`, which is saved in the folder `reader`.
 
-Relations: unlike in the paper, the sentence that was made a question stays in the passage, and words are missing in the
-question instead; nothing has to be searched for in other documents, and no name recognizer is needed.
+Relations: in the paper the passage is another document's, and the answer a name.
 
 Source: Glass et al. 2020, “Span selection pre-training for question answering”; ours: questions and answers.
 """
@@ -71,9 +69,8 @@ class SpanSelectionConfig(ObjectiveConfig):
     """Probability that a document becomes passages with questions; the others remain running text."""
     span_weight: float = Field(default=1.0, gt=0)
     most_dropped: float = Field(default=0.8, ge=0, lt=1)
-    """Largest share of eojeol that a question lacks beside the answer."""
     unanswerable_rate: float = Field(default=0.2, ge=0, lt=1)
-    """Probability that the passage of a question is another one; in windows of a long text, most have no answer."""
+    """Most windows of a long text have no answer."""
 
 
 class SpanSelection(DynamicMlm):
