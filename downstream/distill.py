@@ -6,10 +6,9 @@
     python -m downstream.distill runs/large-sts --student ENCODER --out runs/small-sts --unlabelled pairs.jsonl
 
 The student starts from the (first) teacher's embeddings, head and every n-th layer, the first and the last included.
-With `--student` it is another encoder with a new head, of any architecture and vocabulary; settings are then those of
-the task and not of the teacher. From several teachers of one task it learns the mean of their logits. With all the
-layers, several teachers and many unlabelled texts the student can score higher than each of its teachers:
-self-training.
+With `--student` it is another encoder, of any architecture and vocabulary, with the task's settings. From several
+teachers of one task it learns the mean of their logits. With all the layers, several teachers and many unlabelled texts
+the student can score higher than each of its teachers: self-training.
 
 Unlabelled texts contribute to the soft and cosine losses; with `ngram_weight` the log-probabilities of a logistic
 regression over character n-grams, trained on the training split, are added to their logits. For a task of pairs they
@@ -72,8 +71,7 @@ def distill(
         seed: of data order and dropout, and of the head of a student of its own; no other weight starts at random.
         data: the task's splits if already read, or the data root; default: `PRESSBERT_DATA` or the cache.
         unlabelled: files of `corpora.documents`; in plain text every line is one text.
-        overrides: fields of `DistillConfig` that differ from the defaults: the teacher's fine-tuning, or with a student
-            of its own those of the task.
+        overrides: fields of `DistillConfig` that differ from the defaults, or the teacher's fine-tuning.
 
     Returns:
         The scored result, as saved in OUT.
@@ -102,7 +100,9 @@ def distill(
         raise UsageError("teacher", what, "give a teacher of another task")
     splits = data if isinstance(data, TaskData) else read_task(task, data_root(data))
     start = own or folders[0]
-    name = model or (f"{result.model if result else start.resolve().name}-{config.layers}l" if first else start.name)
+    name = model or (
+        f"{result.model if result else start.resolve().name}-{config.layers}l" if first else Path(str(student)).name
+    )
     recipe = finetune_recipe(task, name, ModelFolder(start).digest(), config, splits)
     texts: list[TextExample] = []
     if unlabelled:
@@ -127,7 +127,7 @@ def _check(config: DistillConfig, student: Path | None) -> None:
     if student and config.layers is not None:
         raise RecipeError(where, f"layers={config.layers}: the student has its own", "leave it out")
     if student and config.cosine_weight:
-        what = f"cosine_weight={config.cosine_weight:g}: student and teacher have different tokens and widths"
+        what = f"cosine_weight={config.cosine_weight:g}: student and teacher have different tokens"
         raise RecipeError(where, what, "leave it out")
 
 

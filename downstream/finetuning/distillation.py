@@ -222,6 +222,8 @@ class TeacherEnsemble:
         Raises:
             UsageError: a teacher was trained on another task, or the task's outputs are not rows of fixed length.
         """
+        if self._config.ngram_weight and (not isinstance(task.family, Classification) or self._labelled[0].pair):
+            raise UsageError("ngram_weight", f"{task.title} does not label single texts", "leave it out")
         named = self._folders if self._has_own_student else self._folders[1:]
         if not named:
             return {}
@@ -247,7 +249,7 @@ class TeacherEnsemble:
         if config.ngram_weight:
             from downstream.finetuning.ngrams import NgramClassifier
 
-            assert isinstance(family, Classification)  # others have no unlabelled texts
+            assert isinstance(family, Classification)
             logger.info("n-grams …")
             ngrams = NgramClassifier([e.text for e in self._labelled], [str(e.label) for e in self._labelled])
             texts = [e.text for e in self._unlabelled]

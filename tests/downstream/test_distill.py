@@ -528,6 +528,19 @@ def test_ngrams_need_texts_to_speak_of(teacher: Path, data: TaskData, tmp_path: 
         distill(teacher, out=tmp_path / "out", data=data, overrides={"ngram_weight": 1})
 
 
+def test_ngrams_do_not_speak_of_pairs(encoder: Path, tmp_path: Path, fails: Fails) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"text": "글", "pair": "말"}\n', encoding="utf-8")
+    for kind in ("klue-sts-sample", "klue-nli-sample"):
+        mentor_of(kind, encoder, tmp_path / kind)
+        with fails(UsageError, "ngram_weight", "does not label single texts"):
+            distill(
+                tmp_path / kind,
+                out=tmp_path / "out",
+                unlabelled=[tmp_path / "pairs.jsonl"],
+                overrides={"ngram_weight": 1},
+            )
+
+
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
