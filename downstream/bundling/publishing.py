@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +37,18 @@ NOT_COPIED = (
 """Records of the training; the bundle's manifest summarises them."""
 
 
-def copy_model(source: Path, out: Path, *, in_half_precision: bool) -> None:
+def copy_model(source: Path, out: Path, *, in_half_precision: bool, left_out: Sequence[str] = ()) -> None:
     """Copy what is needed to use a model, and replace an older folder.
+
+    Args:
+        left_out: names of further files that are not needed.
 
     Raises:
         ResultError: OUT cannot be written.
     """
     try:
         shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*NOT_COPIED, *left_out))
         if in_half_precision:
             halve_weights(out)
     except OSError as error:

@@ -127,6 +127,8 @@ def test_the_manifest_tells_where_everything_comes_from(made: Path) -> None:
     assert all(sha256(out / name) == entry["sha256"] for name, entry in manifest["files"].items())
     # What tells of the making stays behind: checkpoints, predictions, curves.
     assert not {"result.json", "metrics.jsonl", "objective.safetensors"} & {Path(name).name for name in on_disk}
+    assert "encoder/vocab.txt" in on_disk
+    assert "classifier/vocab.txt" not in on_disk
 
 
 @pytest.mark.slow
