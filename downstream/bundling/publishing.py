@@ -40,15 +40,18 @@ NOT_COPIED = (
 def copy_model(source: Path, out: Path, *, in_half_precision: bool, left_out: Sequence[str] = ()) -> None:
     """Copy what is needed to use a model, and replace an older folder.
 
+    Other models in the folder, such as the reader beside an encoder or the models of earlier steps, are left out.
+
     Args:
         left_out: names of further files that are not needed.
 
     Raises:
         ResultError: OUT cannot be written.
     """
+    others = [path.name for path in source.iterdir() if (path / "tokenizer_config.json").is_file()]
     try:
         shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*NOT_COPIED, *left_out))
+        shutil.copytree(source, out, ignore=shutil.ignore_patterns(*NOT_COPIED, *left_out, *others))
         if in_half_precision:
             halve_weights(out)
     except OSError as error:

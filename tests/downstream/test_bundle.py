@@ -17,6 +17,7 @@ import pretraining.folders
 from corpora.foundation.errors import RecipeError, ResultError, UsageError
 from corpora.foundation.files import sha256
 from downstream.bundle import MODELS, RECIPE, Bundle, main, read_bundle_recipe
+from downstream.bundling.publishing import copy_model
 from downstream.bundling.steps import MAX_BYTES
 from downstream.embed import encode
 from downstream.encoders.folder import BUNDLED, ModelFolder
@@ -484,6 +485,18 @@ def test_a_bundle_that_cannot_be_finished_changes_nothing(elsewhere: Path, monke
 
 
 @pytest.mark.slow
+def test_other_models_in_a_folder_are_not_bundled(tmp_path: Path) -> None:
+    """Objectives save other forms of their network, and runs the models of earlier steps, beside the encoder."""
+    files = ["config.json", "tokenizer_config.json", "README.md", "recipe.json", "vocab.txt", "1_Pooling/config.json"]
+    others = [f"{folder}/{name}" for folder in ("reader", "step-00000100") for name in ("config.json", files[1])]
+    for name in files + others:
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_text("{}", encoding="utf-8")
+    copy_model(tmp_path / "run", tmp_path / "out", in_half_precision=False, left_out=["vocab.txt"])
+    copied = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
+    assert copied == {"config.json", "tokenizer_config.json", "README.md", "1_Pooling/config.json"}
+
+
 def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
     monkeypatch.setattr("downstream.bundling.steps.MAX_BYTES", 1_000)
     places: dict[str, Any] = {"root": made / "root", "work": made / "work", "out": tmp_path / "out"}
