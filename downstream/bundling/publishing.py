@@ -40,10 +40,8 @@ NOT_COPIED = (
 def copy_model(source: Path, out: Path, *, in_half_precision: bool, left_out: Sequence[str] = ()) -> None:
     """Copy what is needed to use a model, and replace an older folder.
 
-    Other models in the folder, such as the reader beside an encoder or the models of earlier steps, are left out.
-
-    Args:
-        left_out: names of further files that are not needed.
+    Other models in the folder, such as the reader beside an encoder or the models of earlier steps, are left out, and
+    so are the files named in LEFT_OUT.
 
     Raises:
         ResultError: OUT cannot be written.

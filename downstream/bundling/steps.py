@@ -349,8 +349,8 @@ class Bundle:
         sources = {"encoder": self.encoder, "classifier": self._classifier, "embedder": self._embedder}
         for name, source in sources.items():
             if name not in self._kept:
-                # The encoder and the embedder are saved in half precision already. What vocab.txt holds is in tokenizer.json
-                # too; the encoder keeps it for tools that read nothing else.
+                # The encoder and the embedder are saved in half precision already. tokenizer.json holds what vocab.txt
+                # does; the encoder keeps it for tools that read nothing else.
                 is_classifier = name == "classifier"
                 left_out = ["vocab.txt"] if is_classifier else []
                 copy_model(source, self._stored(name), in_half_precision=is_classifier, left_out=left_out)
