@@ -346,7 +346,7 @@ def model_attacks(base: Path) -> list[Attack]:
     ]
     attacks += [Attack(name, maker(change), (embed,), says) for name, change, says in pipelines]
     everywhere: list[tuple[str, Change]] = [
-        ("code and a link out", both(remote_code, link_out("vocab.txt"))),
+        ("code and a link out", both(remote_code, link_out("tokenizer.json"))),
         ("code and pickles", both(remote_code, pickled)),
         ("code and a million layers", both(remote_code, config(num_hidden_layers=10**6))),
     ]

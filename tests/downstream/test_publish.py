@@ -54,7 +54,6 @@ def test_the_bundled_classifier_can_be_published_as_it_is() -> None:
         "model.safetensors",
         "tokenizer.json",
         "tokenizer_config.json",
-        "vocab.txt",
     }
     hub = FakeHub()
     assert push(found, api=hub) == f"https://hub.example/{REPO}"
