@@ -484,7 +484,6 @@ def test_a_bundle_that_cannot_be_finished_changes_nothing(elsewhere: Path, monke
     assert make(elsewhere, "--continue") == 0
 
 
-@pytest.mark.slow
 def test_other_models_in_a_folder_are_not_bundled(tmp_path: Path) -> None:
     """Objectives save other forms of their network, and runs the models of earlier steps, beside the encoder."""
     files = ["config.json", "tokenizer_config.json", "README.md", "recipe.json", "vocab.txt", "1_Pooling/config.json"]
@@ -497,6 +496,7 @@ def test_other_models_in_a_folder_are_not_bundled(tmp_path: Path) -> None:
     assert copied == {"config.json", "tokenizer_config.json", "README.md", "1_Pooling/config.json"}
 
 
+@pytest.mark.slow
 def test_too_much_is_not_bundled(made: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails, tmp_path: Path) -> None:
     monkeypatch.setattr("downstream.bundling.steps.MAX_BYTES", 1_000)
     places: dict[str, Any] = {"root": made / "root", "work": made / "work", "out": tmp_path / "out"}
