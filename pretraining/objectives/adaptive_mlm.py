@@ -32,7 +32,7 @@ from torch import Tensor
 from pretraining.data.difficulty import OBSERVED
 from pretraining.data.rows import SPECIAL, WORD_START
 from pretraining.data.shards import IntArray
-from pretraining.model import MaskedLanguageModel, PretrainingModel
+from pretraining.model import MaskedLanguageModel, PretrainingModel, fill_rows
 from pretraining.objective import ObjectiveConfig, RowBatch
 from pretraining.objectives.dynamic_mlm import DynamicMlm
 
@@ -112,7 +112,7 @@ class AdaptiveModel(MaskedLanguageModel):
             masked_ids: int64 (M,), the original tokens.
         """
         transform, bias = self.architecture.head(self.network)
-        loss, hits, _ = self.vocabulary_hits(transform(states), bias, masked_ids)
+        loss, hits, _ = self.vocabulary_hits(transform(fill_rows(states)), bias, masked_ids)
         outputs = {"mlm_loss": loss, "mlm_correct": hits.sum().float()}
         if self.training:
             seen = torch.stack([torch.ones_like(masked_ids), (~hits).long()])

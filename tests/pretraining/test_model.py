@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertForPreTraining
@@ -258,6 +259,31 @@ def test_in_bf16_losses_and_gradients_are_near_those_in_fp32() -> None:
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     assert gradient.dtype == torch.float32
     assert torch.cosine_similarity(exact, gradient, dim=0) > 0.999
+
+
+def test_rows_that_fill_up_change_neither_loss_nor_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = make_model(), batch_of(random_rows(1, UNPACKED, share=0.6))
+    found, lengths = [], []
+    linear = F.linear
+    for multiple in (1, pretraining.model.ROW_MULTIPLE):
+        monkeypatch.setattr(pretraining.model, "ROW_MULTIPLE", multiple)
+        seen: list[int] = []
+        monkeypatch.setattr(F, "linear", lambda x, *rest, seen=seen: (seen.append(len(x)), linear(x, *rest))[1])
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = model(**batch)
+        outputs["mlm_loss"].backward()
+        found.append((outputs, [p.grad.clone() for p in model.parameters() if p.grad is not None]))
+        lengths.append([length for length in seen if length > len(UNPACKED)])
+    (exact, exact_gradients), (filled, gradients) = found
+    assert filled["mlm_loss"].item() == pytest.approx(exact["mlm_loss"].item(), rel=1e-4)
+    assert filled["mlm_correct"] == exact["mlm_correct"]
+    for one, other in zip(gradients, exact_gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.02, atol=0.02 * other.abs().max().item())
+    assert any(length % multiple for length in lengths[0])
+    assert not any(length % multiple for length in lengths[1])
+    states = torch.randn(65, 8)
+    assert pretraining.model.fill_rows(states) is states  # in fp32 every shape is fast
 
 
 # --- the padded vocabulary ------------------------------------------------------------------------------------------
