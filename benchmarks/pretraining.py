@@ -61,6 +61,7 @@ OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "ours-nsp": ("the same with the original objective (MLM + NSP)", {"objective": "static_mlm_nsp"}),
     "ours-sdpa": ("the same as the first, with PyTorch's fused attention", {"attention": "sdpa"}),
     "ours-whole-head": ("…, with the scores of all predictions at once", {"slice": 1 << 30}),
+    "ours-any-rows": ("…, with any number of masked positions in a matrix product", {"row_multiple": 1}),
     "ours-default-malloc": ("…, with the C library's default memory settings", {"malloc": False}),
     "ours-fp32": ("…, in fp32", {"precision": "fp32"}),
     "ours-compile": ("…, with `torch.compile`", {"compile": True}),
@@ -212,6 +213,8 @@ def measure_ours(options: dict[str, Any], work: Path, seconds: float) -> dict[st
             changes.enter_context(mock.patch("pretraining.training.loop.keep_freed_memory"))
         if "slice" in options:
             changes.enter_context(mock.patch("pretraining.model.SLICE", options["slice"]))
+        if "row_multiple" in options:
+            changes.enter_context(mock.patch("pretraining.model.ROW_MULTIPLE", options["row_multiple"]))
         if "attention" in options:
             changes.enter_context(mock.patch.object(PretrainingModel, "use_attention"))
         trainer = run.make_trainer(make_accelerator(run.recipe.loop))
