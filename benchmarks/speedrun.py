@@ -20,8 +20,9 @@ from typing import Any
 from corpora.corpus import Split, corpus_files
 from corpora.foundation.command import run_command
 from corpora.foundation.errors import UsageError
-from corpora.foundation.files import fingerprint, locked, sha256, write_json, write_text
+from corpora.foundation.files import fingerprint, locked, sha256, write_json
 from corpora.foundation.machine import cpu_name
+from eval.board.guide import rewrite_block
 from eval.cells.manifest import git_commit
 from pretraining.evaluate import evaluate_mlm
 from pretraining.recipe import Recipe, find_recipe, read_recipe
@@ -31,8 +32,6 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 LEVEL = 35.2
 """Perplexity of the bundled encoder after phase 5, on the held-out rows of its corpus."""
 MIN_SEEDS = 2
-BEGIN, END = "<!-- records -->\n", "<!-- end -->\n"
-"""Lines around the table of a board."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -184,13 +183,8 @@ def write_boards(docs: Path) -> None:
         ("speedrun.md", "아직 기록이 없습니다.", ("기록", "토큰", "코어 초", "시드별 토큰", "커밋", "CPU")),
         ("speedrun.en.md", "There is no record yet.", ("record", "tokens", "core seconds", "by seed", "commit", "CPU")),
     ):
-        page = (docs / name).read_text(encoding="utf-8")
-        before, begin, rest = page.partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not begin or not end:
-            raise UsageError(docs / name, f"no lines {BEGIN.strip()} and {END.strip()}", "put them around the table")
-        table = board(records, heads) or f"{empty}\n"
-        write_text(docs / name, f"{before}{BEGIN}\n{table}\n{END}{after}")
+        table = board(records, heads) or empty
+        rewrite_block(docs / name, "records", lambda _, table=table: table)
 
 
 def board(records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> str:
@@ -207,7 +201,7 @@ def board(records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> str:
         )
         cells = [link, f"{record['tokens']:,}", f"{record['core_s']:,.0f}", seeds, commits, processors]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
     python -m eval.reference --data DATA --tables
 
 Cells are stored under WORK; an interrupted run is resumed. Published in OUT are the table in all its forms, the page,
-the model-index, the counts of contamination with 20 hits a pair, and all predictions as `cells.tar.xz`. The next run
-starts from these cells on any machine: a cell whose recipe is unchanged is not run again, and another model can be
-compared with ours example by example. `--tables` writes the report again from these cells; nothing is run, and cells of
-the plan that nobody has run are rows without a figure.
+the model-index, the counts of contamination with 20 hits a pair, and all predictions as `cells.tar.xz`; the table in
+`evaluation.md` beside OUT gets the new figures. The next run starts from these cells on any machine: a cell whose
+recipe is unchanged is not run again, and another model can be compared with ours example by example. `--tables` writes
+the report again from these cells; nothing is run, and cells of the plan that nobody has run are rows without a figure.
 
 A report is of one state of the source: cells of other states are refused unless `--mixed-states` is given, and marked
 then.
@@ -28,6 +28,7 @@ from corpora.foundation.files import atomic_file, package_path, write_signed
 from downstream.finetuning.search import GRIDS
 from eval import run_all
 from eval.board import model_index
+from eval.board.guide import update_guides
 from eval.cells.archive import ARCHIVE, pack, restore
 from eval.contamination import __main__ as contamination_command
 from eval.contamination.files import FOLDER as CONTAMINATION
@@ -154,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
 def _publish(arguments: argparse.Namespace, code: int) -> int:
     if not (arguments.mixed_states or arguments.tables):
         refuse_mixed_states(arguments.work)
-    for path in publish(arguments.work, arguments.out):
+    for path in (*publish(arguments.work, arguments.out), *update_guides(arguments.out)):
         sys.stderr.write(f"{path}\n")
     return code
 
