@@ -22,7 +22,7 @@ from corpora.foundation.command import run_command
 from corpora.foundation.errors import UsageError
 from corpora.foundation.files import fingerprint, locked, sha256, write_json
 from corpora.foundation.machine import cpu_name
-from eval.board.guide import rewrite_block
+from eval.board.guide import write_block
 from eval.cells.manifest import git_commit
 from pretraining.evaluate import evaluate_mlm
 from pretraining.recipe import Recipe, find_recipe, read_recipe
@@ -183,8 +183,7 @@ def write_boards(docs: Path) -> None:
         ("speedrun.md", "아직 기록이 없습니다.", ("기록", "토큰", "코어 초", "시드별 토큰", "커밋", "CPU")),
         ("speedrun.en.md", "There is no record yet.", ("record", "tokens", "core seconds", "by seed", "commit", "CPU")),
     ):
-        table = board(records, heads) or empty
-        rewrite_block(docs / name, "records", lambda _, table=table: table)
+        write_block(docs / name, "records", board(records, heads) or empty)
 
 
 def board(records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> str:

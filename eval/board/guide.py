@@ -11,7 +11,7 @@ all in backticks.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,18 +31,33 @@ Rows: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
 """By task and model."""
 
 
-def rewrite_block(path: Path, name: str, write: Callable[[str], str]) -> None:
-    """Replace what is between the lines of the block NAME by what WRITE makes of it.
+def read_block(path: Path, name: str) -> str:
+    """Return what is between the lines of the block NAME of a page.
 
     Raises:
         UsageError: the page lacks these lines.
     """
+    return _divided(path, name)[1].strip()
+
+
+def write_block(path: Path, name: str, text: str) -> None:
+    """Replace what is between the lines of the block NAME of a page.
+
+    Raises:
+        UsageError: the page lacks these lines.
+    """
+    before, _, after = _divided(path, name)
+    write_text(path, f"{before}\n{text}\n\n{after}")
+
+
+def _divided(path: Path, name: str) -> tuple[str, str, str]:
+    """Return a page up to the first line of a block, the block, and the page from its last line on."""
     begin = f"<!-- {name} -->\n"
     before, found, rest = path.read_text(encoding="utf-8").partition(begin)
-    old, end, after = rest.partition(END)
+    block, end, after = rest.partition(END)
     if not found or not end:
         raise UsageError(path, f"no lines {begin.strip()} and {END.strip()}", "put them around the table")
-    write_text(path, f"{before}{begin}\n{write(old.strip())}\n\n{end}{after}")
+    return before + begin, block, end + after
 
 
 def update_guides(reports: Path) -> list[Path]:
@@ -54,7 +69,7 @@ def update_guides(reports: Path) -> list[Path]:
     report = json.loads((reports / "leaderboard.json").read_text(encoding="utf-8"))
     guides = [path for path in (reports.parent / name for name in GUIDES) if path.is_file()]
     for path in guides:
-        rewrite_block(path, BLOCK, lambda table: fill_results(table, report))
+        write_block(path, BLOCK, fill_results(read_block(path, BLOCK), report))
     return guides
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from corpora.foundation.errors import UsageError
-from eval.board.guide import GUIDES, fill_results, rewrite_block, update_guides
+from eval.board.guide import GUIDES, fill_results, read_block, update_guides, write_block
 
 Fails = Callable[..., AbstractContextManager[None]]
 ROOT = Path(__file__).parents[3]
@@ -70,11 +70,12 @@ def test_nothing_but_the_block_is_rewritten(tmp_path: Path, fails: Fails) -> Non
     page = tmp_path / "page.md"
     written = "# 제목\n\n<!-- results -->\nold\n<!-- end -->\n\n<!-- other -->\nx\n<!-- end -->\n"
     page.write_text(written, encoding="utf-8")
-    rewrite_block(page, "results", lambda old: old.upper())
+    assert read_block(page, "results") == "old"
+    write_block(page, "results", "OLD")
     rewritten = "# 제목\n\n<!-- results -->\n\nOLD\n\n<!-- end -->\n\n<!-- other -->\nx\n<!-- end -->\n"
     assert page.read_text(encoding="utf-8") == rewritten
     with fails(UsageError, page, "<!-- records -->"):
-        rewrite_block(page, "records", str)
+        write_block(page, "records", "x")
     assert page.read_text(encoding="utf-8") == rewritten
 
 
