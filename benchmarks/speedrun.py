@@ -195,9 +195,8 @@ def board(records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> str:
     for record in reached:
         seeds = ", ".join(f"{run['tokens']:,}" for run in record["runs"])
         link = f"[{record['name']}](speedrun/{record['name']}.json)"
-        commits, processors = (
-            ", ".join(dict.fromkeys(run[key] for run in record["runs"])) for key in ("commit", "cpu")
-        )
+        commits = ", ".join(dict.fromkeys(run["commit"][:9] for run in record["runs"]))
+        processors = ", ".join(dict.fromkeys(run["cpu"] for run in record["runs"]))
         cells = [link, f"{record['tokens']:,}", f"{record['core_s']:,.0f}", seeds, commits, processors]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
