@@ -151,6 +151,8 @@ def test_search_finds_korean_and_english_words_in_a_browser(address: str, chromi
         ):
             page.goto(address + start)
             page.fill(".md-search__input", word)
+            # The search reads its field when a key is released, which filling it does not do.
+            page.press(".md-search__input", "End")
             links = page.locator(".md-search-result__item > a")
             links.first.wait_for(state="attached", timeout=30_000)
             places = [link.get_attribute("href") or "" for link in links.all()]
