@@ -17,6 +17,7 @@ from downstream.headlines.evaluation import HeadlineScores, evaluate_headlines
 from downstream.headlines.pairs import read_pairs
 from downstream.headlines.writer import NUM_BEAMS, HeadlineWriter
 from downstream.writing.likelihood import bundled_scorer
+from pretraining.recipe import SAMPLE
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "headlines.md"
 SOURCES = {
@@ -24,7 +25,6 @@ SOURCES = {
     "press releases of ministries": "corpus/press_releases_korea_kr.jsonl.gz",
     "Wikinews": "corpus/boddari_wikinews.csv",
 }
-NUM_SHOWN = 8
 HEAD = """# Headlines
 
 `PRESSBERT_DATA=DATA python -m benchmarks.headlines`
@@ -60,11 +60,8 @@ def page_of(root: Path, writer: HeadlineWriter) -> str:
     values = held_out.as_json()
     fluency = _fluency(everything.headlines)
     titles = [pair.title for some in pairs.values() for pair in some]
-    shown = [
-        (pair.title, headline)
-        for name, some in pairs.items()
-        for pair, headline in list(zip(some, scores[name].headlines, strict=True))[:NUM_SHOWN]
-    ]
+    examples = read_pairs([SAMPLE], "test")
+    shown = evaluate_headlines(writer, examples, num_beams=NUM_BEAMS).headlines
     return (
         HEAD
         + "".join(rows)
@@ -77,12 +74,16 @@ there are {values["num_invented"]} of these. The candidates of an article take
 By the bundled masked language model the mean log-probability of a word is {fluency:.2f} in the headlines and
 {_fluency(titles):.2f} in the editors'.
 
-## The first headlines of the part
+## Headlines of embedded articles
 
-| editor | model |
+These articles were written for the package, and are not in the table above.
+
+| title | headline |
 | --- | --- |
 """
-        + "".join(f"| {_cell(title)} | {_cell(headline)} |\n" for title, headline in shown)
+        + "".join(
+            f"| {_cell(pair.title)} | {_cell(headline)} |\n" for pair, headline in zip(examples, shown, strict=True)
+        )
     )
 
 
