@@ -56,7 +56,7 @@ class Shape:
         return f"{self.layers} × {self.width}"
 
 
-SHAPES = (Shape(4, 256, 4), Shape(6, 512, 8, rounds=1))
+SHAPES = (Shape(4, 256, 4), Shape(6, 512, 8))
 
 
 def main(argv: list[str] | None = None) -> int:
