@@ -81,13 +81,18 @@ class MultipleChoice:
         return [str(int(row.argmax())) for row in outputs]
 
 
-def pad_choices(tokenizer: "PreTrainedTokenizerBase", rows: Sequence[Features]) -> dict[str, "Tensor"]:
-    """Return a batch of examples with C choices each: (B, C, T), padded to the longest pair; `labels` (B,)."""
+def pad_choices(
+    tokenizer: "PreTrainedTokenizerBase", rows: Sequence[Features], multiple: int = 1
+) -> dict[str, "Tensor"]:
+    """Return a batch of examples with C choices each, padded to the longest pair: (B, C, T); `labels` (B,).
+
+    T is rounded up to a multiple of MULTIPLE.
+    """
     import torch
 
     inputs = [key for key in rows[0] if key != "labels"]
     flat = [{key: row[key][c] for key in inputs} for row in rows for c in range(len(row["input_ids"]))]
-    padded: dict[str, Tensor] = dict(tokenizer.pad(flat, return_tensors="pt"))  # (B·C, T)
+    padded: dict[str, Tensor] = dict(tokenizer.pad(flat, pad_to_multiple_of=multiple, return_tensors="pt"))  # (B·C, T)
     batch = {key: value.view(len(rows), -1, value.shape[-1]) for key, value in padded.items()}
     if "labels" in rows[0]:
         batch["labels"] = torch.tensor([row["labels"] for row in rows])

@@ -22,6 +22,7 @@ from downstream.encoders.tokenizers import load_tokenizer
 from downstream.families.classification import check_labels_differ
 from downstream.finetuning.arguments import finetuning_precision, training_arguments
 from downstream.finetuning.batches import (
+    LENGTH_MULTIPLE,
     FeatureDataset,
     LengthGroupedSampler,
     PaddingCollator,
@@ -277,6 +278,8 @@ def _build_trainer(run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizer
     from transformers import PrinterCallback, Trainer
 
     sampler = LengthGroupedSampler(dataset, run.config.batch_size, run.seed)
+    has_16_bits = finetuning_precision(run.config.precision) != "fp32"
+    collator = PaddingCollator(tokenizer, LENGTH_MULTIPLE if has_16_bits else 1)
 
     class LengthGroupedTrainer(SafeCheckpoints, Trainer):
         run_digest = run.digest
@@ -302,7 +305,7 @@ def _build_trainer(run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizer
                 return super().training_step(model, inputs, *arguments, **options)
             model.train()
             total = 0.0
-            for part, share in micro_batches(inputs, size):
+            for part, share in micro_batches(inputs, size, collator.multiple):
                 loss = self.compute_loss(model, self._prepare_inputs(part)) * share
                 self.accelerator.backward(loss)
                 total += loss.detach()
@@ -314,7 +317,7 @@ def _build_trainer(run: TrainingRun, model: Any, tokenizer: "PreTrainedTokenizer
             run.config, run.checkpoints, run.seed, num_features=len(dataset), reporters=run.reporters
         ),
         train_dataset=dataset,
-        data_collator=PaddingCollator(tokenizer),
+        data_collator=collator,
         processing_class=tokenizer,
     )
     if isinstance(run.config.micro_batch_size, int):
