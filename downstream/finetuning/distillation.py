@@ -31,6 +31,7 @@ from downstream.encoders.weights import load_model
 from downstream.families.classification import Classification, Regression
 from downstream.families.span_qa import SpanQA
 from downstream.families.tagging import Tagging
+from downstream.finetuning.arguments import finetuning_precision
 from downstream.finetuning.batches import NO_LABEL
 from downstream.finetuning.prediction import compute_logits, load_finetuned
 from downstream.substitutes import shared_texts
@@ -266,7 +267,10 @@ class TeacherEnsemble:
             model.to("cuda" if torch.cuda.is_available() else "cpu")
             max_length = min(self._config.max_length, tokenizer.model_max_length)
             features = task.family.featurize(examples, tokenizer, max_length, with_labels=False)
-            rows = compute_logits(model, tokenizer, task.family, features, title=f"teacher {folder.name}")
+            # Teachers whose logits are computed during training have this precision, too.
+            precision = finetuning_precision(self._config.precision)
+            title = f"teacher {folder.name}"
+            rows = compute_logits(model, tokenizer, task.family, features, title=title, precision=precision)
             write_arrays(path, {TEACHER_LOGITS: np.stack(rows).astype(np.float32)})
         return read_arrays(path)[TEACHER_LOGITS]
 

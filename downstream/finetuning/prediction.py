@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
-from downstream.finetuning.batches import FeatureDataset, PaddingCollator
+from downstream.finetuning.batches import LENGTH_MULTIPLE, FeatureDataset, PaddingCollator
 from downstream.task import Family, Features, Prediction, Task, get_task
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def compute_logits(
     *,
     batch_size: int = 64,
     title: str = "predict",
+    precision: Literal["bf16", "fp16", "fp32"] = "fp32",
 ) -> list[Any]:
     """Return the output of the model's head for every input, one array each, in their order.
 
@@ -65,16 +66,20 @@ def compute_logits(
         features: inputs; those of similar length are computed together.
         batch_size: inputs that are computed together.
         title: of the progress bar.
+        precision: that matrices are multiplied in.
     """
     import torch
     from tqdm import tqdm
 
+    has_16_bits = precision != "fp32"
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+
     order = sorted(range(len(features)), key=lambda k: -len(features[k]["input_ids"]))
     outputs: list[Any] = [None] * len(features)
     inputs = FeatureDataset(features)
-    collate = PaddingCollator(tokenizer)
+    collate = PaddingCollator(tokenizer, LENGTH_MULTIPLE if has_16_bits else 1)
     model.eval()
-    with torch.inference_mode():
+    with torch.inference_mode(), torch.autocast(model.device.type, dtype, enabled=has_16_bits):
         for first in tqdm(range(0, len(order), batch_size), desc=title, unit="batch", disable=None, leave=False):
             chosen = order[first : first + batch_size]
             batch = {key: value.to(model.device) for key, value in collate([inputs[k] for k in chosen]).items()}

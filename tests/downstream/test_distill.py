@@ -20,6 +20,7 @@ from transformers import BertConfig, BertModel, Trainer, XLNetConfig, XLNetForSe
 import downstream.finetuning.arguments
 import downstream.finetuning.distillation
 from corpora.foundation.errors import CheckpointError, DataError, RecipeError, UsageError
+from corpora.foundation.machine import training_precision
 from downstream.distill import distill
 from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
@@ -347,7 +348,7 @@ def test_another_encoder_learns_the_logits_of_a_teacher(
     teacher: Path, stranger: Path, data: TaskData, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = goals_of(monkeypatch)
-    settings = {**LEARN, "epochs": 4, "hard_weight": 0.0, "max_length": 48}
+    settings = {**LEARN, "epochs": 4, "hard_weight": 0.0, "max_length": 48, "precision": "fp32"}
     result = distill(teacher, out=tmp_path / "out", student=stranger, data=data, unlabelled=[texts], overrides=settings)
     (goals,) = seen
     fresh = reviews(40, first=5000)
@@ -367,7 +368,7 @@ def test_another_encoder_learns_the_logits_of_a_teacher(
 def test_a_student_of_its_own_has_the_settings_of_the_task(
     teacher: Path, stranger: Path, data: TaskData, tmp_path: Path
 ) -> None:
-    brief = {key: BRIEF[key] for key in ("epochs", "max_length")}
+    brief = {key: BRIEF[key] for key in ("epochs", "max_length")} | {"precision": "fp32"}
     result = distill(teacher, out=tmp_path / "out", student=stranger, data=data, overrides=brief)
     task = get_task("nsmc-sample").finetune
     assert result.recipe["finetune"]["peak_lr"] == task.peak_lr != LEARN["peak_lr"]
@@ -456,7 +457,14 @@ def test_of_several_teachers_the_mean_is_learned_and_ngrams_speak_of_texts_witho
     teacher: Path, colleague: Path, data: TaskData, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = goals_of(monkeypatch)
-    settings = {**BRIEF, "layers": 4, "cosine_weight": 0.0, "ngram_weight": 2.0, "train_examples": 64}
+    settings = {
+        **BRIEF,
+        "layers": 4,
+        "cosine_weight": 0.0,
+        "ngram_weight": 2.0,
+        "train_examples": 64,
+        "precision": "fp32",
+    }
     result = distill(teacher, colleague, out=tmp_path / "out", data=data, unlabelled=[texts], overrides=settings)
     (goals,) = seen
     labelled = subsample(data.train.examples, 64)
@@ -497,6 +505,7 @@ def test_what_a_teacher_said_before_a_kill_is_not_asked_again(
     asked, original = [], downstream.finetuning.distillation.compute_logits
 
     def outputs(*arguments: Any, title: str, **options: Any) -> Any:
+        assert options["precision"] == training_precision()  # as teachers that answer during training
         if len(asked) == 1:
             asked.append("killed")
             raise KeyboardInterrupt

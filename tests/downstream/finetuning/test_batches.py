@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import Trainer
@@ -12,6 +13,7 @@ from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.finetune import finetune
 from downstream.finetuning.batches import LENGTH_MULTIPLE, FeatureDataset, PaddingCollator, micro_batches
+from downstream.finetuning.prediction import compute_logits
 from downstream.task import TaskData, TextExample, get_task, read_task
 
 ROOT = Path("/nonexistent")
@@ -46,6 +48,20 @@ def test_rounded_lengths_change_neither_loss_nor_texts(standins: dict[str, Path]
     with torch.no_grad():
         losses = [float(model(**batch).loss) for batch in (plain, rounded)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
+def test_logits_in_16_bits_are_those_in_32_but_for_rounding(standins: dict[str, Path]) -> None:
+    folder, family = standins["klue-bert"], get_task("nsmc-sample").family
+    tokenizer = load_tokenizer(folder)
+    model = load_model(folder, tokenizer, family.auto_class, family.head_config())
+    features = family.featurize(few("nsmc-sample", 20).train.examples, tokenizer, 61, with_labels=False)
+    exact, rough = (
+        torch.tensor(np.stack(compute_logits(model, tokenizer, family, features, batch_size=7, precision=precision)))
+        for precision in ("fp32", "bf16")
+    )
+    assert exact.dtype == rough.dtype == torch.float32
+    assert not torch.equal(exact, rough)
+    torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.01)
 
 
 def test_parts_of_a_batch_are_rounded_up_to_its_length_at_most(standins: dict[str, Path]) -> None:
