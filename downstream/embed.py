@@ -3,6 +3,7 @@
     python -m downstream.embed train RECIPE --model ENCODER --out DIR
     python -m downstream.embed encode FILE --out vectors.npy
     python -m downstream.embed vectors FILE --model TEACHER --out DIR        # targets of the stage teacher_vectors
+    python -m downstream.embed pairs --tasks klue-sts klue-nli --out pairs.jsonl    # texts of downstream.distill
     python -m downstream.embed evaluate korsts-dev klue-sts --lexical
 
 A model is a sentence-transformers folder, usable with `sentence_transformers` and `mteb` as it is. An encoder without
@@ -13,6 +14,7 @@ Reimers and Gurevych 2019 (section 6), and that of kpfSBERT.
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,13 @@ PRECISIONS = ("float32", "int8")
 
 def main(argv: list[str] | None = None) -> int:
     """Train, run or evaluate an embedder from the command line."""
-    actions = {"train": _main_train, "encode": _main_encode, "vectors": _main_vectors, "evaluate": _main_evaluate}
+    actions = {
+        "train": _main_train,
+        "encode": _main_encode,
+        "vectors": _main_vectors,
+        "pairs": _main_pairs,
+        "evaluate": _main_evaluate,
+    }
     arguments = sys.argv[1:] if argv is None else argv
     if arguments and arguments[0] in actions:
         return actions[arguments[0]](list(arguments[1:]))
@@ -116,6 +124,52 @@ def _main_vectors(argv: list[str]) -> int:
     )
     sys.stdout.write(json.dumps(manifest.model_dump(), ensure_ascii=False) + "\n")
     return EXIT_DONE
+
+
+def _main_pairs(argv: list[str]) -> int:
+    from downstream.embeddings.neighbours import RANKS, similar_pairs
+
+    parser = ArgumentParser(
+        "python -m downstream.embed pairs",
+        "Write pairs of texts without labels, each text with some of its neighbours: for downstream.distill.",
+    )
+    parser.add_argument("files", type=Path, nargs="*", help=".txt (a text per line), .jsonl, .json, .csv or .tsv")
+    parser.add_argument("--tasks", nargs="+", default=[], metavar="TASK", help="texts of their training splits, too")
+    parser.add_argument("--out", type=Path, required=True, help=".jsonl file with the columns text and pair")
+    parser.add_argument("--per-text", type=int, default=3, help=f"neighbours of each text, 1 to {len(RANKS)}")
+    parser.add_argument("--max-chars", type=int, default=150, help="leave longer texts out")
+    parser.add_argument("--model", help="embedder: folder or hub id; default: the bundled one")
+    parser.add_argument("--seed", type=int, default=0, help="of the neighbours and their order")
+    parser.add_argument("--data", type=Path, help="data root; default: PRESSBERT_DATA, else the user's cache")
+    arguments = parser.parse(argv)
+    if not arguments.files and not arguments.tasks:
+        raise UsageError("pairs", "no texts are named", "give files, or --tasks such as klue-sts")
+    if not 1 <= arguments.per_text <= len(RANKS):
+        raise UsageError("--per-text", f"{arguments.per_text} neighbours", f"give 1 to {len(RANKS)}")
+    found = list(dict.fromkeys(text.strip() for text in _texts_to_pair(arguments)))
+    texts = [text for text in found if text and len(text) <= arguments.max_chars]
+    pairs = similar_pairs(encode(texts, model=arguments.model, progress=True), arguments.per_text, arguments.seed)
+    with atomic_file(arguments.out) as file:
+        for a, b in pairs:
+            file.write(json.dumps({"text": texts[a], "pair": texts[b]}, ensure_ascii=False) + "\n")
+    counts = {"texts": len(texts), "left_out": len(found) - len(texts), "pairs": len(pairs)}
+    sys.stdout.write(json.dumps(counts) + "\n")
+    return EXIT_DONE
+
+
+def _texts_to_pair(arguments: argparse.Namespace) -> Iterator[str]:
+    """Yield the texts of files, and of the training splits of tasks."""
+    from corpora.official import data_root
+    from downstream.task import TextExample, get_task, read_task
+
+    for file in arguments.files:
+        for document in read_documents(file, text_unit="line"):
+            yield document.text
+    for name in arguments.tasks:
+        for example in read_task(get_task(name), data_root(arguments.data)).train.examples:
+            if not isinstance(example, TextExample):
+                raise UsageError(name, "its examples are no single texts or pairs", "give a task such as klue-sts")
+            yield from filter(None, (example.text, example.pair))
 
 
 def _texts_to_store(arguments: argparse.Namespace) -> list[str]:

@@ -16,7 +16,7 @@ from corpora.foundation.errors import DataError, RecipeError, suggest
 from corpora.foundation.files import SAMPLE_ROOT, fingerprint, sha256
 from corpora.readers.dates import parse_date
 from downstream.embeddings.embedder import clean_text
-from downstream.embeddings.negatives import same_day_negatives
+from downstream.embeddings.neighbours import same_day_negatives
 from downstream.embeddings.recipe import (
     NLI_LABELS,
     DropoutPairs,
