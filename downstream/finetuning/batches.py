@@ -21,8 +21,8 @@ NO_LABEL = -100
 LENGTH_MULTIPLE = 8
 """What lengths of batches are rounded up to in 16 bits.
 
-On a CPU oneDNN compiles a matrix product for every shape and keeps the last 1,024: batches of all lengths fill
-gigabytes with them, and compile them again. Tensor cores of GPUs prefer such lengths.
+On a CPU oneDNN compiles a matrix product for every shape and keeps the last 1,024, which take a gigabyte and more where
+batches have all lengths. Tensor cores of GPUs prefer such lengths.
 """
 EPOCH_SEEDS = 1_000_003
 """Factor of the run's seed in the seed of an epoch's order, so that runs do not share orders."""
