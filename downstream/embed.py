@@ -148,6 +148,9 @@ def _main_pairs(argv: list[str]) -> int:
         raise UsageError("--per-text", f"{arguments.per_text} neighbours", f"give 1 to {len(RANKS)}")
     found = list(dict.fromkeys(text.strip() for text in _texts_to_pair(arguments)))
     texts = [text for text in found if text and len(text) <= arguments.max_chars]
+    if len(texts) < 2:
+        what = f"{len(texts)} texts of at most {arguments.max_chars} characters"
+        raise UsageError("pairs", what, "give at least two texts, or raise --max-chars")
     pairs = similar_pairs(encode(texts, model=arguments.model, progress=True), arguments.per_text, arguments.seed)
     with atomic_file(arguments.out) as file:
         for a, b in pairs:

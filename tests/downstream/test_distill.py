@@ -368,7 +368,7 @@ def test_another_encoder_learns_the_logits_of_a_teacher(
 def test_a_student_of_its_own_has_the_settings_of_the_task(
     teacher: Path, stranger: Path, data: TaskData, tmp_path: Path
 ) -> None:
-    brief = {key: BRIEF[key] for key in ("epochs", "max_length")} | {"precision": "fp32"}
+    brief = {key: BRIEF[key] for key in ("epochs", "max_length")}
     result = distill(teacher, out=tmp_path / "out", student=stranger, data=data, overrides=brief)
     task = get_task("nsmc-sample").finetune
     assert result.recipe["finetune"]["peak_lr"] == task.peak_lr != LEARN["peak_lr"]

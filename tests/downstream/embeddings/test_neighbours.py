@@ -69,6 +69,7 @@ def test_texts_that_cannot_be_paired_are_refused(tmp_path: Path, fails: Fails, s
         ([], "pairs", "no texts are named"),
         (["--tasks", "korquad-sample"], "korquad-sample", "no single texts or pairs"),
         (["--tasks", "klue-sts-sample", "--per-text", "10"], "--per-text", "10 neighbours"),
+        (["--tasks", "klue-sts-sample", "--max-chars", "1"], "pairs", "0 texts of at most 1 characters"),
     ):
         with subtests.test(what), fails(UsageError, where, what):
             main(["pairs", *arguments, "--out", str(tmp_path / "out.jsonl")])
