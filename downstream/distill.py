@@ -3,7 +3,8 @@
     python -m downstream.distill runs/nsmc --out runs/nsmc-student
     python -m downstream.distill runs/nsmc --out runs/nsmc-student --unlabelled comments.txt.gz --set layers=3
     python -m downstream.distill runs/seed-0 runs/seed-1 --out runs/better --unlabelled reviews.txt.gz --set layers=4
-    python -m downstream.distill runs/large-sts --student ENCODER --out runs/small-sts --unlabelled pairs.jsonl
+    python -m downstream.distill runs/large-sts --student ENCODER --out runs/small-sts --unlabelled pairs.jsonl \
+        --logits runs/logits
 
 The student starts from the (first) teacher's embeddings, head and every n-th layer, the first and the last included.
 With `--student` it is another encoder, of any architecture and vocabulary, with the task's settings. From several
@@ -12,9 +13,10 @@ the student can score higher than each of its teachers: self-training.
 
 Unlabelled texts contribute to the soft and cosine losses; with `ngram_weight` the log-probabilities of a logistic
 regression over character n-grams, trained on the training split, are added to their logits. For a task of pairs they
-are records with the columns `text` and `pair`. Texts that occur in the evaluation split are left out. The student's
-folder has the layout of `downstream.finetune`. Running the command again
-continues. The losses and their sources are in `downstream.finetuning.distillation`.
+are records with the columns `text` and `pair`. Texts that occur in the evaluation split are left out. With `--logits`
+further seeds read what the teachers computed for the first. The student's folder has the layout of
+`downstream.finetune`. Running the command again continues. The losses and their sources are in
+`downstream.finetuning.distillation`.
 """
 
 import json
@@ -31,7 +33,7 @@ from downstream.encoders.folder import ModelFolder
 from downstream.encoders.hub import resolve
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.finetuning.arguments import parse_overrides
-from downstream.finetuning.batches import subsample
+from downstream.finetuning.batches import trained_examples
 from downstream.finetuning.distillation import (
     TEACHER_LOGITS,
     DistillConfig,
@@ -46,7 +48,7 @@ from downstream.finetuning.result import RESULT_FILE, Result, read_result
 from downstream.finetuning.trainer import TrainingRun, finetune_recipe, train_and_evaluate
 from downstream.task import Features, FinetuneConfig, Task, TaskData, TextExample, get_task, read_task
 
-__all__ = ["DistillConfig", "distill", "main"]
+__all__ = ["DistillConfig", "distill", "main", "student_config"]
 
 
 def distill(
@@ -58,6 +60,7 @@ def distill(
     seed: int = 0,
     data: TaskData | Path | None = None,
     unlabelled: Sequence[Path] = (),
+    logits: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Result:
     """Train a student of a fine-tuned TEACHER on the teacher's task, and score it on the task's evaluation split.
@@ -71,6 +74,8 @@ def distill(
         seed: of data order and dropout, and of the head of a student of its own; no other weight starts at random.
         data: the task's splits if already read, or the data root; default: `PRESSBERT_DATA` or the cache.
         unlabelled: files of `corpora.documents`; in plain text every line is one text.
+        logits: folder in which the teachers' logits stay for further runs; default: they are deleted with the
+            checkpoints.
         overrides: fields of `DistillConfig` that differ from the defaults, or the teacher's fine-tuning.
 
     Returns:
@@ -84,16 +89,13 @@ def distill(
     result = _result_of(folders[0])
     own = None if student is None else resolve(str(student))
     first = None if own else Teacher(folders[0])
-    values = task.finetune.model_dump()
-    if own:
-        values["cosine_weight"] = 0.0
-    elif result:
+    if first is None:
+        config = student_config(task, overrides or {})
+    else:
         # A teacher may itself be a student: its distillation settings are not passed on.
-        settings = result.recipe.get("finetune", {})
-        values |= {key: value for key, value in settings.items() if key in FinetuneConfig.model_fields}
-    config = validate(DistillConfig, values | dict(overrides or {}), f"{task.name} distillation")
-    _check(config, own)
-    if first:
+        settings = result.recipe.get("finetune", {}) if result else {}
+        known = {key: value for key, value in settings.items() if key in FinetuneConfig.model_fields}
+        config = _validated(task, known | dict(overrides or {}))
         config = config.model_copy(update={"layers": first.num_layers(config.layers)})
     if hasattr(task.family, "loss"):
         what = f"{task.title}: its outputs are no probabilities of labels"
@@ -108,15 +110,40 @@ def distill(
     if unlabelled:
         texts, counts = read_unlabelled(task, unlabelled, splits)
         recipe["unlabelled"] = counts.model_dump()
-    labelled = subsample(splits.train.examples, config.train_examples)
-    ensemble = TeacherEnsemble(folders, labelled, texts, config, has_own_student=own is not None)
+    labelled = trained_examples(task, splits.train.examples, config, seed)
+    ensemble = TeacherEnsemble(folders, labelled, texts, config, has_own_student=own is not None, kept=logits)
     recipe |= ensemble.recipe(task)
     method = _method(task, first, ensemble, texts, config, folders=folders, start=start)
     return train_and_evaluate(TrainingRun(task, start, out, seed, splits, config, recipe, method))
 
 
-def _check(config: DistillConfig, student: Path | None) -> None:
-    """Raise RecipeError for settings that a student cannot have."""
+def student_config(task: Task, overrides: Mapping[str, Any]) -> DistillConfig:
+    """Return the settings of a student that is another encoder than its teachers.
+
+    Args:
+        task: the teachers'.
+        overrides: fields of `DistillConfig` that differ from the task's own and from the defaults.
+
+    Raises:
+        RecipeError: a setting is unknown, out of range, or one that such a student cannot have.
+    """
+    config = _validated(task, {"cosine_weight": 0.0, **overrides})
+    where = "distillation"
+    if config.layers is not None:
+        raise RecipeError(where, f"layers={config.layers}: the student has its own", "leave it out")
+    if config.cosine_weight:
+        what = f"cosine_weight={config.cosine_weight:g}: student and teacher have different tokens"
+        raise RecipeError(where, what, "leave it out")
+    return config
+
+
+def _validated(task: Task, values: Mapping[str, Any]) -> DistillConfig:
+    """Return the task's settings with other VALUES.
+
+    Raises:
+        RecipeError: a setting is unknown, out of range, or one that no student can have.
+    """
+    config = validate(DistillConfig, task.finetune.model_dump() | dict(values), f"{task.name} distillation")
     where = "distillation"
     if config.features != "none":
         what = f"features={config.features}: a student has its teacher's head"
@@ -124,11 +151,7 @@ def _check(config: DistillConfig, student: Path | None) -> None:
     if config.micro_batch_size is not None:
         what = f"micro_batch_size={config.micro_batch_size}: its losses are means over the tokens of a batch"
         raise RecipeError(where, what, "leave it out, and lower batch_size if memory is short")
-    if student and config.layers is not None:
-        raise RecipeError(where, f"layers={config.layers}: the student has its own", "leave it out")
-    if student and config.cosine_weight:
-        what = f"cosine_weight={config.cosine_weight:g}: student and teacher have different tokens"
-        raise RecipeError(where, what, "leave it out")
+    return config
 
 
 def _method(
@@ -197,6 +220,9 @@ def main(argv: list[str] | None = None) -> int:
         "--unlabelled", type=Path, nargs="+", default=[], metavar="FILE", help="texts without labels to learn from"
     )
     parser.add_argument(
+        "--logits", type=Path, metavar="FOLDER", help="keep the teachers' logits here; further seeds read them"
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting, e.g. --set layers=2"
     )
     arguments = parser.parse(argv)
@@ -207,6 +233,7 @@ def main(argv: list[str] | None = None) -> int:
         seed=arguments.seed,
         data=arguments.data,
         unlabelled=arguments.unlabelled,
+        logits=arguments.logits,
         overrides=parse_overrides(arguments.set),
     )
     teachers = [_result_of(resolve(teacher)) for teacher in arguments.teachers]

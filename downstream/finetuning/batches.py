@@ -10,7 +10,7 @@ from corpora.foundation.files import fingerprint
 from downstream.families.classification import Classification
 from downstream.families.multiple_choice import MultipleChoice, pad_choices
 from downstream.finetuning.subword_dropout import SubwordDropout
-from downstream.task import Features, Task
+from downstream.task import Features, FinetuneConfig, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +56,11 @@ def draw_few(task: Task, examples: Sequence[Any], seed: int) -> Sequence[Any]:
     turns = zip_longest(*(classes[label] for label in sorted(classes)))
     chosen = [k for turn in turns for k in turn if k is not None][:number]
     return [examples[k] for k in sorted(chosen)]
+
+
+def trained_examples(task: Task, examples: Sequence[Any], config: FinetuneConfig, seed: int) -> Sequence[Any]:
+    """Return the labelled examples that are trained on: a few of a few-shot task, the number that is set, or all."""
+    return subsample(draw_few(task, examples, seed), config.train_examples)
 
 
 class FeatureDataset:

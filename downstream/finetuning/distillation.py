@@ -24,7 +24,7 @@ from corpora.documents import read_documents
 from corpora.foundation.arrays import read_arrays, write_arrays
 from corpora.foundation.config import Config
 from corpora.foundation.errors import CheckpointError, DataError, RecipeError, UsageError
-from corpora.foundation.files import sha256
+from corpora.foundation.files import fingerprint, sha256
 from corpora.foundation.machine import no_file_bars
 from downstream.encoders.folder import ModelFolder
 from downstream.encoders.weights import load_model
@@ -193,6 +193,7 @@ class TeacherEnsemble:
         config: DistillConfig,
         *,
         has_own_student: bool = False,
+        kept: Path | None = None,
     ) -> None:
         """Keep the teachers and their texts; nothing is computed yet.
 
@@ -202,15 +203,20 @@ class TeacherEnsemble:
             unlabelled: texts without a label.
             config: weights and longest input.
             has_own_student: whether the student is another encoder; otherwise it starts from the first teacher.
+            kept: folder for the teachers' logits, which other runs read; None: they go with the run's checkpoints.
 
         Raises:
-            UsageError: n-grams have a weight, and there are no unlabelled texts.
+            UsageError: n-grams have a weight, and there are no unlabelled texts; or logits are to be kept of a teacher
+                that computes them during training.
         """
         if config.ngram_weight and not unlabelled:
             what = "n-grams label unlabelled texts alone, and there are none"
             raise UsageError("ngram_weight", what, "give texts with --unlabelled, or leave ngram_weight out")
         self._folders, self._labelled, self._unlabelled, self._config = folders, labelled, unlabelled, config
-        self._has_own_student = has_own_student
+        self._has_own_student, self._kept = has_own_student, kept
+        if kept and not self.is_needed:
+            what = "the logits of a single teacher are computed during training"
+            raise UsageError("--logits", what, "leave it out, or give --student or more teachers")
 
     @property
     def is_needed(self) -> bool:
@@ -240,12 +246,15 @@ class TeacherEnsemble:
         return {key: [ModelFolder(folder).digest() for folder in named]}
 
     def logits(self, task: Task, cache: Path) -> "npt.NDArray[np.float32]":
-        """Return the logits (N, C) to be learned, labelled examples first; each teacher's are cached in CACHE."""
+        """Return the logits (N, C) to be learned, labelled examples first.
+
+        Each teacher's are cached: in CACHE, or in the folder for all runs.
+        """
         family, config = task.family, self._config
         examples = [*self._labelled, *self._unlabelled]
         logits: Any = 0
-        for number, folder in enumerate(self._folders):
-            logits = logits + self._cached_logits(cache / f"teacher-{number}.safetensors", folder, examples)
+        for folder in self._folders:
+            logits = logits + self._cached_logits(self._kept or cache, folder, examples)
         logits = logits / len(self._folders)
         if config.ngram_weight:
             from downstream.finetuning.ngrams import NgramClassifier
@@ -258,17 +267,20 @@ class TeacherEnsemble:
         single: npt.NDArray[np.float32] = logits.astype(np.float32)
         return single
 
-    def _cached_logits(self, path: Path, folder: Path, examples: Sequence[TextExample]) -> "npt.NDArray[np.float32]":
-        """Return one teacher's logits (N, C), from the file if it exists."""
+    def _cached_logits(self, cache: Path, folder: Path, examples: Sequence[TextExample]) -> "npt.NDArray[np.float32]":
+        """Return one teacher's logits (N, C), from the file in CACHE if it exists; its name says what they are of."""
         import torch
 
+        # Teachers whose logits are computed during training have this precision, too.
+        precision, max_length = finetuning_precision(self._config.precision), self._config.max_length
+        texts = [(example.text, example.pair) for example in examples]
+        digest = fingerprint([ModelFolder(folder).digest(), precision, max_length, texts])
+        path = cache / f"logits-{digest[:16]}.safetensors"
         if not path.is_file():
             model, tokenizer, task = load_finetuned(folder)
             model.to("cuda" if torch.cuda.is_available() else "cpu")
-            max_length = min(self._config.max_length, tokenizer.model_max_length)
+            max_length = min(max_length, tokenizer.model_max_length)
             features = task.family.featurize(examples, tokenizer, max_length, with_labels=False)
-            # Teachers whose logits are computed during training have this precision, too.
-            precision = finetuning_precision(self._config.precision)
             title = f"teacher {folder.name}"
             rows = compute_logits(model, tokenizer, task.family, features, title=title, precision=precision)
             write_arrays(path, {TEACHER_LOGITS: np.stack(rows).astype(np.float32)})

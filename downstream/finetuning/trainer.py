@@ -26,9 +26,8 @@ from downstream.finetuning.batches import (
     FeatureDataset,
     LengthGroupedSampler,
     PaddingCollator,
-    draw_few,
     micro_batches,
-    subsample,
+    trained_examples,
 )
 from downstream.finetuning.cards import render_model_card
 from downstream.finetuning.method import TrainingMethod
@@ -259,7 +258,7 @@ def _warn_of_length(encoder: str, asked: int, trained: int, length: int) -> None
 
 def _labelled(run: TrainingRun) -> Sequence[Any]:
     """Return the labelled examples that are trained on."""
-    return subsample(draw_few(run.task, run.splits.train.examples, run.seed), run.config.train_examples)
+    return trained_examples(run.task, run.splits.train.examples, run.config, run.seed)
 
 
 def _training_set(run: TrainingRun, tokenizer: "PreTrainedTokenizerBase", max_length: int) -> FeatureDataset:

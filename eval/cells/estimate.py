@@ -2,7 +2,8 @@
 
 A trial trains one epoch and predicts, by the code that runs a cell; its seconds per example are multiplied by the
 numbers of the task. Where a trial takes a few seconds, two of different sizes tell the time of an example from the time
-that every run takes to start. What a model takes to load and save is left out, and so is the grid search of `--grid`.
+that every run takes to start. What a model takes to load and save is left out, and so are the grid search of `--grid`
+and the answers of teachers.
 """
 
 import tempfile
@@ -21,7 +22,7 @@ from corpora.foundation.files import fingerprint
 from corpora.foundation.texts import Language, Texts
 from downstream.families.retrieval import Retrieval
 from downstream.finetuning.batches import subsample
-from downstream.task import FinetuneConfig, Task, TaskData, read_task
+from downstream.task import Task, TaskData, read_task
 from eval.cells.files import read_finished
 from eval.cells.measurements import takes_noise
 from eval.contestants.contestant import Cell, Contestant, Job
@@ -46,17 +47,11 @@ class Speed:
     """In one epoch."""
     eval_s: float
 
-    def cell_s(self, data: TaskData, config: FinetuneConfig | None = None, *, few_shot: int | None = None) -> float:
-        """Return the seconds of training and evaluation.
-
-        Args:
-            data: splits of the task.
-            config: of the fine-tuning; None of a model that is not fine-tuned.
-            few_shot: labelled examples of a few-shot task.
-        """
-        trained = len(subsample(data.train.examples, few_shot or (config.train_examples if config else None)))
+    def cell_s(self, model: Contestant, task: Task, data: TaskData) -> float:
+        """Return the seconds of training and evaluation of a cell."""
+        config = model.finetune_config(task)
         epochs = config.epochs if config else 1.0
-        return epochs * trained * self.train_s + len(data.eval.examples) * self.eval_s
+        return epochs * model.num_trained(task, data) * self.train_s + len(data.eval.examples) * self.eval_s
 
 
 def try_cell(model: Contestant, task: Task, data: TaskData, *, turns: int = 1) -> Speed:
@@ -96,7 +91,7 @@ class _Trial:
 
 def _try_examples(model: Contestant, task: Task, data: TaskData, number: int) -> _Trial:
     """Train MODEL on NUMBER examples for an epoch, and predict NUMBER."""
-    once = model.with_overrides({"epochs": 1, "train_examples": None})
+    once = model.trial()
     trial = _some_examples(task, data, number)
     with tempfile.TemporaryDirectory(prefix="pressbert-") as scratch:
         result = once.run(Job(once, task, 0, trial, {}), Path(scratch)).result
@@ -175,7 +170,7 @@ def _num_unfinished(cells: Sequence[Cell], data: TaskData, out: Path) -> int:
 def _cell_s(model: Contestant, task: Task, data: TaskData, *, turns: int, noised: float) -> float:
     """Return the time of a cell, where NOISED is the share of a model's cells that are scored under noise."""
     speed = try_cell(model, task, data, turns=turns)
-    seconds = speed.cell_s(data, model.finetune_config(task), few_shot=task.few_shot)
+    seconds = speed.cell_s(model, task, data)
     if noised:
         seconds += noised * num_conditions(task) * min(MAX_EXAMPLES, len(data.eval.examples)) * speed.eval_s
     return seconds

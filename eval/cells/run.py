@@ -240,7 +240,7 @@ class CellRunner:
 
     def _order(self, cell: Cell) -> dict[str, Any]:
         return {
-            "model": {"kind": cell.model.kind, **cell.model.model_dump()},
+            "model": {"kind": cell.model.kind, **cell.model.model_dump(mode="json")},
             "task": cell.task.name,
             "seed": cell.seed,
             "data": str(self.root),

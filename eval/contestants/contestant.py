@@ -23,7 +23,7 @@ from downstream.encoders.hub import HUB_ID
 from downstream.families.classification import check_labels_differ
 from downstream.families.dialogue_state import DialogueState
 from downstream.families.retrieval import Retrieval
-from downstream.finetuning.batches import draw_few
+from downstream.finetuning.batches import draw_few, subsample
 from downstream.finetuning.result import Result, score
 from downstream.finetuning.search import Grid
 from downstream.summaries.family import SentenceChoice
@@ -35,6 +35,8 @@ from eval.measures.noise import Predict
 
 LEADERBOARD_TOML = package_path("eval", "leaderboard.toml")
 DEFAULT_KIND = "encoder"
+TABLES_OF_TASKS = ("task_finetune", "teachers")
+"""Fields of entries whose keys are names of tasks."""
 SHARED_MODULES = ("contestant", "curves")
 """Modules of this folder that are no kind of model."""
 
@@ -134,6 +136,15 @@ class Contestant(Config):
     def with_overrides(self, overrides: dict[str, Any]) -> "Contestant":
         """Return this model with other fine-tuning settings on every task; itself where nothing is fine-tuned."""
         return self
+
+    def trial(self) -> "Contestant":
+        """Return this model as it is timed on a few examples: for an epoch, on all that it is given."""
+        return self.with_overrides({"epochs": 1, "train_examples": None})
+
+    def num_trained(self, task: Task, data: TaskData) -> int:
+        """Return the number of examples that it learns from in an epoch."""
+        config = self.finetune_config(task)
+        return len(subsample(data.train.examples, task.few_shot or (config.train_examples if config else None)))
 
     def with_grid(self, grid: Grid, task: Task, train: Split, out: Path) -> "Contestant":
         """Return this model with the settings selected by grid search on a part of the training split.
@@ -347,9 +358,10 @@ def load_leaderboard(path: Path = LEADERBOARD_TOML) -> Leaderboard:
     entries = {name: read_entry(name, entry, f"{path}, models.{name}") for name, entry in models.items()}
     leaderboard = validate(Leaderboard, values | {"models": entries}, path)
     for name, entry in models.items():
-        for task in entry.get("task_finetune", {}).keys() - all_tasks().keys():
-            where = f"{path}, models.{name}, task_finetune"
-            raise RecipeError(where, f"unknown task '{task}'", suggest(task, all_tasks()))
+        for key in TABLES_OF_TASKS:
+            for task in entry.get(key, {}).keys() - all_tasks().keys():
+                where = f"{path}, models.{name}, {key}"
+                raise RecipeError(where, f"unknown task '{task}'", suggest(task, all_tasks()))
     return leaderboard
 
 

@@ -16,6 +16,7 @@ from downstream.encoders.tokenizers import load_tokenizer
 from downstream.encoders.weights import load_model
 from downstream.finetune import finetune
 from downstream.finetuning.prediction import load_finetuned, predict
+from downstream.finetuning.result import Result
 from downstream.finetuning.search import Grid, choose
 from downstream.finetuning.trainer import METRICS_FILE, finetune_recipe, train_and_evaluate
 from downstream.task import FinetuneConfig, Split, Task, TaskData
@@ -83,6 +84,10 @@ class Trained(Contestant):
         result = finetune(
             job.task, encoder, out=folder, model=self.name, seed=job.seed, data=job.data, overrides=overrides
         )
+        return self.outcome_of(result, job, folder)
+
+    def outcome_of(self, result: Result, job: Job, folder: Path) -> Outcome:
+        """Return what a trained FOLDER and its RESULT are as a cell."""
         result = result.model_copy(update={"recipe": job.recipe, "recipe_sha256": job.recipe_sha256})
         max_length = self.finetune_config(job.task).max_length
         return Outcome(result, lambda: _load(folder, job.task, max_length), read_curve(folder / METRICS_FILE))

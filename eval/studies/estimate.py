@@ -115,7 +115,7 @@ class _Estimator:
         overrides = study.finetune_of(arm, task.name)
         data = read_task(task, self._run.root)
         entry = Encoder(name=arm, encoder=study.encoder_of(arm) or "", finetune=overrides)
-        return self._speed(entry, task, data).cell_s(data, entry.finetune_config(task))
+        return self._speed(entry, task, data).cell_s(entry, task, data)
 
     def _speed(self, entry: Encoder, task: Task, data: TaskData) -> Speed:
         """Time an encoder on a task; times depend on shapes, not on weights."""

@@ -25,7 +25,7 @@ from downstream.distill import distill
 from downstream.encoders.folder import TASK_KEY, ModelFolder
 from downstream.encoders.tokenizers import load_tokenizer
 from downstream.finetune import TaskData, finetune, load_finetuned
-from downstream.finetuning.batches import NO_LABEL, FeatureDataset, PaddingCollator, subsample
+from downstream.finetuning.batches import NO_LABEL, FeatureDataset, PaddingCollator, draw_few, subsample
 from downstream.finetuning.distillation import (
     TEACHER_LOGITS,
     DistillConfig,
@@ -519,6 +519,56 @@ def test_what_a_teacher_said_before_a_kill_is_not_asked_again(
     assert len(asked) == 3
     assert continued.predictions == whole.predictions
     assert not (tmp_path / "cut" / "checkpoints").exists()
+
+
+def test_further_seeds_read_what_the_teacher_said_to_the_first(
+    teacher: Path, stranger: Path, data: TaskData, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = {"data": data, "unlabelled": [texts], "student": stranger, "overrides": BRIEF}
+    plain = distill(teacher, out=tmp_path / "plain", seed=1, **settings)
+    kept = tmp_path / "kept"
+    distill(teacher, out=tmp_path / "first", seed=0, logits=kept, **settings)
+    [path] = kept.iterdir()
+    asked, original = [], downstream.finetuning.distillation.compute_logits
+
+    def outputs(*arguments: Any, **options: Any) -> Any:
+        asked.append(options["title"])
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(downstream.finetuning.distillation, "compute_logits", outputs)
+    second = distill(teacher, out=tmp_path / "second", seed=1, logits=kept, **settings)
+    assert not asked
+    assert second.predictions == plain.predictions
+    assert second.recipe == plain.recipe
+    # Other texts, and inputs that are cut elsewhere, are other logits.
+    for change in ({"unlabelled": []}, {"overrides": {**BRIEF, "max_length": 8}}):
+        distill(teacher, out=tmp_path / str(len(asked)), logits=kept, **(settings | change))
+    assert len(asked) == 2
+    assert len(list(kept.iterdir())) == 3
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError):
+        distill(teacher, out=tmp_path / "damaged", logits=kept, **settings)
+
+
+def test_logits_of_a_single_teacher_that_answers_during_training_are_not_kept(
+    teacher: Path, data: TaskData, tmp_path: Path, fails: Fails
+) -> None:
+    with fails(UsageError, "--logits", "computed during training"):
+        distill(teacher, out=tmp_path / "out", data=data, logits=tmp_path / "kept", overrides=BRIEF)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_student_of_a_few_shot_teacher_sees_the_examples_of_its_seed(
+    encoder: Path, stranger: Path, data: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = get_task("nsmc-16shot-sample")
+    finetune(task, encoder, out=tmp_path / "teacher", data=data, overrides=BRIEF)
+    seen = goals_of(monkeypatch)
+    settings = {**BRIEF, "precision": "fp32"}
+    distill(tmp_path / "teacher", out=tmp_path / "out", student=stranger, seed=3, data=data, overrides=settings)
+    few = draw_few(task, data.train.examples, 3)
+    assert len(few) == 16
+    np.testing.assert_allclose(seen[0], logits_of(tmp_path / "teacher", few), atol=1e-4)
 
 
 def test_teachers_of_different_tasks_are_refused(

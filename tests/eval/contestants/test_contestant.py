@@ -110,6 +110,11 @@ def test_a_wrong_key_or_value_is_one_line(write: Write, fails: Fails) -> None:
         (HEAD + "[models.a]\nfinetun = {}", ", models.a", "unknown key 'finetun'; did you mean 'finetune'?"),
         (HEAD + "[models.a]\nkind = 'tfidf'\nfinetune = {}", ", models.a", "unknown key 'finetune'"),
         (HEAD + "[models.a.task_finetune]\nnmsc = {}", ", models.a, task_finetune", "unknown task 'nmsc'"),
+        (
+            HEAD + "[models.a]\nkind = 'distilled'\n[models.a.teachers]\nnmsc = []",
+            ", models.a, teachers",
+            "unknown task",
+        ),
         (HEAD + "[models.a]\nkind = 'tfdif'", ", models.a", "kind='tfdif' is unknown; did you mean 'tfidf'?"),
         (HEAD.replace("3", "0") + "[models.a]", "", "seeds=0"),
         (HEAD + "[models.a", "", "not a TOML file"),
