@@ -1,6 +1,9 @@
 """Words that are missing in sentences of news: how often a model has the right one among its first candidates.
 
+    python -m benchmarks.blanks
     python -m benchmarks.blanks --model runs/encoder
+
+The page in the docs is the bundled encoder's; that of other models is printed, or written to `--out`.
 
 The sentences of `data/news_blanks.tsv` are ours, each with every answer that an editor would accept; they were written
 before the models that are measured on them were trained. A candidate is right if it is one of the answers to the
@@ -10,6 +13,7 @@ letter.
 import argparse
 import csv
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,14 +62,19 @@ def wilson(hits: int, total: int) -> tuple[float, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure every model and write the page."""
+    """Measure every model and write or print the page."""
     parser = argparse.ArgumentParser(description="Missing words in sentences of news.")
     parser.add_argument("--model", action="append", default=[], type=Path, help="folder; default: the bundled encoder")
+    parser.add_argument("--out", type=Path, help="page to write; default: printed, or the docs' page without --model")
     arguments = parser.parse_args(argv)
+    out = arguments.out or (None if arguments.model else PAGE)
     blanks = read_blanks()
     fillers = {path.name: MaskFiller.load(path) for path in arguments.model} or {"bundled encoder": MaskFiller.load()}
     results = {name: ranks(filler, blanks) for name, filler in fillers.items()}
-    write_text(PAGE, page(blanks, results, fillers))
+    if out:
+        write_text(out, page(blanks, results, fillers))
+    else:
+        sys.stdout.write(page(blanks, results, fillers))
     return 0
 
 
