@@ -101,12 +101,12 @@ def page(title: str, scores: dict[str, float], num_examples: int, times: dict[st
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure, and write the page."""
+    """Measure, and print and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.characters", description=__doc__)
     parser.add_argument("--data", type=Path, help="data root; default PRESSBERT_DATA, else the user's cache")
     parser.add_argument("--model", type=Path, help="folder fine-tuned on nsmc; default: the bundled classifier")
     parser.add_argument("--examples", type=int, default=50_000, help="test reviews, from the first on")
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page")
+    parser.add_argument("--out", type=Path, help="page to write; default: the docs' page without --model, else none")
     arguments = parser.parse_args(argv)
     folder = arguments.model or BUNDLED / "classifier"
     examples = get_task("nsmc").read_split("test", data_root(arguments.data)).examples[: arguments.examples]
@@ -118,7 +118,8 @@ def main(argv: list[str] | None = None) -> int:
     times = tokenizer_times(folder, [example.text for example in examples])
     title = f"`{folder}`" if arguments.model else "the bundled classifier"
     text = page(title, scores, len(examples), times)
-    write_text(arguments.out, text)
+    if out := arguments.out or (None if arguments.model else PAGE):
+        write_text(out, text)
     sys.stdout.write(text)
     return 0
 
