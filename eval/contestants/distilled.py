@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from corpora.foundation.errors import RecipeError
 from corpora.foundation.files import sha256
 from downstream.distill import distill, student_config
 from downstream.encoders.folder import ModelFolder
@@ -46,12 +47,23 @@ class Distilled(Trained):
 
     @classmethod
     def from_recipe(cls, name: str, source: str, recipe: Mapping[str, Any]) -> Self:
-        """Return the student of a finished cell."""
+        """Return the student of a finished cell, without its teachers, of which a recipe holds the digests alone."""
         return cls(name=name, encoder=source or "pressbert-mini", finetune=recipe.get("finetune", {}))
 
     def applies_to(self, task: Task) -> bool:
         """Whether there are teachers of TASK."""
         return super().applies_to(task) and task.name in self.teachers
+
+    def teachers_of(self, task: Task) -> list[Path]:
+        """Return the folders of the teachers of TASK.
+
+        Raises:
+            RecipeError: none is named.
+        """
+        if not self.teachers.get(task.name):
+            fix = "name their folders under `teachers` of its entry"
+            raise RecipeError(f"model {self.name} on {task.name}", "its teachers are not known", fix)
+        return self.teachers[task.name]
 
     def finetune_config(self, task: Task) -> DistillConfig:
         """Return all settings of the student on TASK.
@@ -73,7 +85,7 @@ class Distilled(Trained):
 
     def settings(self, task: Task) -> dict[str, Any]:
         """Return the digests of teachers and texts."""
-        teachers = [ModelFolder(folder).digest() for folder in self.teachers.get(task.name, [])]
+        teachers = [ModelFolder(folder).digest() for folder in self.teachers_of(task)]
         texts = {"unlabelled_sha256": sha256(*self.unlabelled)} if self.unlabelled else {}
         return {"teachers_sha256": teachers} | texts
 
@@ -94,7 +106,7 @@ class Distilled(Trained):
         """Train the student."""
         folder = work / "model"
         result = distill(
-            *self.teachers[job.task.name],
+            *self.teachers_of(job.task),
             out=folder,
             student=self.encoder,
             model=self.name,

@@ -54,7 +54,8 @@ def student(tiny_encoder: Path, pairs: Path, small: Small, tmp_path: Path) -> Di
 def test_a_student_takes_part_in_the_tasks_of_its_teachers(student: Distilled) -> None:
     assert [cell.task.name for cell in plan_cells([student], [NSMC, STS], 3)] == [STS.name] * 3
     assert not student.is_bundled
-    assert Distilled.from_recipe("student", student.source, {"finetune": BRIEF}).encoder == student.encoder
+    again = Distilled.from_recipe("student", student.source, {"finetune": BRIEF})
+    assert (again.encoder, again.finetune) == (student.encoder, student.finetune)
 
 
 def test_a_cell_is_what_the_command_trains(student: Distilled, small: Small, tmp_path: Path) -> None:
@@ -94,6 +95,13 @@ def test_another_teacher_or_text_is_another_cell(
     assert len(recipes) == len(changes)
     # Where its logits are kept changes nothing.
     assert fingerprint(student.model_copy(update={"logits": None}).recipe(STS, data)) in recipes
+
+
+def test_a_finished_cell_does_not_say_where_its_teachers_are(student: Distilled, small: Small, fails: Fails) -> None:
+    data = small(STS, 24)
+    again = Distilled.from_recipe("student", student.source, student.recipe(STS, data))
+    with fails(RecipeError, "model student on klue-sts-sample", "teachers are not known", "`teachers` of its entry"):
+        again.recipe(STS, data)
 
 
 def test_a_student_has_no_settings_of_its_teachers_layers(student: Distilled, fails: Fails) -> None:
