@@ -48,7 +48,8 @@ class Distilled(Trained):
     @classmethod
     def from_recipe(cls, name: str, source: str, recipe: Mapping[str, Any]) -> Self:
         """Return the student of a finished cell, without its teachers, of which a recipe holds the digests alone."""
-        return cls(name=name, encoder=source or "pressbert-mini", finetune=recipe.get("finetune", {}))
+        student = cls(name=name, finetune=recipe.get("finetune", {}))
+        return student.model_copy(update={"encoder": source}) if source else student
 
     def applies_to(self, task: Task) -> bool:
         """Whether there are teachers of TASK."""
